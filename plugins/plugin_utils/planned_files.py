@@ -17,9 +17,10 @@ _MODES = {"file": 0o644, "directory": 0o755}
 
 
 def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Create, update and remove an owner's files. node: result of the play's or action's preflight, None without one.
+    """Create, update and remove an owner's files.
 
-    arguments: those of the module managed_files.
+    node: result of the play's or action's preflight, or None. arguments: of the module
+    managed_files.
     """
     planned = node is not None and not arguments.get("pending")
     is_right = planned and in_place(node or {}, arguments["owner"], arguments.get("files") or ())

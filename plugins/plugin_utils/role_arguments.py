@@ -32,7 +32,8 @@ def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Calla
     for name in [*declaration.variables_of(options), declaration.SETTINGS]:
         options.pop(name, None)
     given = {name: variables[name] for name in options if name in variables}
-    # Copied, because the validator writes None into list and mapping defaults for every option that they leave out.
+    # Copy the options, because the validator writes None into list and mapping defaults for options
+    # that they omit.
     validator = ArgumentSpecValidator(copy.deepcopy(options))
     validated = validator.validate(template(given), validate_role_argument_spec=True)
     return list(validated.error_messages)

@@ -84,8 +84,7 @@ class Specs:
                     yield Leftover(file, spec["kind"], device["name"])
 
     def redefined(self) -> dict[Leftover, tuple[str, str]]:
-        """Return old and declared paths of devices whose spec on the node has other device nodes.
-        """
+        """Return old and declared paths of devices whose node spec has other device nodes."""
         found = {}
         for file, spec in self.present.items():
             declared = {device["name"]: device for device in self.declared.get(file, {}).get("devices", [])}

@@ -141,7 +141,7 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
 
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
-    """Return the kubelet, or None if unknown.
+    """Return the kubelet; None if unknown.
 
     A kubelet inside another process counts as running if it answers.
     """

@@ -10,7 +10,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.suppor
 
 
 class Column(NamedTuple):
-    """A column. title: its heading; value: gives the text for a node's entry, "-" if unknown."""
+    """A column. title: its heading. value: returns the text for a node's entry, "-" if unknown."""
 
     title: str
     value: Callable[[Mapping[str, Any]], str]

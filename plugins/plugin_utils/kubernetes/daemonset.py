@@ -231,7 +231,7 @@ class DaemonSet:
     def revision(self) -> str:
         """Return the revision label of up-to-date pods.
 
-        It is empty until the DaemonSet's controller has observed the change.
+        It is empty until the DaemonSet's controller observed the change.
         """
         daemon_set = self.api.get(self.place)
         if daemon_set is None:

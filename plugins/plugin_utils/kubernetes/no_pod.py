@@ -25,7 +25,10 @@ _TOLERATED = frozenset(
 
 
 def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
-    """The reason, without a full stop; empty if neither taints nor a waiting pod show it. node: the node object."""
+    """Return the reason without a full stop; empty if no taint or waiting pod shows it.
+
+    node: the node object.
+    """
     taints = [_shown(taint) for taint in (node.get("spec") or {}).get("taints") or () if _keeps_off(cluster, taint)]
     if taints:
         return (
@@ -68,7 +71,7 @@ def _shown(taint: Mapping[str, Any]) -> str:
 
 
 def _meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
-    """The nodes for which the DaemonSet controller created a pod, from its node affinity."""
+    """Yield the nodes in the pod's affinity, for which the DaemonSet controller created it."""
     affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}

@@ -19,7 +19,10 @@ class DeploymentError(Exception):
 
 
 class Change(NamedTuple):
-    """A change made, or planned in a dry run, to one object. before, after: its content; None if it does not exist."""
+    """One object's change, made or (in a dry run) planned.
+
+    before, after: the object's content; None if missing.
+    """
 
     what: str
     before: Any
@@ -40,7 +43,7 @@ class Objects:
     def apply(self, place: Place, content: dict[str, Any]) -> Change:
         """Create or update an object. Raises DeploymentError if an object of others has its name."""
         before = self.api.get(place)
-        # Namespaces are exempt: their owner was checked before, and a namespace of others is left as it is.
+        # The caller checked a namespace's owner, and does not change a namespace of others.
         if place.namespace:
             own(place, before)
         if self.dry_run and place.namespace and self.api.get(Place("namespaces", place.namespace)) is None:

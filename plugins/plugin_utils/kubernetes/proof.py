@@ -176,10 +176,10 @@ class Proofs:
         self._place = Place("pods", namespace=kind.namespace)
 
     def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
-        """Return the outcomes by resource. Raises Unavailable.
+        """Return outcomes by resource. Raises Unavailable.
 
-        A few pods run at a time, each for one resource. The method deletes them before it returns,
-        unless the API server becomes unreachable.
+        A few pods run at a time, each for one resource. Deletes its pods before it returns, unless
+        the API server becomes unreachable.
         """
         outcomes: dict[str, Outcome] = {}
         timeout, left = self._timeout, list(wanted)
