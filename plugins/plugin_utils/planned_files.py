@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans an owner's files on a node from the play's preflight: if they are in place, no module is executed.
+"""Plans an owner's files on a node from the play's preflight.
 
-The preflight decides only whether the module managed_files runs; the module reads everything again before it writes.
+If the files are in place, no module runs. The preflight decides only whether the module
+managed_files runs; the module reads everything again before it writes.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Renewal:
         self._due = time.monotonic() + _RENEWAL_PERIOD
 
     def __call__(self) -> None:
-        """Renew the lock if a renewal is due. Raises AnsibleError if another play has taken the node."""
+        """Renew the lock if a renewal is due. Raises AnsibleError if another play took the node."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _RENEWAL_PERIOD
             self._renew()
@@ -143,7 +143,8 @@ def _started(pid: int) -> str:
     """
     if os.path.isdir("/proc/self"):
         try:
-            # The 22nd field of stat in proc(5), counted after the command's name, which may contain anything.
+            # The 22nd field of stat in proc(5), counted after the command's name, which may have
+            # any text.
             text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""

@@ -39,7 +39,7 @@ ERRORS = (NotReady, declaration.DeclarationProblems)
 
 
 class Seen(NamedTuple):
-    """A node's facts. settled: whether the preflight finished or undid a change that an earlier run left."""
+    """A node's facts. settled: whether the preflight finished or undid an earlier run's change."""
 
     node: dict[str, Any]
     warnings: list[str]
@@ -79,7 +79,8 @@ class Preflight:
     def known(self) -> dict[str, Any] | None:
         """The node's facts from this play's preflight; None if the play ran none.
 
-        Facts of an earlier play in the same run do not count: other plays may have changed the node since.
+        Facts of an earlier play in the same run do not count, because other plays may have changed
+        the node.
         """
         known = self._vars.get(KNOWN)
         if isinstance(known, str):
@@ -99,8 +100,8 @@ class Preflight:
     def execute(self, module: str, arguments: Mapping[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
         """Execute a module that writes, or return its foreseen answer.
 
-        answer: the module's answer if the preflight found nothing to do; None executes the module. The module also runs
-        if this play may have written to the node since the preflight.
+        answer: the module's answer if the preflight found nothing to do; None executes the module.
+        The module also runs if this play may have written to the node since the preflight.
         """
         if answer is not None and not self._written.exists():
             return answer
@@ -168,7 +169,10 @@ class Preflight:
         return {**places, **arguments}
 
     def look(self, arguments: Mapping[str, Any]) -> Seen:
-        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError."""
+        """Run the preflight with node_preflight's arguments.
+
+        Raises NotReady, DeclarationProblems, AnsibleError.
+        """
         arguments = {key: value for key, value in arguments.items() if value is not None}
         declared = declaration.plain(arguments.pop("declaration", None))
         if boolean(arguments.pop("declared", False)):
@@ -280,7 +284,7 @@ class Preflight:
         )
         if "missing_devices" not in afresh:
             return afresh
-        # Check mode creates no device node, so the nodes that a real run would create do not count as missing.
+        # Check mode creates no device node, so nodes that a real run would create are not missing.
         made = self.variable("host_devices_nodes", []) if self._action._task.check_mode else []
         missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
         return {**known, "missing_devices": sorted(missing), "other_than_devices": afresh["other_than_devices"]}

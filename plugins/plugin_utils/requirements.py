@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a node must have; each message says what is wrong, why it matters and how to fix it."""
+"""Checks what a node must have; each message says what is wrong, why, and how to fix it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a host's variables against the argument specs of several roles at once, as each role does at its start."""
+"""Checks a host's variables against several roles' argument specs at once, before the roles do."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return dict(options["argument_specs"]["main"]["options"])
 
 
-#: Role to the options of its argument specs. Read at import: the strategy imports this module once, before it forks a
-#: process for each host.
+#: Role to the options of its argument specs. The strategy imports this module once, before it forks
+#: a process for each host, so each file is read only once.
 _OPTIONS = {path.parts[-3]: _read(path) for path in sorted(_ROLES.glob("*/meta/argument_specs.yml"))}

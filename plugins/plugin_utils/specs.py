@@ -62,7 +62,8 @@ class Specs:
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
         self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
         self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
-        #: Kinds whose specs the plugin writes in /var/run/cdi, with the part of each spec that is known in advance.
+        #: Kinds whose specs the plugin writes in /var/run/cdi, with each spec's part that is known
+        #: already.
         self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
         self._foreign: Mapping[str, str] = declaration.get("foreign_cdi", {})
         self.node = node
@@ -187,7 +188,8 @@ class Specs:
         """The highest CDI version that the node's runtime accepts; None if unknown."""
         runtime = self.node["runtime"]
         version = runtime.get("version")
-        # The table has containerd's versions only. A stopped runtime, as in an uninstall, has no known version.
+        # The table has only containerd's versions. A stopped runtime, as in an uninstall, has no
+        # version.
         return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
 
     def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
@@ -216,8 +218,10 @@ class Specs:
         """Split the leftovers into those that must stay, with the reason, and those that may go.
 
         holders: answer of ``node-device-plugin holders``; None if no pod holds a device.
-        advertised_counts: whether a device that the kubelet still lists must stay too, because the kubelet may allocate
-        it. Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own spec has.
+        advertised_counts: whether a device that the kubelet still lists must stay too, because the
+        kubelet may allocate it.
+        Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own
+        spec has.
         """
         staying, going = [], []
         for leftover in self.leftovers:
@@ -256,7 +260,7 @@ class Specs:
 
 
 def is_dynamic(file: Mapping[str, Any]) -> bool:
-    """Whether the running plugin wrote a spec file. file: an entry of node_preflight's cdi_files."""
+    """Whether the running plugin wrote a spec file. file: from node_preflight's cdi_files."""
     return file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
 
 
@@ -286,7 +290,7 @@ class Ours:
         return bool(self._served or self._specs.leftovers or self._is_dynamic)
 
     def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return our devices' entries. holders: answer of ``node-device-plugin holders``."""
+        """Return the entries for our devices. holders: from ``node-device-plugin holders``."""
         return [
             held
             for held in holders["held"]

@@ -46,10 +46,11 @@ def environment_name(target: Target) -> str:
 
 
 def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None) -> list[Wheel]:
-    """The wheels of an environment, the plugin's own first.
+    """Return the wheels of an environment, the plugin's own first.
 
     cache: directory for built and downloaded wheels, created if missing.
-    wheelhouse: directory with the locked wheels. None uses the bundle's directory if it exists, else pip downloads.
+    wheelhouse: directory with the locked wheels. None uses the bundle's directory if it exists,
+    else pip downloads.
     """
     if wheelhouse is None and BUNDLED.is_dir():
         wheelhouse = BUNDLED
@@ -128,7 +129,7 @@ def built(cache: pathlib.Path) -> Wheel:
             (path,) = pathlib.Path(scratch).glob("*.whl")
             digest = locked_wheels.file_digest(path)
             path.replace(directory / path.name)
-            # The record is written last and replaced atomically, so an interrupted build is repeated.
+            # Write the record last and replace it atomically, so an interrupted build is repeated.
             partial = pathlib.Path(scratch) / record.name
             partial.write_text(f"{digest}  {path.name}\n", encoding="utf-8")
             partial.replace(record)

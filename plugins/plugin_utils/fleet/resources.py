@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the rows of a node's resources: capacity, healthy and allocated shares, state and reasons."""
+"""Makes the rows of a node's resources: capacity, healthy and allocated shares, state, reasons."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
 def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -> dict[str, Any]:
     """Return a plugin resource's row with the node object's numbers.
 
-    Only the API reaches its node.
+    Callers use it if only the API reaches the node.
     """
     found = next((each for each in shown or () if each["resource"] == row["name"]), None)
     if row["kind"] != "plugin" or found is None:

@@ -85,7 +85,10 @@ def _unready(node: Mapping[str, Any]) -> str | None:
 
 
 def _pod(node: Mapping[str, Any]) -> str | None:
-    """The pod's state in mode daemonset, such as ``pod ImagePullBackOff``; just ``pod`` if it runs."""
+    """Return the pod's state in mode daemonset, such as ``pod ImagePullBackOff``, or ``pod``.
+
+    ``pod`` means that it runs.
+    """
     pod = node.get("pod")
     if not pod:
         return None

@@ -221,7 +221,7 @@ def is_ours(node: Mapping[str, Any]) -> bool:
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
-    """``default/web``."""
+    """Return ``default/web``."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 

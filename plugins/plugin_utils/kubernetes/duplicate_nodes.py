@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Host(NamedTuple):
-    """A host of the inventory. node: its name in the cluster. kubeconfig: path of the cluster's file."""
+    """A host of the inventory. node: its name in the cluster. kubeconfig: the cluster's file."""
 
     name: str
     node: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds foreign device plugins on a node that only the API reaches, from the resources in its node object."""
+"""Finds foreign device plugins by the node object's resources, if only the API reaches a node."""
 
 from __future__ import annotations
 

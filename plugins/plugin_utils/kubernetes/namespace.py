@@ -98,7 +98,10 @@ class Namespace:
         return "privileged"
 
     def remove(self) -> list[Change]:
-        """Delete the namespace if it is ours and contains only our objects; otherwise set `kept` to the reason."""
+        """Delete the namespace if it is ours and contains only our objects; else set `kept`.
+
+        `kept` is the reason.
+        """
         found = self._objects.api.get(self._place)
         if found is None or not is_ours(found):
             return []
@@ -108,7 +111,7 @@ class Namespace:
     def _others(self) -> str:
         """Return the first object of another owner, or why that is unknown.
 
-        Empty if the namespace has no such object.
+        The text is empty if there is none.
         """
         api = self._objects.api
         try:

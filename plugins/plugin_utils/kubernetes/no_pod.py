@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a node that the DaemonSet selects has no pod: a taint, or a pod that the scheduler cannot place."""
+"""Explains why a node that the DaemonSet selects has no pod: a taint, or an unschedulable pod."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _keeps_off(cluster: DaemonSet, taint: Mapping[str, Any]) -> bool:
 
 
 def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, Any]) -> bool:
-    """Whether a toleration matches a taint, by the rules of Kubernetes (core/v1, Toleration.ToleratesTaint)."""
+    """Whether a toleration matches a taint. Source: core/v1, Toleration.ToleratesTaint."""
     if toleration.get("effect", taint.get("effect")) != taint.get("effect"):
         return False
     if toleration.get("key", taint.get("key")) != taint.get("key"):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds our other DaemonSets: those that had a node before, or would run pods beside its own."""
+"""Finds our other DaemonSets: a node's earlier ones, and any whose pods would run beside its pod.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .objects import DeploymentError
 
 
 class Other(NamedTuple):
-    """A DaemonSet of ours with another name or namespace. by_label: whether it selects its nodes by our label."""
+    """Another DaemonSet of ours. by_label: whether it selects its nodes by our label."""
 
     namespace: str
     name: str

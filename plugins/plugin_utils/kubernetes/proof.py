@@ -30,7 +30,7 @@ _NAME = "node-device-proof"
 _CONTAINER = "proof"
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
 _SELECTOR = f"app.kubernetes.io/name={_NAME}"
-#: Annotation with the node that a proof is for; it is there even before the scheduler places the pod.
+#: Annotation with the proof's node; it exists even before the scheduler places the pod.
 _NODE = "nodedevices.kubernetes/proof-of"
 #: All proofs in a cluster, from all inventories, share this priority class. Without a class, a pod
 #: has priority 0 and preempts pods of negative priority. The API server refuses a pod with
@@ -77,8 +77,9 @@ class Kind(NamedTuple):
 class Outcome(NamedTuple):
     """The result of a proof.
 
-    view: what the container has, if the controller inspects it. seen: device ids, if the container inspects itself.
-    failed: what is wrong; unproven: why there is no proof.
+    view: what the container has, if the controller inspects it.
+    seen: device ids, if the container inspects itself.
+    failed: what is wrong. unproven: why there is no proof.
     """
 
     view: View | None = None
@@ -167,7 +168,8 @@ class Proofs:
     def __init__(
         self, api: Api, kind: Kind, node: str, timeout: float, renew: Callable[[], None] = lambda: None
     ) -> None:
-        """timeout: seconds until pods must be ready. renew: renews the play's lock; called at each check."""
+        """timeout: seconds for pods to become ready. renew: renews the play's lock at each check.
+        """
         self._api = api
         self._kind = kind
         self._node = node
@@ -178,7 +180,7 @@ class Proofs:
     def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
         """Return outcomes by resource. Raises Unavailable.
 
-        A few pods run at a time, each for one resource. Deletes its pods before it returns, unless
+        A few pods run at a time, each for one resource. All are deleted before the return, unless
         the API server becomes unreachable.
         """
         outcomes: dict[str, Outcome] = {}
@@ -223,7 +225,10 @@ class Proofs:
             self._await_end(pods.values())
 
     def _await(self, pods: Mapping[str, Mapping[str, Any]], timeout: float) -> tuple[dict[str, Outcome], bool]:
-        """Wait until each pod is ready or has an outcome; returns these outcomes, and whether the wait timed out."""
+        """Wait until each pod is ready or has an outcome.
+
+        Returns these outcomes, and whether the wait timed out.
+        """
         outcomes: dict[str, Outcome] = {}
         ready: set[str] = set()
         words = dict.fromkeys(pods, "")
@@ -242,7 +247,8 @@ class Proofs:
                     if outcome is not None:
                         outcomes[resource] = outcome
             except Unavailable:
-                # Retry: a control plane that restarts or fails over comes back, and the pods continue meanwhile.
+                # Retry: a control plane comes back after a restart or failover, and the pods
+                # continue meanwhile.
                 if is_late:
                     raise
             if not pods.keys() - outcomes.keys() - ready:
@@ -310,8 +316,8 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
     if pod["metadata"].get("deletionTimestamp"):
         return Outcome(unproven=f"pod {name} was deleted before the proof, for example by preemption: {words}")
     if status.get("phase") == "Failed":
-        # The kubelet did not admit the devices, or the program failed without a reason. For other
-        # reasons (Preempting, Evicted, OutOfpods, node shutdown) the devices are not the cause.
+        # Either the kubelet did not admit the devices, or the program failed. For other reasons
+        # (Preempting, Evicted, OutOfpods, node shutdown), the devices are not the cause.
         is_refused = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
         is_wrong = is_refused and not static_pod.is_no_device_free(words)
         said = f"pod {name} failed: {words}"

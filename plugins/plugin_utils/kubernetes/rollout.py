@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for a node's pod until it exists, matches the DaemonSet and runs with the declared configuration."""
+"""Waits until a node's pod exists, matches the DaemonSet and has the declared configuration."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ def await_node(
                     cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
                     look_again = time.monotonic() + _LOOK_AGAIN
             replaced, ready = cluster.progress()
-            # Only a new maximum is progress: pods of other nodes may become ready and fail again and again.
+            # Only a new maximum is progress, because other nodes' pods may alternate between ready
+            # and failed.
             most_ready = max(most_ready, ready)
             now = (replaced, most_ready, pod and pod["metadata"]["name"], said)
         except Unavailable:
@@ -302,7 +303,7 @@ def _name(pod: Mapping[str, Any]) -> str:
 
 
 def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a pod's state in Kubernetes' word, and why the pod does not run; empty if it runs."""
+    """Return a pod's state as Kubernetes names it, and why the pod does not run, if so."""
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):

@@ -4,10 +4,8 @@
 | adapter | what is written | effective configuration | the running daemon |
 |---|---|---|---|
 | Containerd | the root file, from --config | config dump | CRI |
-| Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump |
-CRI |
-| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 no directories
-|
+| Rancher (k3s, RKE2) | a drop-in that the root file imports, or its template | config dump | CRI |
+| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI, directories since 1.33 |
 | Microk8s, K0s | nothing; if CDI is not effective, a message has the fix | config dump | CRI |
 | CriDockerd, Unknown | nothing; a message has the fix | - | - |
 

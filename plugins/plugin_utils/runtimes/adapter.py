@@ -59,7 +59,10 @@ class Adapter:
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI configuration in the files. Raises UnsupportedConfig if the runtime cannot report it."""
+        """The CDI configuration in the files.
+
+        Raises UnsupportedConfig if the runtime cannot report it.
+        """
         raise NotImplementedError
 
     def plan(self, check: Check) -> Change | None:
@@ -70,9 +73,10 @@ class Adapter:
         raise NotImplementedError
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """The change that restores the CDI keys; None if this runtime has nothing to undo.
+        """Return the change that restores the CDI keys; None if there is nothing to undo.
 
-        path: of the changed file. ours: whether its text is still ours. before: its text before our change.
+        path: of the changed file. ours: whether its text is still ours.
+        before: its text before our change.
         """
         return None
 
@@ -81,7 +85,10 @@ class Adapter:
         return None
 
     def check_command(self, path: str) -> list[str]:
-        """The command that must succeed before the file is written; ``{staged}`` is the path of its new text."""
+        """Return the command that must succeed before the file is written.
+
+        ``{staged}`` is the path of the new text.
+        """
         return []
 
     def question(self, command: str) -> list[str]:

@@ -63,8 +63,8 @@ class _Distribution(Containerd):
     @property
     def _suffices(self) -> bool:
         if not self.config["effective"]:
-            # A snap's program may need the snap's libraries to dump its configuration. From 2.4 on CDI is always on,
-            # and the running daemon reports its directories.
+            # A snap's program may need the snap's libraries to dump its configuration. From 2.4 on,
+            # CDI is always on, and the running daemon reports its directories.
             return always_on(self.version)
         return self.cdi.suffices
 

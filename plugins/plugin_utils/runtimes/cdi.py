@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types that every adapter uses: a CDI configuration, a change, and the error for an unsupported configuration."""
+"""Types that every adapter uses: a CDI configuration, a change, and an error."""
 
 from __future__ import annotations
 

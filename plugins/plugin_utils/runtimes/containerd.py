@@ -124,7 +124,7 @@ class Containerd(Adapter):
     def left_on(self, changes: Iterable[Change]) -> str | None:
         """Return the file that keeps CDI on, or None.
 
-        nvidia-ctk's drop-in is an example: it copies all CRI settings including ours.
+        For example, nvidia-ctk's drop-in copies all CRI settings including ours.
         """
         changes = list(changes)
         if always_on(self.version) or not any(map(_turns_off, changes)):

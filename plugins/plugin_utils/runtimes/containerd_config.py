@@ -22,7 +22,7 @@ TABLES = {
     3: "io.containerd.cri.v1.runtime",
     4: "io.containerd.cri.v1.runtime",
 }
-#: From this version on, enable_cdi does not exist: CDI is always on, and a leftover key has no effect.
+#: From this version on, enable_cdi does not exist: CDI is always on, and an old key has no effect.
 _ALWAYS_ON = (2, 4, 0)
 # Control characters, which containerd 1.7 prints raw although TOML requires escapes.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")

@@ -189,7 +189,7 @@ def candidates(
 def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
     """Return the text of a copy that imports STAGED_DROP_IN.
 
-    It replaces the import `drop_in`, or else is the last import.
+    This import replaces the import `drop_in`, or else is the last.
     """
     names = texts_in(parsed(content), "imports")
     if drop_in in texts:

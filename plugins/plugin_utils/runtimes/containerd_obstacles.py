@@ -25,9 +25,10 @@ _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images
 def obstacles(
     program: str, version: str | None, config: Mapping[str, Any], imported: Mapping[str, str], cdi: bool
 ) -> Iterator[str]:
-    """One message for each obstacle.
+    """Yield one message for each obstacle.
 
-    config: as module node_preflight returned it. imported: texts of the root file's imports, by path.
+    config: as module node_preflight returned it.
+    imported: texts of the root file's imports, by path.
     cdi: whether devices are injected by CDI.
     """
     if cdi and version is None:

@@ -130,7 +130,10 @@ class Crio(Adapter):
             raise UnsupportedConfig(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
 
     def staged_command(self) -> list[str]:
-        """The command that prints the effective configuration with another drop-in directory, ``{staged}``."""
+        """Return the command that prints the effective configuration.
+
+        ``{staged}`` stands for another drop-in directory.
+        """
         named = ["--config", self.config["path"]] if self.config["exists"] else []
         return [self.program, *named, "--config-dir", "{staged}", "config"]
 

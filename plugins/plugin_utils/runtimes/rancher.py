@@ -61,7 +61,7 @@ class Rancher(Containerd):
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Restore the drop-in or template; if others changed it since, restore only the two keys."""
+        """Restore the drop-in or template; if others changed it, restore only the two keys."""
         now = self.config["files"].get(path)
         if now is None:
             return super().undo(path, ours, before, check)

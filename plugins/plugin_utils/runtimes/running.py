@@ -19,7 +19,10 @@ def shortfall(cdi: Cdi) -> str:
 
 
 def difference(cdi: Mapping[str, Any]) -> str | None:
-    """Why the daemon's behaviour differs from its files; None if it does not. cdi: from the daemon's answer."""
+    """Return why the daemon's behaviour differs from its files, or None.
+
+    cdi: from the daemon's answer.
+    """
     # If None, the runtime does not report CDI, so its files count.
     if cdi["enabled"] is False:
         return "the running daemon has CDI off, although its configuration turns it on"

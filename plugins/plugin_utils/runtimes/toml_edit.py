@@ -118,7 +118,7 @@ def indent_below(header_indent: str, rest: str) -> str:
 
 
 def tomlkit() -> Any:
-    """Import tomlkit only if needed, because ansible-core does not install it.
+    """Import tomlkit lazily, because ansible-core does not install it, and few edits need it.
 
     Raises UnsupportedConfig.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the positions of a TOML text's statements, which tomllib does not report. The text must be valid TOML."""
+"""Finds the positions of statements in a valid TOML text, which tomllib does not report."""
 
 from __future__ import annotations
 
