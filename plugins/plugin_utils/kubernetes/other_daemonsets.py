@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds our other DaemonSets: a node's earlier ones, and any whose pods would run beside its pod.
-"""
+"""Finds our other DaemonSets: a node's earlier DaemonSets, and DaemonSets with the same nodes."""
 
 from __future__ import annotations
 

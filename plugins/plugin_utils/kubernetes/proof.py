@@ -168,8 +168,7 @@ class Proofs:
     def __init__(
         self, api: Api, kind: Kind, node: str, timeout: float, renew: Callable[[], None] = lambda: None
     ) -> None:
-        """timeout: seconds for pods to become ready. renew: renews the play's lock at each check.
-        """
+        """timeout: seconds until pods are ready. renew: renews the play's lock at each check."""
         self._api = api
         self._kind = kind
         self._node = node
