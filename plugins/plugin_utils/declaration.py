@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a host's declaration: the host variables that form it, checked and rendered by the plugin's schema.
+"""Reads a host's declaration from host variables; the plugin's schema checks and renders it.
 
-The schema and renderer come from this collection's ``plugin/`` directory, never from another installed package.
-So the roles and the plugin on the node cannot differ.
+The schema and renderer come from this collection's ``plugin/`` directory, never from another
+installed package. So the roles and the plugin on the node cannot differ.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PREFIX = "node_devices_resources"
 #: The variable with the rest of the plugin's configuration.
 SETTINGS = "node_devices_settings"
 
-# Placeholder name of the merged list while it is parsed; no resource name can contain it.
+# Placeholder name of the merged list while it is parsed. No resource name can contain it.
 _UNITED = "<united>"
 _UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
 # Stands for an element with an expression that fails.
 _FAILED = object()
-# More levels than a declaration has; the limit matters because a list may contain itself.
+# More levels than a declaration has. A limit is needed because a list may contain itself.
 _DEEPEST = 8
-# Matches the error of an expression over facts if no facts were gathered.
+# Matches the error of an expression that uses facts if none were gathered.
 _FACT = re.compile(r"\bansible_\w+|object of type 'dict' has no attribute")
 
 
@@ -84,12 +84,12 @@ class DeclarationProblems(Exception):
 
 
 def unusable(host: str, problems: Iterable[str], what: str = "declaration") -> str:
-    """The error message of a task whose declaration (or cluster, see ``what``) is invalid."""
+    """Return the error message of a task with an invalid declaration (or cluster, see ``what``)."""
     return "\n".join([f"The {what} cannot be used; no node was touched.", *(f"{host}: {line}" for line in problems)])
 
 
 def variables_of(names: Iterable[str]) -> list[str]:
-    """The names that belong to a host's declaration, sorted, so that the inventory's order does not matter."""
+    """Return the names of the declaration's variables, sorted to ignore the inventory's order."""
     return sorted(name for name in names if name.startswith(PREFIX))
 
 
@@ -146,9 +146,10 @@ def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings:
 
 
 def _worked_out(raw: Any, name: str, template: Callable[[Any], Any]) -> tuple[Any, list[str]]:
-    """A variable's value, and one line for each expression that fails; None for a failing value that is no list.
+    """Return a variable's value, and one line for each expression that fails.
 
-    A list element with a failing expression becomes _FAILED, so that the others are still checked.
+    If a list element has such an expression, it becomes _FAILED, so that the others are still
+    checked. Any other failing value becomes None.
     """
     try:
         return plain(template(raw)), []
@@ -186,7 +187,7 @@ def _failure(where: str, error: Exception) -> str:
 
 
 def _label(item: Any) -> str:
-    """The element's name in the form that the schema's errors use; empty if the name is an expression."""
+    """Return the element's name as the schema's errors show it; empty if it is an expression."""
     name = item.get("name", item.get("id")) if isinstance(item, Mapping) else None
     return f" ({name})" if isinstance(name, str) and "{{" not in name else ""
 
@@ -204,13 +205,13 @@ class _Elements:
         self._origins.append(origin)
 
     def places(self) -> dict[str, str]:
-        """Resource name to the place of its declaration."""
+        """Return each resource's place of declaration, by name."""
         placed = zip(self.items, self._origins, strict=True)
         names = ((item.get("name") if isinstance(item, dict) else None, origin) for item, origin in placed)
         return {name: origin for name, origin in names if isinstance(name, str)}
 
     def in_their_variables(self, error: declaration.DeclarationError) -> list[str]:
-        """The problems, each with its place in the variable instead of its place in the merged list."""
+        """Return the problems with places in variables instead of places in the merged list."""
         return [
             _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
             for problem in error.problems
@@ -218,7 +219,7 @@ class _Elements:
 
 
 def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:
-    """Host path of each declared device node to its device and to whether the host must have the path."""
+    """Return each declared device node's device and whether it is required, by host path."""
     paths: dict[str, dict[str, Any]] = {}
     for resource in resources:
         for device in resource.devices:
@@ -229,7 +230,7 @@ def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[st
 
 
 def plain(value: Any) -> Any:
-    """``value`` converted from Ansible's data types to dict, list, str, int, float, bool and None."""
+    """Convert ``value`` from Ansible's types to dict, list, str, int, float, bool and None."""
     if isinstance(value, Mapping):
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

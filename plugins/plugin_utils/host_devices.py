@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]*|\d+")
 _MODE = re.compile(r"0?[0-7]{3}")
-# udev(7): KEY, operator, quoted value; comma or white space between them.
+# udev(7): KEY, operator and quoted value; a comma or white space separates two of these.
 _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"\\]|\\.)*"\s*,?\s*)+')
 
 
@@ -77,7 +77,10 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def files(
     modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The files that create the devices at every boot, each with its content and lines; empty settings give no file."""
+    """Return the files that create the devices at every boot, with content and lines.
+
+    Empty settings give no file.
+    """
     texts = {
         MODULES: [module["name"] for module in modules],
         OPTIONS: [f"options {module['name']} {module['options']}" for module in modules if module.get("options")],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the wheels that a lock (``requirements/*.txt``) names, for another Python and machine than this controller's.
+"""Finds the wheels that a lock (``requirements/*.txt``) lists, for a node's Python and machine.
 
-The wheels come from a given directory, or pip downloads them once from its configured index into a directory.
-A wheel's file name says which nodes can use it; its hash must be in the lock.
+The wheels come from a given directory, or pip downloads them once from its configured index into a
+directory. A wheel's file name shows which nodes can use it. Its hash must be in the lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ with contextlib.suppress(ImportError):
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
     from packaging.version import Version
 
-# The manylinux profiles older than PEP 600, by the minor version of glibc 2.x that each requires.
+# The manylinux profiles before PEP 600, by the minor version of glibc 2.x that each requires.
 _LEGACY_MANYLINUX = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 _OLDEST_GLIBC_MINOR = 5
 
@@ -46,7 +46,10 @@ class Target(NamedTuple):
         return f"cp{self.python[0]}{self.python[1]}-{self.machine}"
 
     def platforms(self) -> list[str]:
-        """The platform tags that the target accepts, best first (PEP 600). Raises WheelsError if glibc is not 2.x."""
+        """Return the platform tags that the target accepts, best first (PEP 600).
+
+        Raises WheelsError if glibc is not 2.x.
+        """
         if self.glibc[0] != 2:
             raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not supported")
         names = []
@@ -65,7 +68,7 @@ class Target(NamedTuple):
         ]
 
     def markers(self) -> dict[str, str]:
-        """The target's values of environment markers (PEP 508). pip would use those of its own Python."""
+        """Return the target's environment markers (PEP 508). pip would use its own Python's."""
         version = f"{self.python[0]}.{self.python[1]}"
         return {
             "implementation_name": "cpython",
@@ -100,7 +103,10 @@ class Requirement(NamedTuple):
 
 
 def read_lock(lock: pathlib.Path) -> list[Requirement]:
-    """The requirements in a file of ``pip-compile --generate-hashes`` or ``uv pip compile``. Raises WheelsError."""
+    """Return the requirements in a file of ``pip-compile --generate-hashes`` or ``uv pip compile``.
+
+    Raises WheelsError.
+    """
     found = []
     for line in lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         line = line.partition("#")[0].strip()
@@ -119,7 +125,10 @@ def read_lock(lock: pathlib.Path) -> list[Requirement]:
 
 
 def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
-    """The locked wheels for the target; raises WheelsError if one is missing. fetch: let pip download missing ones."""
+    """Return the locked wheels for the target. Raises WheelsError if one is missing.
+
+    fetch: whether pip may download wheels.
+    """
     requirements = _needed(lock, target)
     chosen, missing = select(directory, requirements, target)
     if missing and fetch:
@@ -136,7 +145,7 @@ def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: boo
 def select(
     directory: pathlib.Path, requirements: list[Requirement], target: Target
 ) -> tuple[list[Wheel], list[Requirement]]:
-    """For each requirement the directory's best wheel with a locked hash; and the requirements without such a wheel."""
+    """Return each requirement's best wheel with a locked hash, and requirements without one."""
     ranks = {tag: rank for rank, tag in enumerate(target.tags())}
     candidates: dict[tuple[str, Version], list[tuple[int, pathlib.Path]]] = {}
     for path in sorted(directory.glob("*.whl")):
@@ -166,14 +175,14 @@ def file_digest(path: pathlib.Path) -> str:
 
 
 def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
-    """Run a Python program from the controller's environment. Raises WheelsError if the program fails.
+    """Run a Python program in the controller's environment. Raises WheelsError if it fails.
 
-    missing: the program's module; the error names it if the environment does not have it.
+    missing: the program's module, which the error names if the environment does not have it.
     """
     environment = {
         **os.environ,
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Fixed timestamps inside the wheel: the same source tree gives the same bytes.
+        # With fixed timestamps in the wheel, the same source gives the same bytes.
         "SOURCE_DATE_EPOCH": "315532800",
     }
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)

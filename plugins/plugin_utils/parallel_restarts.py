@@ -15,9 +15,10 @@ from ansible import constants
 
 @contextlib.contextmanager
 def at_most(number: int, renew: Callable[[], None]) -> Iterator[None]:
-    """Wait until fewer than ``number`` nodes of this run restart; the run's forks share its temporary directory.
+    """Wait until fewer than ``number`` nodes of this run restart something.
 
-    Unlike a task's ``throttle``, only a host that restarts something waits. renew: called at each retry.
+    The run's forks share its temporary directory. Unlike with ``throttle``, only a host that
+    restarts something waits. renew: called at each retry.
     """
     for slot in itertools.cycle(range(max(number, 1))):
         path = os.path.join(constants.DEFAULT_LOCAL_TMP, f"cdi_runtime.{slot}.lock")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans an owner's files on a node from the play's preflight: if they are in place, no module is executed.
+"""Plans an owner's files on a node from the play's preflight.
 
-The preflight decides only whether the module managed_files runs; the module reads everything again before it writes.
+If the files are in place, no module runs. The preflight decides only whether the module
+managed_files runs; the module reads everything again before it writes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ _MODES = {"file": 0o644, "directory": 0o755}
 
 
 def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Create, update and remove an owner's files. node: result of the play's or action's preflight, None without one.
+    """Create, update and remove an owner's files.
 
-    arguments: those of the module managed_files.
+    node: result of the play's or action's preflight, or None. arguments: of the module
+    managed_files.
     """
     planned = node is not None and not arguments.get("pending")
     is_right = planned and in_place(node or {}, arguments["owner"], arguments.get("files") or ())

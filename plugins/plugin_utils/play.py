@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes the running playbook to other plays: its identity, whether it still runs, and its lock in messages."""
+"""Describes the running playbook to other plays: its identity, its lock, and whether it runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play
 
 #: Seconds between two renewals of the lock while an action waits.
 _RENEWAL_PERIOD = 60.0
-#: Extra seconds of lock time for each host of a batch: after each task, a host waits for the others.
+#: Extra seconds of lock time for each host of a batch, because hosts wait for each other after each
+#: task.
 _OF_EACH_HOST = 10.0
 
 
 def wanted_lock(minutes: float, over: str = "", host: str = "", hosts: int = 0) -> dict[str, Any]:
-    """This play's lock, in the form that module_utils.play_lock takes.
+    """Return this play's lock, in the form that module_utils.play_lock takes.
 
-    minutes: time after which the lock lapses. over: owner of a lock that this play may take over, ``*`` for any owner.
+    minutes: time after which the lock expires.
+    over: owner of a lock that this play may take over, ``*`` for any owner.
     host: the node's name in the inventory; with another name, the same play locks another node.
     hosts: number of hosts in the batch, which wait for each other.
     """
@@ -49,14 +51,15 @@ def wanted_lock(minutes: float, over: str = "", host: str = "", hosts: int = 0) 
 
 
 def environment(lock: Mapping[str, Any]) -> dict[str, str]:
-    """The environment of a play's tasks, with which modules on the node renew the play's lock."""
+    """Return the environment with which a play's tasks renew the play's lock on the node."""
     return {play_lock.VARIABLE: json.dumps({key: value for key, value in lock.items() if key != "over"})}
 
 
 class Renewal:
-    """Renews a play's lock on a node while an action waits. The action calls it at each retry.
+    """Renews a play's lock on a node. An action that waits calls it at each retry.
 
-    action: the action that waits. task_vars: the action's. If the play holds no lock, calls do nothing.
+    action: the action that waits. task_vars: its variables. If the play holds no lock, calls do
+    nothing.
     """
 
     def __init__(self, action: Any, task_vars: Any) -> None:
@@ -65,19 +68,19 @@ class Renewal:
         self._due = time.monotonic() + _RENEWAL_PERIOD
 
     def __call__(self) -> None:
-        """Renew the lock if a renewal is due. Raises AnsibleError if another play has taken the node."""
+        """Renew the lock if a renewal is due. Raises AnsibleError if another play took the node."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + _RENEWAL_PERIOD
             self._renew()
 
     def ahead(self, seconds: float) -> None:
-        """Make the lock last ``seconds``, if that is longer than usual, for a wait without renewals."""
+        """Extend the lock to ``seconds`` if that is longer, for a wait without renewals."""
         lock = self._lock()
         if lock and seconds > json.loads(lock)["seconds"]:
             self._renew(seconds=seconds)
 
     def _lock(self) -> str | None:
-        # Read it as a module would, because the module node_lock renews the lock.
+        # Read the lock as a module would, because the module node_lock renews it.
         environment: dict[str, str] = {}
         self._action._compute_environment_string(environment)
         return environment.get(play_lock.VARIABLE)
@@ -107,7 +110,7 @@ def _owner(controller: str, pid: int, host: str) -> str:
 
 
 def sentence(holder: Mapping[str, Any]) -> str:
-    """A message that says which play holds a node, since when, and what to do."""
+    """Return a message that says which play holds a node, since when, and what to do."""
     if (holder["controller"], holder["pid"]) == (_controller(), os.getppid()):
         return (
             f"host {holder.get('host')} of this play is the same node: remove one of the two hosts from the "
@@ -125,7 +128,7 @@ def _moment(seconds: float) -> str:
 
 
 def _controller() -> str:
-    """Identifies this machine, boot and PID namespace; process ids mean nothing in another one."""
+    """Return an id of this machine, boot and PID namespace, to which process ids belong."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -134,10 +137,14 @@ def _controller() -> str:
 
 
 def _started(pid: int) -> str:
-    """The start time of a process, which tells it from a later process with the same id; empty if it does not exist."""
+    """Return a process's start time; empty if it does not exist.
+
+    A later process with the same id has another time.
+    """
     if os.path.isdir("/proc/self"):
         try:
-            # The 22nd field of stat in proc(5), counted after the command's name, which may contain anything.
+            # The 22nd field of stat in proc(5), counted after the command's name, which may have
+            # any text.
             text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""

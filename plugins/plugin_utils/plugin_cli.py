@@ -29,15 +29,18 @@ def is_there(action: Any, command: str) -> bool:
 
 
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
-    """Run the plugin's command with JSON output, in check mode too, because it changes nothing. Raises PluginCliError.
+    """Run the plugin's command with JSON output. Raises PluginCliError.
 
-    action: the action plugin that runs the command.
+    It also runs in check mode, because it changes nothing. action: the action plugin that runs it.
     """
     return answer(action, [command, *arguments, "-o", "json"])
 
 
 def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Which pod holds which device. arguments: the task's ``command`` and optional kubelet and CDI paths."""
+    """Ask which pod holds which device.
+
+    arguments: the task's ``command`` and optional kubelet and CDI paths.
+    """
     question = ["holders"]
     for option in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
         if arguments.get(option):
@@ -46,9 +49,9 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], missing: PluginCliMissing) -> None:
-    """Without the command, only the checkpoint shows whether the kubelet ever gave a device to a pod.
+    """Raise PluginCliError if the kubelet's checkpoint exists.
 
-    Raises PluginCliError if the checkpoint exists.
+    Without the command, only the checkpoint shows whether the kubelet ever allocated a device.
     """
     checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
     if action._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
@@ -59,7 +62,10 @@ def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], 
 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
-    """Run a command that answers in JSON. given: its input, which needs the task's task_vars. Raises PluginCliError."""
+    """Run a command that prints JSON. Raises PluginCliError.
+
+    given: its input, which needs the task's task_vars.
+    """
     said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
     if said["rc"] in (126, 127):
         if "/" in command[0]:
@@ -81,8 +87,8 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
 def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:
     """Run a command with input.
 
-    If the connection can pass input, as for pipelining, no module is used: a module's start takes longer than the
-    command.
+    If the connection can pass input, as for pipelining, no module runs, because a module's start
+    takes longer.
     """
     if action._connection.is_pipelining_enabled(False):
         # An SSH server may pass input as a socket, which /dev/stdin cannot open.

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a play knows of its host: the declaration, and the node's facts from the play's preflight.
+"""Gives actions the host's declaration, and the node's facts from the play's preflight.
 
-If a play runs the preflight once (task node_preflight, registered as ``node_devices_node``), later actions reuse it.
-Otherwise each action runs the preflight itself. So a role works the same for every caller.
+If a play runs the preflight once (task node_preflight, registered as ``node_devices_node``), later
+actions reuse its result. Otherwise each action runs the preflight. So a role works the same for
+every caller.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ERRORS = (NotReady, declaration.DeclarationProblems)
 
 
 class Seen(NamedTuple):
-    """A node's facts. settled: whether the preflight finished or undid a change that an earlier run left."""
+    """A node's facts. settled: whether the preflight finished or undid an earlier run's change."""
 
     node: dict[str, Any]
     warnings: list[str]
@@ -55,7 +56,7 @@ class Seen(NamedTuple):
 
 
 class Preflight:
-    """Runs the preflight on an action's host. action: the running action. task_vars: the action's."""
+    """Runs the preflight for an action. action: the running action. task_vars: its variables."""
 
     def __init__(self, action: Any, task_vars: Any) -> None:
         self._action = action
@@ -78,7 +79,8 @@ class Preflight:
     def known(self) -> dict[str, Any] | None:
         """The node's facts from this play's preflight; None if the play ran none.
 
-        Facts of an earlier play in the same run do not count: other plays may have changed the node since.
+        Facts of an earlier play in the same run do not count, because other plays may have changed
+        the node.
         """
         known = self._vars.get(KNOWN)
         if isinstance(known, str):
@@ -91,15 +93,15 @@ class Preflight:
         return str(self._action._task.get_play()._uuid)
 
     def foreseen(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The module's answer to these arguments, if the preflight found that the module has nothing to do."""
+        """Return the module's answer if the preflight found nothing to do for these arguments."""
         found = ((self.known or {}).get("foreseen") or {}).get(module)
         return found["answer"] if found and found["arguments"] == declaration.plain(arguments) else None
 
     def execute(self, module: str, arguments: Mapping[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
         """Execute a module that writes, or return its foreseen answer.
 
-        answer: the module's answer if the preflight found nothing to do; None executes the module. The module also runs
-        if this play may have written to the node since the preflight.
+        answer: the module's answer if the preflight found nothing to do; None executes the module.
+        The module also runs if this play may have written to the node since the preflight.
         """
         if answer is not None and not self._written.exists():
             return answer
@@ -112,12 +114,15 @@ class Preflight:
 
     @property
     def _written(self) -> pathlib.Path:
-        """A file that exists once this play may have written to the node; each task runs in its own process."""
+        """A file that exists once this play may have written to the node; tasks share no memory."""
         look = hashlib.sha256(f"{self._play()} {self.host}".encode()).hexdigest()[:24]
         return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"written-{look}"
 
     def declaration(self, given: Any = None) -> dict[str, Any]:
-        """The host's declaration as data. given: the task's own, if any. Raises DeclarationProblems."""
+        """Return the host's declaration as data. given: the task's own, or None.
+
+        Raises DeclarationProblems.
+        """
         if given is None:
             given = (self.known or {}).get("declaration")
         return self.read_declaration().as_data() if given is None else declaration.plain(given)
@@ -132,20 +137,29 @@ class Preflight:
         return declaration.read(self._vars, template, settings)
 
     def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
-        """The node's facts, after all checks that an action requires. given: the task's own facts. Raises NotReady."""
+        """Return the task's own facts ``given``, or else a preflight's.
+
+        requires: what it checks. Raises NotReady.
+        """
         if given is not None:
             return Seen(declaration.plain(given), [], settled=False)
         return self.look({"requires": requires, **arguments})
 
     def failed(self, error: Exception) -> dict[str, Any]:
-        """A failed result with the reason why an action could not begin. error: NotReady or DeclarationProblems."""
+        """Return a failed result that says why an action could not begin.
+
+        error: NotReady or DeclarationProblems.
+        """
         message = str(error)
         if isinstance(error, declaration.DeclarationProblems):
             message = declaration.unusable(self.host, error.lines)
         return {"failed": True, "changed": False, "msg": message}
 
     def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of plugin_cli.holders: the task's own, completed with the node's kubelet and CDI paths."""
+        """Return the task's arguments for plugin_cli.holders.
+
+        The node's kubelet and CDI paths are the defaults.
+        """
         settings = self.variable(declaration.SETTINGS, {})
         places = {
             "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
@@ -155,7 +169,10 @@ class Preflight:
         return {**places, **arguments}
 
     def look(self, arguments: Mapping[str, Any]) -> Seen:
-        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError."""
+        """Run the preflight with node_preflight's arguments.
+
+        Raises NotReady, DeclarationProblems, AnsibleError.
+        """
         arguments = {key: value for key, value in arguments.items() if value is not None}
         declared = declaration.plain(arguments.pop("declaration", None))
         if boolean(arguments.pop("declared", False)):
@@ -240,7 +257,10 @@ class Preflight:
         return Seen(facts, warnings, settled is not None)
 
     def _looked(self, arguments: dict[str, Any], warnings: list[str]) -> tuple[dict[str, Any], str | None]:
-        """The node's facts, and what happened to an earlier run's unfinished change, if any. Raises NotReady."""
+        """Return the node's facts, and what happened to an earlier run's unfinished change, if any.
+
+        Raises NotReady.
+        """
         facts = self._facts(arguments)
         holder = facts.pop("locked_by", None)
         if holder and self._action._task.check_mode:
@@ -252,7 +272,10 @@ class Preflight:
         return facts, None
 
     def _with_devices(self, known: dict[str, Any], requires: list[str], arguments: dict[str, Any]) -> dict[str, Any]:
-        """The known facts; if devices were missing, they are read again, because a role may have created them since."""
+        """Return the known facts, but read missing devices again.
+
+        A role may have created the devices since.
+        """
         device_paths = arguments.get("device_paths") or {}
         if "devices" not in requires or not requirements.unmet(["devices"], known, device_paths):
             return known
@@ -261,13 +284,13 @@ class Preflight:
         )
         if "missing_devices" not in afresh:
             return afresh
-        # Check mode creates no device node, so the nodes that a real run would create do not count as missing.
+        # Check mode creates no device node, so nodes that a real run would create are not missing.
         made = self.variable("host_devices_nodes", []) if self._action._task.check_mode else []
         missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
         return {**known, "missing_devices": sorted(missing), "other_than_devices": afresh["other_than_devices"]}
 
     def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The node's facts; the lock of a play that has ended is taken over."""
+        """Read the node's facts, and take over the lock of a play that has ended."""
         facts = self._on_node("node_preflight", arguments)
         if facts.get("locked_by") and play.is_over(facts["locked_by"]):
             lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
@@ -285,19 +308,25 @@ class Preflight:
             return {"failed": True, "msg": str(error)}
 
     def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """Finish or undo an earlier run's unfinished change; returns the node's facts afterwards, and the outcome."""
+        """Finish or undo an earlier run's unfinished change.
+
+        Returns the node's facts afterwards, and the outcome.
+        """
         outcome = self._on_node("runtime_config", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
-            # The module of a killed play, still running on the node, has finished the change in the meantime.
+            # The module of a killed play still ran on the node, and has finished the change since.
             return self._on_node("node_preflight", arguments), None
         if not self._action._task.check_mode:
             facts = self._on_node("node_preflight", arguments)
         return facts, _became(outcome, self._action._task.check_mode)
 
     def _has(self, command: str, facts: Mapping[str, Any]) -> bool:
-        """Whether the command is installed; in check mode, a real run would have installed it by now."""
+        """Whether the command is installed.
+
+        True in check mode, because a real run would have installed it.
+        """
         if self._action._task.check_mode or command in facts["commands"]:
             return True
         # The known facts may be older than the command's installation.
@@ -305,7 +334,10 @@ class Preflight:
 
 
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:
-    """The option ``lock`` in the module's form. hosts: number in the batch. Raises AnsibleError for bad minutes."""
+    """Convert the option ``lock`` for the module. hosts: number in the batch.
+
+    Raises AnsibleError for invalid minutes.
+    """
     try:
         minutes = float(lock.get("minutes", 15))
     except (TypeError, ValueError):
@@ -319,7 +351,10 @@ def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, An
 
 
 def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The option ``foresee`` in the module's form: role host_devices' variables become the module's arguments."""
+    """Convert the option ``foresee`` for the module.
+
+    Variables of role host_devices become arguments.
+    """
     by_node = dict(asked)
     wanted = {name: value or [] for name, value in (by_node.pop("host_devices", None) or {}).items()}
     if any(wanted.values()) and not host_devices.problems(**wanted):
@@ -328,7 +363,7 @@ def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
-    """The outcome of an unfinished change of the runtime's configuration, as a message."""
+    """Return a message with the outcome of an unfinished change of the runtime's files."""
     change = "a change of the container runtime's configuration by an earlier, interrupted run"
     if check_mode:
         return f"{change} is unfinished; the next run finishes or undoes it first, so this result may show it half done"
@@ -338,7 +373,7 @@ def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
 
 
 def _specs_of(declared: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Problems of declared CDI specs that would have no effect, and problems of other owners' broken specs."""
+    """Return problems of declared CDI specs, and problems of other owners' broken specs."""
     node_specs = specs.Specs(declared, facts)
     refused = list(node_specs.missing())
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a node must have; each message says what is wrong, why it matters and how to fix it."""
+"""Checks what a node must have; each message says what is wrong, why, and how to fix it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MISSING = re.compile("not found|no such file")
 
 
 def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any], cdi: bool = True) -> list[str]:
-    """One message for each requirement that the node does not meet.
+    """Return one message for each requirement that the node does not meet.
 
     node: the result of the module node_preflight.
     device_paths: as the declaration gives them.
@@ -33,7 +33,7 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
     if unknown:
         return [f"requires: {', '.join(sorted(unknown))} is not a known requirement: use {', '.join(checks)}"]
     if node["uid"] != 0:
-        # Without root, the other checks would only guess.
+        # Without root, the other checks would be unreliable.
         return [
             f"tasks run as user id {node['uid']}, but the collection needs root: set ansible_become: true (if sudo "
             "asks for a password, add --ask-become-pass)"
@@ -68,9 +68,10 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
 
 
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = ()) -> Iterator[str]:
-    """One message for each plugin on the node that already serves a declared resource or runs in another mode.
+    """Yield one message for each plugin that serves a declared resource or runs in another mode.
 
-    plugins: as the module node_preflight found them. names: the declared resources. mode: service or daemonset.
+    plugins: as the module node_preflight found them. names: the declared resources. mode: service
+    or daemonset.
     kinds: the CDI kinds of other programs whose devices are declared.
     """
     instance = plugins["instance"] or {"mode": None, "resources": []}
@@ -93,7 +94,7 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
 
 
 def _offered_twice(registered: Iterable[str], ours: Collection[str], kinds: Iterable[str]) -> Iterator[str]:
-    """One message for each kind if another plugin serves resources of the kind's vendor."""
+    """Yield one message for each kind whose vendor's resources another plugin serves."""
     for kind in kinds:
         vendor = kind.partition("/")[0]
         others = [
@@ -153,7 +154,7 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def untested(requires: list[str], node: Mapping[str, Any]) -> list[str]:
-    """One message for each part of a node whose version is untested."""
+    """Return one message for each part of a node whose version is untested."""
     version = (node["kubelet"] or {}).get("version") if "kubelet" in requires else None
     why = cdi_versions.untested_kubelet(cdi_versions.version_tuple(version)) if version else ""
     return [f"kubelet {version}: {why}; see docs/compatibility.md"] if why else []

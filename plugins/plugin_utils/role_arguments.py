@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a host's variables against the argument specs of several roles at once, as each role does at its start."""
+"""Checks a host's variables against several roles' argument specs at once, before the roles do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Calla
     for name in [*declaration.variables_of(options), declaration.SETTINGS]:
         options.pop(name, None)
     given = {name: variables[name] for name in options if name in variables}
-    # Copied, because the validator writes None into list and mapping defaults for every option that they leave out.
+    # Copy the options, because the validator writes None into list and mapping defaults for options
+    # that they omit.
     validator = ArgumentSpecValidator(copy.deepcopy(options))
     validated = validator.validate(template(given), validate_role_argument_spec=True)
     return list(validated.error_messages)
@@ -52,6 +53,6 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return dict(options["argument_specs"]["main"]["options"])
 
 
-#: Role to the options of its argument specs. Read at import: the strategy imports this module once, before it forks a
-#: process for each host.
+#: Role to the options of its argument specs. The strategy imports this module once, before it forks
+#: a process for each host, so each file is read only once.
 _OPTIONS = {path.parts[-3]: _read(path) for path in sorted(_ROLES.glob("*/meta/argument_specs.yml"))}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which CDI specs a node gets: the declared ones, and undeclared ones that a pod may still hold.
+"""Decides which CDI specs a node gets: declared specs, and others whose devices a pod may hold.
 
-If a container restarts, the kubelet replays the CDI names of its checkpoint. So a spec must stay while a pod holds its
-device. A run first adds specs and removes none. Once the plugin no longer advertises an undeclared device, the run
-prunes its spec unless a pod holds the device.
+If a container restarts, the kubelet replays the CDI names of its checkpoint. So a spec must stay
+while a pod holds its device. A run first adds specs and removes none. Once the plugin no longer
+advertises an undeclared device, the run removes the device's spec unless a pod holds the device.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Specs:
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
         self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
         self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
-        #: Kinds whose specs the plugin writes in /var/run/cdi, with the part of each spec that is known in advance.
+        #: Kinds whose specs the plugin writes in /var/run/cdi, with each spec's part that is known
+        #: already.
         self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
         self._foreign: Mapping[str, str] = declaration.get("foreign_cdi", {})
         self.node = node
@@ -84,7 +85,7 @@ class Specs:
                     yield Leftover(file, spec["kind"], device["name"])
 
     def redefined(self) -> dict[Leftover, tuple[str, str]]:
-        """Declared devices whose spec on the node has other device nodes: the old paths and the declared paths."""
+        """Return old and declared paths of devices whose node spec has other device nodes."""
         found = {}
         for file, spec in self.present.items():
             declared = {device["name"]: device for device in self.declared.get(file, {}).get("devices", [])}
@@ -96,9 +97,10 @@ class Specs:
         return found
 
     def refuse_redefined(self, holders: Mapping[str, Any]) -> None:
-        """Raise SpecsError for a held device that is redefined: a restart would give its container another device.
+        """Raise SpecsError if a held device is redefined.
 
-        Until then, nothing shows which device the container has. holders: answer of ``node-device-plugin holders``.
+        A restart would give the container another device, and nothing shows that before the
+        restart. holders: answer of ``node-device-plugin holders``.
         """
         problems = []
         for device, (before, now) in self.redefined().items():
@@ -112,7 +114,10 @@ class Specs:
             raise SpecsError(problems)
 
     def texts(self, staying: Iterable[Leftover]) -> dict[str, str]:
-        """File name to text of each spec file to write: the declared devices and the leftovers that stay."""
+        """Return the text of each spec file to write, by file name.
+
+        staying: the leftovers that stay.
+        """
         stay: dict[str, list[str]] = {}
         for leftover in staying:
             stay.setdefault(leftover.file, []).append(leftover.device)
@@ -123,7 +128,7 @@ class Specs:
         return {file: cdi.serialise(spec) for file, spec in merged.items()}
 
     def check(self, staying: Iterable[Leftover]) -> None:
-        """Raise SpecsError if this node's runtime would refuse a spec, or if a foreign file would override a device."""
+        """Raise SpecsError if the runtime refuses a spec, or a foreign file overrides a device."""
         specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
         harm = [
             f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file belongs to another owner: remove the entry "
@@ -136,9 +141,9 @@ class Specs:
             raise SpecsError(problems)
 
     def missing(self) -> Iterator[str]:
-        """One message for each device of another program's CDI spec that the node lacks and a required device needs.
+        """Yield one message for each missing foreign CDI device that a required device needs.
 
-        Also for each device that two required devices name by different names.
+        Also yield one for each device that two required devices list by different names.
         """
         names = resolution.resolution(self._checked({}) if self._foreign else [])
         yield from self._given_twice(names)
@@ -171,9 +176,9 @@ class Specs:
                 givers.setdefault(key, name)
 
     def broken(self) -> list[str]:
-        """One message for each foreign file that runtimes load in part or not at all, without an effect on our specs.
+        """Return one message for each foreign file that runtimes load in part or not at all.
 
-        ``node-device-plugin doctor`` reports the same.
+        None of them affects our specs. ``node-device-plugin doctor`` reports the same.
         """
         return [
             f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; the file belongs to another owner and "
@@ -195,18 +200,23 @@ class Specs:
         """The highest CDI version that the node's runtime accepts; None if unknown."""
         runtime = self.node["runtime"]
         version = runtime.get("version")
-        # The table has containerd's versions only. A stopped runtime, as in an uninstall, has no known version.
+        # The table has only containerd's versions. A stopped runtime, as in an uninstall, has no
+        # version.
         return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
 
     def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
-        """Every spec file of the node as runtimes read it, with ours replaced by ``specs``: file name to content."""
+        """Return all spec files as runtimes read them, with ``specs`` instead of ours.
+
+        specs: file name to content.
+        """
         own_paths = self.own_paths | {f"{DIRECTORY}/{file}" for file in specs}
         every: dict[str, list[directories.SpecFile]] = {file["directory"]: [] for file in self.node["cdi_files"]}
         if DIRECTORY not in every:
             # The directory is empty so far; the other directories take precedence over it.
             every = {DIRECTORY: [], **every}
         for file in self.node["cdi_files"]:
-            # Elsewhere, a file with our prefix is the running plugin's, which removes its outdated entries itself.
+            # In other directories, the running plugin wrote the files with our prefix. It removes
+            # outdated entries itself.
             if file["path"] in own_paths or is_dynamic(file):
                 continue
             content = (file["content"] or "").encode("utf-8", "surrogateescape")
@@ -220,8 +230,10 @@ class Specs:
         """Split the leftovers into those that must stay, with the reason, and those that may go.
 
         holders: answer of ``node-device-plugin holders``; None if no pod holds a device.
-        advertised_counts: whether a device that the kubelet still lists must stay too, because the kubelet may allocate
-        it. Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own spec has.
+        advertised_counts: whether a device that the kubelet still lists must stay too, because the
+        kubelet may allocate it.
+        Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own
+        spec has.
         """
         staying, going = [], []
         for leftover in self.leftovers:
@@ -240,7 +252,8 @@ class Specs:
         for held in holders.get("held", []):
             if self._is(leftover, held["resource"], held["device"]):
                 return f"held by {holder(held)}"
-        # If the plugin writes the kind, an offered device's CDI name comes from /var/run/cdi, which takes precedence.
+        # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes
+        # precedence.
         if advertised_counts and leftover.kind not in self.awaited:
             for resource, devices in holders.get("allocatable", {}).items():
                 if any(self._is(leftover, resource, device) for device in devices):
@@ -250,8 +263,8 @@ class Specs:
     def _is(self, leftover: Leftover, resource: str, kubelet_id: str) -> bool:
         """Whether a kubelet's device may be the leftover.
 
-        The leftover's kind is known, its resource is not; the kind is the resource's name unless declared otherwise. So
-        an id of an unknown resource also counts: the leftover is kept rather than lost.
+        The leftover's kind is known, but its resource is not. An id of an unknown resource also
+        counts, because a needless spec is better than a missing one.
         """
         if leftover.device not in model.devices_behind(kubelet_id):
             return False
@@ -259,7 +272,7 @@ class Specs:
 
 
 def is_dynamic(file: Mapping[str, Any]) -> bool:
-    """Whether the running plugin wrote a spec file. file: an entry of node_preflight's cdi_files."""
+    """Whether the running plugin wrote a spec file. file: from node_preflight's cdi_files."""
     return file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
 
 
@@ -269,12 +282,12 @@ def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
 
 
 def holder(held: Mapping[str, Any]) -> str:
-    """The pod that holds a device, from ``node-device-plugin holders``; only its uid if no kubelet answers."""
+    """Return the pod of a ``node-device-plugin holders`` entry; only its uid without a kubelet."""
     return f"{held['namespace']}/{held['pod']}" if held.get("namespace") else str(held["pod"])
 
 
 class Ours:
-    """What pods can hold on a node before an uninstall: devices that the plugin serves, and devices in our specs.
+    """Our devices that pods can hold before an uninstall: served, or in our specs.
 
     node: the result of the module node_preflight.
     """
@@ -289,7 +302,7 @@ class Ours:
         return bool(self._served or self._specs.leftovers or self._is_dynamic)
 
     def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The entries that hold something of ours. holders: answer of ``node-device-plugin holders``."""
+        """Return the entries for our devices. holders: from ``node-device-plugin holders``."""
         return [
             held
             for held in holders["held"]
@@ -308,7 +321,7 @@ def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
     text = file["content"] or ""
     try:
         try:
-            # Ours and most others are JSON; YAML takes a hundred times as long.
+            # Our specs and most others are JSON; YAML takes a hundred times as long.
             data = json.loads(text)
         except ValueError:
             data = yaml.safe_load(text)

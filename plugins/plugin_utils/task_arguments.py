@@ -32,7 +32,10 @@ def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
 
 
 def minutes(arguments: Mapping[str, Any], variable: str) -> float:
-    """The argument ``minutes``, default 10. variable: the user's variable, for the message. Raises AnsibleError."""
+    """Return the argument ``minutes``, default 10. Raises AnsibleError.
+
+    variable: the user's variable, for the message.
+    """
     given = arguments.get("minutes", 10)
     try:
         number = float(given)

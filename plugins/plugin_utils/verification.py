@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# States without a proof that are no error: a pod holds every device, no kubelet runs yet, or a pod found no place.
+# States without a proof that are not errors: no pod was placed, pods hold every device, or no
+# kubelet runs yet.
 _WITHOUT_PROOF = ("unproven", "in use", "pending")
 
 

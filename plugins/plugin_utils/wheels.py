@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers the wheels of a node's virtual environment on the controller, for the node's Python and platform.
+"""Gathers the wheels of a node's virtual environment on the controller, for the node's platform.
 
-The plugin's own wheel is built offline from this collection. requirements/node.txt locks all others by hash
-(locked_wheels).
+The plugin's own wheel is built offline from this collection. requirements/node.txt locks all other
+wheels by hash (locked_wheels).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.locked_whee
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 LOCK = COLLECTION / "requirements" / "node.txt"
-#: The locked wheels on a controller that was set up from a bundle (packaging/bundle/install): a directory in the
-#: environment in which Ansible runs.
+#: The locked wheels on a controller that was set up from a bundle (packaging/bundle/install), in
+#: the environment in which Ansible runs.
 BUNDLED = pathlib.Path(sys.prefix) / "share" / "node-devices" / "wheels"
-#: Part of every environment's name; raise the number if the same wheels are to be installed in another layout.
+#: Part of every environment's name. Raise the number to install the same wheels in another layout.
 LAYOUT = 1
 
 
@@ -38,7 +38,7 @@ def version() -> str:
 
 
 def environment_name(target: Target) -> str:
-    """``<version>-<hash>``: the same for the same content and kind of node, computed without a build."""
+    """Return ``<version>-<hash>`` without a build: one name for one content and kind of node."""
     total = hashlib.sha256(f"{LAYOUT} {target.name}\n".encode())
     total.update(_source_digest().encode())
     total.update(LOCK.read_bytes())
@@ -46,10 +46,11 @@ def environment_name(target: Target) -> str:
 
 
 def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None) -> list[Wheel]:
-    """The wheels of an environment, the plugin's own first.
+    """Return the wheels of an environment, the plugin's own first.
 
     cache: directory for built and downloaded wheels, created if missing.
-    wheelhouse: directory with the locked wheels. None uses the bundle's directory if it exists, else pip downloads.
+    wheelhouse: directory with the locked wheels. None uses the bundle's directory if it exists,
+    else pip downloads.
     """
     if wheelhouse is None and BUNDLED.is_dir():
         wheelhouse = BUNDLED
@@ -61,14 +62,14 @@ def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None)
 
 
 def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
-    """The archive of all wheels that is sent to a node."""
+    """Return the archive of all wheels, to be sent to a node."""
     archive = cache / "archives" / f"{name}.tar"
     with locked(cache):
         if archive.exists():
             return archive
         archive.parent.mkdir(exist_ok=True)
         partial = archive.with_suffix(f".{os.getpid()}")
-        # No compression: wheels are compressed already.
+        # Do not compress, because wheels are compressed already.
         with tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
             for wheel in wheels:
                 tar.add(wheel.path, arcname=wheel.path.name)
@@ -94,10 +95,13 @@ def _source_digest() -> str:
 
 @contextlib.contextmanager
 def locked(cache: pathlib.Path) -> Iterator[None]:
-    """Lock the cache, so that one worker builds or downloads what several hosts need. Raises WheelsError."""
+    """Lock the cache, so that only one worker builds or downloads the same files.
+
+    Raises WheelsError.
+    """
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = cache.stat()
-    # Whoever can write the cache decides what nodes run as root.
+    # A user who can write to the cache decides what nodes run as root.
     if status.st_uid != os.geteuid():
         raise WheelsError(
             f"{cache}: belongs to uid {status.st_uid}, but Ansible runs as uid {os.geteuid()}: change its owner, or "
@@ -111,7 +115,7 @@ def locked(cache: pathlib.Path) -> Iterator[None]:
 
 
 def built(cache: pathlib.Path) -> Wheel:
-    """The plugin's own wheel, built unless this source already was. Raises WheelsError if the wheel changed since."""
+    """Return the plugin's wheel, built if needed. Raises WheelsError if it has changed since."""
     directory = cache / "built" / _source_digest()[:24]
     record = directory / "wheel.sha256"
     if not record.exists():
@@ -125,7 +129,7 @@ def built(cache: pathlib.Path) -> Wheel:
             (path,) = pathlib.Path(scratch).glob("*.whl")
             digest = locked_wheels.file_digest(path)
             path.replace(directory / path.name)
-            # The record is written last and replaced atomically, so an interrupted build is repeated.
+            # Write the record last and replace it atomically, so an interrupted build is repeated.
             partial = pathlib.Path(scratch) / record.name
             partial.write_text(f"{digest}  {path.name}\n", encoding="utf-8")
             partial.replace(record)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combines all nodes in one document: the JSON, and the source of table and page."""
+"""Combines all nodes in one document, which is the JSON and the source of table and page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
 
 
 def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Everything to fix, with the affected nodes: each problem once, the worst and most frequent first."""
+    """Yield each problem once with the affected nodes; the worst and most frequent come first."""
     found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for each in nodes:
         for severity, resource, text in _of_node(each):
@@ -58,7 +58,7 @@ def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
     severity, problems = node.STATES[each["state"]], each["problems"]
     if each["state"] == "unreachable":
-        # The first problem is the reason; it names the host, so it differs for each node and stays in the node's entry.
+        # The first problem is the reason. It names the host, so only the node's entry shows it.
         yield severity, None, "not reached"
         problems = problems[1:]
     if each["state"] == "pending":
@@ -75,12 +75,12 @@ def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
 
 
 def _contents(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Images that differ between nodes although they have one name, and the nodes with the rarer ones."""
+    """Yield a text for each image name with different images, and the nodes with rarer images."""
     ids: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for each in nodes:
         pod = each["pod"] or {}
         if pod.get("image") and pod.get("image_id"):
-            # Ids are comparable only in one form (imported or pulled) and on one architecture.
+            # Ids are comparable only within one form (imported or pulled) and one architecture.
             form = pod["image_id"].partition("sha256:")[0]
             kind = (pod["image"], str(pod.get("architecture")), form)
             ids.setdefault(kind, {}).setdefault(pod["image_id"], []).append(each["name"])
@@ -115,7 +115,7 @@ def _counted(states: Iterable[str], order: Iterable[str]) -> dict[str, int]:
 
 
 def _versions(versions: Iterable[str | None]) -> dict[str, int]:
-    """Version to the number of nodes, most frequent first; "unknown" if a node's version is unknown."""
+    """Return the number of nodes by version (or "unknown"), most frequent first."""
     return dict(Counter(version or "unknown" for version in versions).most_common())
 
 

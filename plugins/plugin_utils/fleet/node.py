@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one node's entry from the facts that were readable."""
+"""Makes one node's entry from the facts that could be read."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _WRONG = ("failed", "degraded")
 class ByApi(NamedTuple):
     """A node that only the Kubernetes API reaches.
 
-    ready, runtime: from its node object; runtime is such as ``containerd://2.1.9``, empty if unknown.
-    running: the report in its pod's metrics.
+    ready, runtime: from the node object; runtime has the form ``containerd://2.1.9``, empty if
+    unknown. running: the report in its pod's metrics.
     """
 
     ready: bool
@@ -40,11 +40,13 @@ class Read(NamedTuple):
     """The facts of a node; a part that could not be read is None, and ``problems`` says why.
 
     unreachable: why there is no connection to the node; empty if there is one.
-    facts: of module node_preflight. status, runtime: answers of the plugin's commands of these names.
-    declaration: as module declaration returns it. cluster: rows of the node object's extended resources.
+    facts: of module node_preflight. status, runtime: answers of the plugin's commands.
+    declaration: as module declaration returns it.
+    cluster: rows of the node object's extended resources.
     kubelet_version: of the node object, for kubelets without a process of their own.
-    pod: the plugin's, from rollout.look, in mode daemonset. wanted_sha256: of the declared configuration, in that mode.
-    by_api: what the API shows of a node that only the API reaches; None for any other node.
+    pod, wanted_sha256: in mode daemonset, the plugin's pod from rollout.look, and the hash of the
+    declared configuration.
+    by_api: what the API shows of a node that only the API reaches; None for other nodes.
     """
 
     unreachable: str = ""
@@ -61,7 +63,7 @@ class Read(NamedTuple):
 
 
 def entry(name: str, read: Read) -> dict[str, Any]:
-    """The node as plain data, as docs/status.md describes it. Missing facts never raise."""
+    """Return the node as plain data, as docs/status.md describes it. Missing facts never raise."""
     facts, status = read.facts or {}, read.status or {}
     kubelet = _kubelet(read)
     runtime = _runtime(read)
@@ -94,7 +96,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
 
 
 def not_read(name: str, reason: str) -> dict[str, Any]:
-    """The entry of a node that was not queried."""
+    """Return the entry of a node that was not queried."""
     return entry(name, Read(unreachable=reason))
 
 
@@ -119,7 +121,10 @@ def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The running plugin; through the API, only version, configuration and readiness are known."""
+    """Return the running plugin's facts.
+
+    The API gives only version, configuration and readiness.
+    """
     if plugin:
         return {
             "version": plugin["version"],
@@ -136,7 +141,10 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
 
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
-    """The kubelet; None if unknown. A kubelet inside another process counts as running if it answers."""
+    """Return the kubelet; None if unknown.
+
+    A kubelet inside another process counts as running if it answers.
+    """
     if read.by_api:
         return {"running": read.by_api.ready, "version": read.kubelet_version}
     if read.facts is None:

@@ -43,7 +43,7 @@ def html(document: Mapping[str, Any]) -> str:
         signs=_SIGNS,
         style=style,
         script=script,
-        # If an unescaped text ever slipped in, the browser would still run and load only these two.
+        # Even if a text is not escaped, the browser runs and loads only these two.
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'",
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the rows of a node's resources: capacity, healthy and allocated shares, state and reasons."""
+"""Makes the rows of a node's resources: capacity, healthy and allocated shares, state, reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
 
-#: State to its severity, worst first. The severity decides a row's colour; the state is its text.
+#: State to its severity, worst first. A row shows the severity as colour and the state as text.
 STATES = {
     "not served": "failed",
     "not registered": "failed",
@@ -25,11 +25,13 @@ STATES = {
 
 
 class Served(NamedTuple):
-    """What the node reports about its devices, as far as it is readable.
+    """What the node reports about its devices, if it is readable.
 
-    plugin: the running plugin's report, None if it does not answer. holders: which pod holds what, from the kubelet or
-    its checkpoint; None if not queried. Both come from ``node-device-plugin status``.
-    kubelet: whether one runs. cdi: whether the running container runtime honours CDI, None if unknown.
+    plugin: the running plugin's report, None without an answer.
+    holders: which pod holds which device, from the kubelet or its checkpoint; None if not queried.
+    Both come from ``node-device-plugin status``.
+    kubelet: whether a kubelet runs. cdi: whether the running container runtime honours CDI, None if
+    unknown.
     provisioned: False if the plugin is known not to be installed yet.
     """
 
@@ -41,9 +43,10 @@ class Served(NamedTuple):
 
 
 def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator[dict[str, Any]]:
-    """A row for each resource that is declared or served.
+    """Yield a row for each resource that is declared or served.
 
-    declaration: as module declaration returns it; None if unreadable, so that no resource counts as undeclared.
+    declaration: as module declaration returns it. None if unreadable; then no resource counts as
+    undeclared.
     """
     declared = {each["name"]: each for each in (declaration or {}).get("resources", ())}
     serving = {each["name"]: each for each in (served.plugin or {}).get("resources", ())}
@@ -60,10 +63,11 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
 
 
 def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """A row for each fixed count without devices.
+    """Yield a row for each fixed count without devices.
 
-    rows: from the node object (node_device_plugin.cluster.extended_resources), None if it was not read.
-    capacities: the declared ones.
+    rows: from the node object (node_device_plugin.cluster.extended_resources), None if it was not
+    read.
+    capacities: the declared counts.
     """
     shown = {row["resource"]: row for row in rows or ()}
     for name in sorted({*capacities, *(name for name, row in shown.items() if row["declared"] != "plugin")}):
@@ -85,7 +89,10 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
 
 
 def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -> dict[str, Any]:
-    """The row of a plugin's resource on a node that only the API reaches, with the node object's numbers."""
+    """Return a plugin resource's row with the node object's numbers.
+
+    Callers use it if only the API reaches the node.
+    """
     found = next((each for each in shown or () if each["resource"] == row["name"]), None)
     if row["kind"] != "plugin" or found is None:
         return row
@@ -108,7 +115,8 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         }
         for device in resource["devices"]
     ]
-    # An absent device is optional and was never here, so the plugin does not list it to the kubelet.
+    # An absent device is optional and never existed here, so the plugin does not list it to the
+    # kubelet.
     capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
     healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
     reasons = [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
@@ -137,7 +145,10 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
 
 
 def _not_served(name: str, served: Served) -> dict[str, Any]:
-    """The row of a declared resource that is not served; the node's problems say why nothing at all is served."""
+    """Return the row of a declared resource that is not served.
+
+    If nothing is served, the node's problems say why.
+    """
     row = {**_row(name, "plugin"), "healthy": _listed(name, served.holders)}
     row.update(allocated=_allocated(name, served.holders), held_by=_pods(name, served.holders))
     if served.holders is None:
@@ -175,7 +186,7 @@ def _worse(one: str, other: str) -> str:
 
 
 def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Share to the pods that hold it; the checkpoint has only their uids."""
+    """Return the pods that hold each share; the checkpoint has only their uids."""
     pods: dict[str, list[str]] = {}
     for held in (holders or {}).get("held", ()):
         if held["resource"] == name:
@@ -194,13 +205,16 @@ def _pods(name: str, holders: Mapping[str, Any] | None) -> list[str]:
 
 
 def _listed(name: str, holders: Mapping[str, Any] | None) -> int | None:
-    """Healthy shares that the kubelet lists; None without a kubelet, because its checkpoint has no health."""
+    """Return the kubelet's number of healthy shares, or None; its checkpoint has no health."""
     if holders is None or holders["source"] != "kubelet":
         return None
     return len(holders["allocatable"].get(name, ()))
 
 
 def _number(text: str) -> int | None:
-    """A quantity of the node object as an integer, which extended resources always are; None if it has none."""
+    """Return a quantity of the node object as an integer, or None if it has none.
+
+    Extended resources are integers.
+    """
     value = quantity.number(text)
     return None if value is None else int(value)

@@ -10,7 +10,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.suppor
 
 
 class Column(NamedTuple):
-    """A column. title: its heading; value: gives the text for a node's entry, "-" if unknown."""
+    """A column. title: its heading. value: returns the text for a node's entry, "-" if unknown."""
 
     title: str
     value: Callable[[Mapping[str, Any]], str]
@@ -85,7 +85,10 @@ def _unready(node: Mapping[str, Any]) -> str | None:
 
 
 def _pod(node: Mapping[str, Any]) -> str | None:
-    """The pod's state in mode daemonset, such as ``pod ImagePullBackOff``; just ``pod`` if it runs."""
+    """Return the pod's state in mode daemonset, such as ``pod ImagePullBackOff``, or ``pod``.
+
+    ``pod`` means that it runs.
+    """
     pod = node.get("pod")
     if not pod:
         return None

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's DaemonSet through the Kubernetes API, whose client is the plugin's package ``cluster``."""
+"""Manages the plugin's DaemonSet by the Kubernetes API client in the package ``cluster``."""

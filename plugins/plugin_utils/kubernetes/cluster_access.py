@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a kubeconfig before the run writes anything: whether the run can do with it what it will need."""
+"""Checks, before the run writes anything, whether a kubeconfig allows the run's work."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _VARIABLE = "node_devices_kubeconfig"
 def problems(
     path: str, node: str, must_exist: bool, patches: bool, deployment: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """One message, with the variable and the file, if the run could not do its work with the kubeconfig.
+    """Yield one message, with variable and file, if the kubeconfig does not allow the run's work.
 
-    node: the node's name in the cluster. must_exist: whether the node object must exist; an uninstall accepts its
-    absence. patches: whether the run will patch the node's status. deployment: the DaemonSet's, if one is deployed.
+    node: the node's name in the cluster.
+    must_exist: whether the node object must exist; an uninstall accepts its absence.
+    patches: whether the run will patch the node's status. deployment: of the DaemonSet, or None.
     """
     try:
         api = Api(kubeconfig.read(path))
@@ -42,7 +43,7 @@ def problems(
 
 
 def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
-    """A message if the DaemonSet's pod has no free slot; errors are left to the deployment, which reports them."""
+    """Return a message if the DaemonSet's pod has no free slot; the deployment reports errors."""
     try:
         return daemonset_slot.refusal(api, node, deployed.parse(deployment))
     except (ApiError, DeclarationError):

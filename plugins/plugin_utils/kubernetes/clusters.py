@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 
 def identity(path: str) -> str:
-    """What all kubeconfigs of a cluster share: the uid of its namespace kube-system, or else its address."""
+    """Return a cluster's identity: the uid of its namespace kube-system, or else its address."""
     try:
         access = kubeconfig.read(path)
         namespace = Api(access).get(Place("namespaces", "kube-system"))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies, changes and deletes the plugin's DaemonSet in a cluster, node by node where parts belong to one node.
+"""Applies, changes and deletes the plugin's DaemonSet in a cluster, and the parts of each node.
 
-Each node's configuration is a key of the ConfigMap. A play changes only its own nodes' keys, so a play that knows only
-some nodes leaves the others alone. The settings that all pods share are computed from all configurations in the
-cluster.
+Each node's configuration is a key of the ConfigMap. A play changes only its own nodes' keys, so a
+play that knows only some nodes does not change others. The settings that all pods share are
+computed from all configurations in the cluster.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from .namespace import Namespace
 from .objects import Change, DeploymentError, Objects, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
-#: A changed annotation makes the kubelet sync a pod's volumes now; a changed ConfigMap alone takes a minute or more.
+#: A changed annotation makes the kubelet sync a pod's volumes immediately. A changed ConfigMap
+#: alone takes a minute or more.
 _LOOK = "nodedevices.kubernetes/configuration"
 
 
@@ -51,7 +52,7 @@ class DaemonSet:
         }
 
     def configure(self, node: str, text: str) -> list[Change]:
-        """Write a node's configuration into the cluster, creating the namespace if needed.
+        """Write a node's configuration into the cluster; create the namespace if needed.
 
         Raises DeclarationError if the ConfigMap has no room for it.
         """
@@ -65,7 +66,8 @@ class DaemonSet:
         changes = self._namespace.make()
         if config_map is None:
             self._objects.apply(self._config_map, manifests.config_map(self.deployment, {}).content)
-        # A merge patch of one key: applying the whole object takes the server seconds for hundreds of nodes.
+        # This patch changes one key. Applying the whole object takes the server seconds for
+        # hundreds of nodes.
         if texts.get(node) != text and not (self._dry_run and config_map is None):
             self.api.merge(self._config_map, {"data": {node: text}}, self._dry_run)
         return [*changes, Change(f"{self._config_map}, {node}", texts.get(node), text)]
@@ -73,8 +75,8 @@ class DaemonSet:
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
         """Apply the DaemonSet that the configurations in the cluster need.
 
-        pending: node to configuration, of this play's nodes; in check mode they are not in the cluster.
-        known: other nodes that stay. All other nodes are removed. Raises DeploymentError.
+        pending: node to configuration, for this play's nodes; in check mode, the cluster does not
+        have them yet. known: other nodes that stay; all others are removed. Raises DeploymentError.
         """
         changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
         texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
@@ -97,7 +99,7 @@ class DaemonSet:
         return changes
 
     def _refuse_full_nodes(self, content: Mapping[str, Any], nodes: Iterable[str]) -> None:
-        """Raise DeploymentError if a rolling update's surge pod would preempt another pod on a full node."""
+        """Raise DeploymentError if an update's surge pod would preempt a pod of a full node."""
         surges = content["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1
         if not (surges and self.deployment.priority_class and self.api.get(self.place)):
             return
@@ -121,8 +123,9 @@ class DaemonSet:
             )
 
     def _kubelets_overlap(self, nodes: Iterable[str]) -> bool:
-        """Whether each node's kubelet accepts two sockets of one resource. A node that has not joined does not count:
-        its kubelet is unknown, and it has no pod.
+        """Whether each node's kubelet accepts two sockets of one resource.
+
+        A node that has not joined does not count: it has no pod, and its kubelet is unknown.
         """
         if self.deployment.overlap != "auto":
             return False
@@ -146,7 +149,7 @@ class DaemonSet:
             raise DeploymentError("\n".join(map(str, error.problems))) from error
 
     def texts(self) -> dict[str, str]:
-        """Node to its configuration, as the ConfigMap has them now."""
+        """Return each node's configuration in the ConfigMap now."""
         config_map = self.api.get(self._config_map)
         return dict(config_map.get("data") or {}) if config_map and is_ours(config_map) else {}
 
@@ -168,7 +171,10 @@ class DaemonSet:
         return _selected_by(node) not in (None, self.deployment.name)
 
     def forget(self, node: str) -> list[Change]:
-        """Remove a node's label (which ends its pod), proof record and configuration. The node object may be gone."""
+        """Remove a node's label (which ends its pod), proof record and configuration.
+
+        The node object may be missing.
+        """
         found = self.api.get(Place("nodes", node))
         changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
         record = {} if found is None or self._is_anothers(found) else proven.read(found)
@@ -188,21 +194,23 @@ class DaemonSet:
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
         """Delete the objects that no node needs any more.
 
-        leaving: the nodes that this play removes; in check mode, the ConfigMap still has their keys.
+        leaving: the nodes that this play removes; in check mode, their keys are still in the
+        ConfigMap.
         """
         if set(self.texts()) - set(leaving):
             return []
         changes = [self._objects.delete(place) for place in (*self._monitors.values(), self.place)]
         config_map = self._objects.delete(self._config_map)
         if config_map.changed:
-            # `forget_configuration` already showed each node's key; in check mode, all keys are still there.
+            # `forget_configuration` already reported each node's key; in check mode, all keys still
+            # exist.
             before = {key: value for key, value in config_map.before.items() if key != "data"}
             config_map = config_map._replace(before=before)
         return [*changes, config_map, *self._namespace.remove()]
 
     @property
     def namespace_kept(self) -> str:
-        """Why `dismantle` left our namespace; empty if it did not."""
+        """Why `dismantle` did not delete our namespace; empty if it did."""
         return self._namespace.kept
 
     def pods(self, node: str) -> list[dict[str, Any]]:
@@ -221,7 +229,10 @@ class DaemonSet:
         self.api.merge(place, {"metadata": {"annotations": {_LOOK: reason}}})
 
     def revision(self) -> str:
-        """The revision label of up-to-date pods; empty until the DaemonSet's controller has observed the change."""
+        """Return the revision label of up-to-date pods.
+
+        It is empty until the DaemonSet's controller observed the change.
+        """
         daemon_set = self.api.get(self.place)
         if daemon_set is None:
             return ""
@@ -250,7 +261,10 @@ def _selected_by(node: Mapping[str, Any]) -> str | None:
 
 
 def _by_label(place: Place, found: dict[str, Any] | None) -> None:
-    """Raises DeploymentError for a DaemonSet from the command ``manifests``; only its owner may change it."""
+    """Raise DeploymentError for a DaemonSet from the command ``manifests``.
+
+    Only its owner may change it.
+    """
     if found and manifests.NODE_LABEL not in (found["spec"]["template"]["spec"].get("nodeSelector") or {}):
         raise DeploymentError(
             f"{place} lists its nodes itself, so these playbooks did not deploy it: set another "

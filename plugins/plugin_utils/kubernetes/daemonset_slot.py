@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks for a free pod slot on a node, because the DaemonSet's pod has a priority that would preempt another pod."""
+"""Checks for a free pod slot on a node; without it, the DaemonSet's pod may preempt another pod."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ def full(api: Api, nodes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def refusal(api: Api, node: str, deployment: manifests.Deployment) -> str:
-    """Why the DaemonSet's pod must not be placed on the node yet; empty if it may. Raises ApiError."""
+    """Return why the node must not get the DaemonSet's pod yet; empty if it may.
+
+    Raises ApiError.
+    """
     if not deployment.priority_class:
         return ""
     found = api.get(Place("nodes", node))
-    # A labelled node already has a slot for the pod, or frees one of another DaemonSet of ours. Callers that need a
-    # missing node report it themselves.
+    # A labelled node already has a slot for the pod, or another DaemonSet of ours frees it. A
+    # caller that needs a missing node reports it.
     if found is None or manifests.NODE_LABEL in (found["metadata"].get("labels") or {}):
         return ""
     slots = pod_slots.of_node(api, found)

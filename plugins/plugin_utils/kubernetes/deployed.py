@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the actions that deploy the plugin's DaemonSet and that report on it."""
+"""Helps the actions that deploy the plugin's DaemonSet or report on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IMAGE = "localhost/node-devices/node-device-plugin"
 
 
 def parse(deployment: Mapping[str, Any]) -> manifests.Deployment:
-    """``device_plugin_deployment``. Raises DeclarationError."""
+    """Parse ``device_plugin_deployment``. Raises DeclarationError."""
     return manifests.parse_deployment(
         {"image": f"{_IMAGE}:{wheels.version()}", **deployment, "select_nodes": "by_label"},
         where="device_plugin_deployment.",
@@ -34,7 +34,7 @@ def parse(deployment: Mapping[str, Any]) -> manifests.Deployment:
 
 
 def problems(deployment: Any, kubeconfig: Any, configuration: Configuration) -> list[str]:
-    """Why a host can have no DaemonSet, as far as cluster and other hosts are not needed to tell; one line each.
+    """Return why a host can have no DaemonSet, without the cluster or other hosts; one line each.
 
     deployment: device_plugin_deployment. kubeconfig: node_devices_kubeconfig, empty if not set.
     """
@@ -57,7 +57,10 @@ def configuration_text(declared: Mapping[str, Any]) -> str:
 
 
 def ask_on_node(action: Any, command: str) -> Running:
-    """What the running plugin reports over its own socket, by its command on the node. Raises PluginCliError."""
+    """Return the running plugin's report from its own socket. Raises PluginCliError.
+
+    command: the plugin's.
+    """
     said = plugin_cli.ask(action, command, "status")
     plugin = said["plugin"]
     if plugin is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cordons a node, evicts its pods and uncordons it, as `kubectl drain` and `uncordon` do.
 
-What kubectl refuses by default is refused here before the cordon: pods without a controller, and data in an emptyDir.
-Pods of DaemonSets and static pods stay. An annotation marks a cordon of ours. So other people's cordons are never
-lifted, and a later run lifts the cordon of a killed run.
+Like kubectl by default, a drain refuses pods without a controller and pods with emptyDir data. It
+checks this before the cordon. Pods of DaemonSets and static pods stay. An annotation marks our
+cordons. So we never lift other people's cordons, and a later run lifts the cordon of a killed run.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 #: Annotation of a node that we cordoned: since when, and by which play.
 ANNOTATION = "nodedevices.kubernetes/cordoned"
-# Seconds between two checks of the pods, and between two attempts to evict a pod that a budget keeps (as in kubectl).
+# Seconds between two checks of the pods, and between two attempts to evict a pod that a budget
+# protects (as in kubectl).
 _PAUSE = 1.0
 _TRY_AGAIN = 5.0
-# A node object may change between read and write: attempts to patch it.
+# Attempts to patch a node object, which may change between read and write.
 _ATTEMPTS = 10
 _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")
@@ -43,7 +44,7 @@ class NotDrained(Exception):
 
 
 class Rules(NamedTuple):
-    """What may be lost, by the names of kubectl's options. minutes: how long the pods may take to end."""
+    """What may be lost, by the names of kubectl's options. minutes: time for the pods to end."""
 
     minutes: float = 10
     force: bool = False
@@ -51,7 +52,10 @@ class Rules(NamedTuple):
 
 
 def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
-    """One message for each reason not to start. wanted: option ``drain`` of node_preflight."""
+    """Yield one message for each reason not to start.
+
+    wanted: option ``drain`` of node_preflight.
+    """
     if not has_cluster:
         yield NO_CLUSTER
     together = wanted.get("together", ())
@@ -64,7 +68,10 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
 
 
 class Drain:
-    """The drain of one node. dry_run: the API server checks every write and stores none, and nothing is awaited."""
+    """The drain of one node.
+
+    dry_run: the API server checks every write but stores none, and the drain does not wait.
+    """
 
     def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:
         self._api, self._node, self._dry_run = api, node, dry_run
@@ -94,13 +101,17 @@ class Drain:
         return self._change(wanted)[1]
 
     def _change(self, wanted: Callable[[Mapping[str, Any]], dict[str, Any] | None]) -> tuple[Mapping[str, Any], bool]:
-        """Patch the node, with retries. wanted: gives a merge patch for the node's state; None for no change."""
+        """Patch the node, with retries.
+
+        wanted: returns a merge patch for the node's state, or None for no change.
+        """
         for attempt in range(_ATTEMPTS):
             node = self._api.node(self._node)
             patch = wanted(node)
             if patch is None:
                 return node, False
-            # If the node changes at this moment, for example by another cordon, the version makes the patch fail.
+            # If the node changes meanwhile, for example by another cordon, resourceVersion makes
+            # the patch fail.
             patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
             try:
                 return self._api.merge(Place("nodes", self._node), patch, self._dry_run), True
@@ -111,7 +122,7 @@ class Drain:
         raise AssertionError
 
     def pods(self, rules: Rules) -> list[dict[str, Any]]:
-        """The pods to evict. Raises NotDrained if something would be lost, ApiError."""
+        """Return the pods to evict. Raises ApiError, NotDrained if something would be lost."""
         pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
         lost = [
             *(
@@ -135,10 +146,11 @@ class Drain:
         return pods
 
     def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
-        """Evict the pods and wait until they are gone. Raises NotDrained with the pods that stay and why, ApiError.
+        """Evict the pods and wait until they are gone.
 
-        meanwhile: called once for each check while it waits.
-        Returns, in a dry run, one message for each pod that cannot be evicted now.
+        meanwhile: called after each check while the drain waits. In a dry run, returns one message
+        for each pod that cannot be evicted now. Raises ApiError, and NotDrained with the pods that
+        stay and why.
         """
         staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
         deadline = time.monotonic() + rules.minutes * 60
@@ -183,7 +195,8 @@ class _Going:
         try:
             api.evict(self._pod, dry_run)
         except (Blocked, Conflict) as error:
-            # Conflict: a new pod has this name and the old one is off every list, or the pod just changed.
+            # Conflict: the pod just changed, or a new pod has its name and the old pod is no longer
+            # listed.
             self._why, self._next = str(error).strip(), time.monotonic() + _TRY_AGAIN
             return
         except NotFound:
@@ -208,7 +221,7 @@ def is_ours(node: Mapping[str, Any]) -> bool:
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
-    """``default/web``."""
+    """Return ``default/web``."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
@@ -218,7 +231,10 @@ def _controller(pod: Mapping[str, Any]) -> str | None:
 
 
 def _goes(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod is evicted: no static or finished pod, and none of a DaemonSet, which would recreate it at once."""
+    """Whether a drain evicts a pod.
+
+    It skips static and finished pods, and DaemonSets' pods, which would be recreated.
+    """
     is_static = _MIRROR in (pod["metadata"].get("annotations") or {})
     return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED
 

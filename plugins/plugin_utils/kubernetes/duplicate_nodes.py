@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds hosts that are the same node of a cluster: each would remove what the other one wrote there."""
+"""Finds hosts that are the same node of a cluster; each would undo the other's changes there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Host(NamedTuple):
-    """A host of the inventory. node: its name in the cluster. kubeconfig: path of the cluster's file."""
+    """A host of the inventory. node: its name in the cluster. kubeconfig: the cluster's file."""
 
     name: str
     node: str
@@ -17,9 +17,10 @@ class Host(NamedTuple):
 
 
 def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[str]:
-    """One message for each host that is the same node as an earlier host.
+    """Yield one message for each host that is the same node as an earlier host.
 
-    cluster_of: gives what all kubeconfigs of a cluster share; called only if two hosts have the same node name.
+    cluster_of: returns a kubeconfig's cluster identity; called only if two hosts have one node
+    name.
     """
     known: dict[str, list[Host]] = {}
     cluster = functools.cache(cluster_of)

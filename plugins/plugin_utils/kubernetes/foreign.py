@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds foreign device plugins on a node that only the API reaches, from the resources in its node object."""
+"""Finds foreign device plugins by the node object's resources, if only the API reaches a node."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from .daemonset import DaemonSet
 from .objects import DeploymentError
 
-# Seconds that a kubelet may take to report that a plugin is gone (it reports every 10 s), and between two checks.
+# Seconds for a kubelet to report that a plugin is gone (it reports every 10 s), and between two
+# checks.
 _TOLD = 15.0
 _PAUSE = 1.0
 
 
 def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable[Mapping[str, str]]) -> None:
-    """Raises DeploymentError if another device plugin serves one of these resources on a node.
+    """Raise DeploymentError if another device plugin serves one of these resources on a node.
 
-    Raises ApiError and DeclarationError, too.
-
-    places: other DaemonSets of ours with a configuration of the node, as other_daemonsets.before returns them.
+    Also raises ApiError and DeclarationError.
+    places: other DaemonSets of ours with a configuration of the node, from other_daemonsets.before.
     """
     ours = _resources(cluster.texts().get(node))
     for place in places:

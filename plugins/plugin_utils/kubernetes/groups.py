@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups a play's hosts by their DaemonSet: an inventory may have several clusters, each with several DaemonSets."""
+"""Groups a play's hosts by DaemonSet.
+
+An inventory may have several clusters, each with several DaemonSets.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from . import deployed, duplicate_nodes
 
 
 class Group(NamedTuple):
-    """A DaemonSet and its hosts. results: of the module's steps for these hosts. hosts: empty if no host is known.
+    """A DaemonSet and its hosts.
 
-    cluster: what all kubeconfigs of the cluster share. kubeconfig: the path of one of them.
-
-    problems: settings in which hosts of the one DaemonSet differ, and hosts that are the same node; a message each.
+    hosts: empty if no host is known. results: of the module's steps for these hosts.
+    cluster: the identity of the cluster. kubeconfig: the path of one of its kubeconfigs.
+    problems: a message for each setting in which hosts differ, and for hosts that are the same
+    node.
     """
 
     hosts: tuple[str, ...]
@@ -28,12 +32,14 @@ class Group(NamedTuple):
 
 
 def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of: Callable[[str], str]) -> list[Group]:
-    """One group for each DaemonSet, in the order of the hosts; without any result, one group without hosts.
+    """Return one group for each DaemonSet, in the hosts' order.
 
-    results: of the module's steps for single nodes, each with ``host``, ``kubeconfig`` and ``deployment``.
-    own: the step's arguments, used for whatever a result does not have.
-    cluster_of: gives what all kubeconfigs of a cluster share; called only if there are several kubeconfigs.
-    Raises DeclarationError.
+    Without results, there is one group without hosts. Raises DeclarationError.
+    results: of the module's steps for single nodes, each with ``host``, ``kubeconfig`` and
+    ``deployment``.
+    own: the step's arguments, which fill gaps in a result.
+    cluster_of: returns a kubeconfig's cluster identity; called only if there are several
+    kubeconfigs.
     """
     places = [({**own, **result}, result) for result in list(results) or [{}]]
     paths = {place["kubeconfig"] for place, _result in places}
@@ -53,7 +59,10 @@ def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of:
 
 
 def without_namesakes(found: Iterable[Group]) -> list[Group]:
-    """The groups, with a problem for each DaemonSet whose name, and so whose nodes, another one in the cluster has."""
+    """Return the groups, with a problem for each DaemonSet whose name another one has.
+
+    In one cluster, both select the same nodes.
+    """
     first: dict[tuple[str, str], Group] = {}
     result = []
     for group in found:

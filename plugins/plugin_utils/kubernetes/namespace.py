@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The DaemonSet's namespace: created if missing, and deleted once only our own objects are left in it."""
+"""Creates the DaemonSet's namespace, and deletes it once it contains only our own objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_EVERY_NAMESPACE = {
     *(("rolebindings", f"system:{name}") for name in ("image-pullers", "image-builders", "deployers")),
 }
 _OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
-#: Kinds that controllers derive from other objects, with their groups; below, groups of measurements.
+#: Kinds and groups that controllers derive from other objects; below, API groups of metrics.
 _DERIVED = {("endpoints", ""), ("endpointslices", "discovery.k8s.io"), ("events", ""), ("events", "events.k8s.io")}
 _MEASURED = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 
@@ -45,7 +45,10 @@ class Namespace:
         self.kept = ""
 
     def await_end(self) -> None:
-        """Wait until a terminating namespace is gone, as right after an uninstall. Raises DeploymentError."""
+        """Wait until a terminating namespace (as after an uninstall) is gone.
+
+        Raises DeploymentError.
+        """
         deadline = time.monotonic() + (0 if self._objects.dry_run else _ENDING)
         while ((self._objects.api.get(self._place) or {}).get("metadata") or {}).get("deletionTimestamp"):
             if time.monotonic() >= deadline:
@@ -57,7 +60,10 @@ class Namespace:
             time.sleep(_PAUSE)
 
     def make(self) -> list[Change]:
-        """Create or update our namespace. Raises DeploymentError if others' namespace would not let our pods run."""
+        """Create or update our namespace.
+
+        Raises DeploymentError if another owner's namespace forbids our pods.
+        """
         now = self._objects.api.get(self._place)
         if now is not None and not is_ours(now):
             level = (now["metadata"].get("labels") or {}).get(_ENFORCE) or self._enforced_by_default()
@@ -71,7 +77,7 @@ class Namespace:
         return [self._objects.apply(self._place, manifests.namespace(self._deployment).content)]
 
     def _enforced_by_default(self) -> str:
-        """The Pod Security level of a namespace without a label: the API server's default, which no object shows."""
+        """Find the API server's default Pod Security level by a dry run; no object shows it."""
         place = Place("pods", namespace=self._deployment.namespace)
         pod = {
             "apiVersion": "v1",
@@ -86,13 +92,16 @@ class Namespace:
         try:
             self._objects.api.create(place, pod, dry_run=True)
         except ApiError as error:
-            # Other errors count as no refusal: the pods' own errors will show them if they persist.
+            # Other errors do not count. If they persist, the pods' own errors will show them.
             found = _VIOLATES.search(str(error))
             return found.group(1) if found else "privileged"
         return "privileged"
 
     def remove(self) -> list[Change]:
-        """Delete the namespace if it is ours and contains only our objects; otherwise set `kept` to the reason."""
+        """Delete the namespace if it is ours and contains only our objects; else set `kept`.
+
+        `kept` is the reason.
+        """
         found = self._objects.api.get(self._place)
         if found is None or not is_ours(found):
             return []
@@ -100,7 +109,10 @@ class Namespace:
         return [] if self.kept else [self._objects.delete(self._place)]
 
     def _others(self) -> str:
-        """The first object of others in the namespace, of any kind, or why that is unknown; empty if there is none."""
+        """Return the first object of another owner, or why that is unknown.
+
+        The text is empty if there is none.
+        """
         api = self._objects.api
         try:
             for kind in api.kinds_of_namespaces(but=_MEASURED):

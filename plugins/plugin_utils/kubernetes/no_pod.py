@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a node that the DaemonSet selects has no pod: a taint, or a pod that the scheduler cannot place."""
+"""Explains why a node that the DaemonSet selects has no pod: a taint, or an unschedulable pod."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _TOLERATED = frozenset(
 
 
 def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
-    """The reason, without a full stop; empty if neither taints nor a waiting pod show it. node: the node object."""
+    """Return the reason without a full stop; empty if no taint or waiting pod shows it.
+
+    node: the node object.
+    """
     taints = [_shown(taint) for taint in (node.get("spec") or {}).get("taints") or () if _keeps_off(cluster, taint)]
     if taints:
         return (
@@ -52,7 +55,7 @@ def _keeps_off(cluster: DaemonSet, taint: Mapping[str, Any]) -> bool:
 
 
 def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, Any]) -> bool:
-    """Whether a toleration matches a taint, by the rules of Kubernetes (core/v1, Toleration.ToleratesTaint)."""
+    """Whether a toleration matches a taint. Source: core/v1, Toleration.ToleratesTaint."""
     if toleration.get("effect", taint.get("effect")) != taint.get("effect"):
         return False
     if toleration.get("key", taint.get("key")) != taint.get("key"):
@@ -68,7 +71,7 @@ def _shown(taint: Mapping[str, Any]) -> str:
 
 
 def _meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
-    """The nodes for which the DaemonSet controller created a pod, from its node affinity."""
+    """Yield the nodes in the pod's affinity, for which the DaemonSet controller created it."""
     affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}

@@ -19,7 +19,10 @@ class DeploymentError(Exception):
 
 
 class Change(NamedTuple):
-    """A change made, or planned in a dry run, to one object. before, after: its content; None if it does not exist."""
+    """One object's change, made or (in a dry run) planned.
+
+    before, after: the object's content; None if missing.
+    """
 
     what: str
     before: Any
@@ -38,13 +41,13 @@ class Objects:
         self.dry_run = dry_run
 
     def apply(self, place: Place, content: dict[str, Any]) -> Change:
-        """Create or update an object. Raises DeploymentError if an object of others has its name."""
+        """Create or update an object. Raises DeploymentError if others' object has its name."""
         before = self.api.get(place)
-        # Namespaces are exempt: their owner was checked before, and a namespace of others is left as it is.
+        # The caller checked a namespace's owner, and does not change a namespace of others.
         if place.namespace:
             own(place, before)
         if self.dry_run and place.namespace and self.api.get(Place("namespaces", place.namespace)) is None:
-            # A namespace that does not exist yet refuses its objects, so the dry run uses the namespace default.
+            # A missing namespace refuses its objects, so the dry run uses the namespace default.
             content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
             place_now = place._replace(namespace="default")
         else:
@@ -72,7 +75,7 @@ def is_ours(found: Mapping[str, Any]) -> bool:
 
 
 def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The object, or None if it does not exist. Raises DeploymentError if an object of others has its name."""
+    """Return the object or None. Raises DeploymentError if an object of others has its name."""
     if found is None or is_ours(found):
         return found
     label = ", ".join(f"{key}={value}" for key, value in manifests.MANAGED_BY.items())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds our other DaemonSets in a cluster: a node's earlier ones, and those whose pods would run beside its own."""
+"""Finds our other DaemonSets: a node's earlier DaemonSets, and DaemonSets with the same nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .objects import DeploymentError
 
 
 class Other(NamedTuple):
-    """A DaemonSet of ours with another name or namespace. by_label: whether it selects its nodes by our label."""
+    """Another DaemonSet of ours. by_label: whether it selects its nodes by our label."""
 
     namespace: str
     name: str
@@ -37,9 +37,9 @@ def _others(cluster: DaemonSet) -> Iterator[Other]:
 
 
 def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """The DaemonSets that must drop the node once the pod of ``cluster`` runs there, each as namespace and name.
+    """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there.
 
-    Raises DeploymentError if another DaemonSet's pod would run beside that one; ApiError.
+    Raises ApiError, and DeploymentError if another DaemonSet's pod would run beside that pod.
     """
     own, places = cluster.deployment, []
     for other in _others(cluster):
@@ -62,7 +62,7 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """The other DaemonSets, deployed by these playbooks, with a configuration of a removed node. Raises ApiError."""
+    """Return these playbooks' other DaemonSets that configure a removed node. Raises ApiError."""
     return [
         {"namespace": other.namespace, "name": other.name}
         for other in _others(cluster)
@@ -71,9 +71,9 @@ def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:
-    """Expand each result of a single node: one result for each DaemonSet in its ``other_daemonsets``.
+    """Return one result for each DaemonSet in each result's ``other_daemonsets``.
 
-    own: whether to keep the result itself, too.
+    own: whether to keep the results themselves, too.
     """
     found = [dict(result) for result in results] if own else []
     return found + [

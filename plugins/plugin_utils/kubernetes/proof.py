@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proves devices of one node with ordinary pods that request them, are inspected, and are deleted.
+"""Proves one node's devices: ordinary pods request the devices, are inspected, and are deleted.
 
-The scheduler places each pod, so it gets only free devices. Its priority is below all others: the pod waits for free
-devices, preempts no pod, and can itself be preempted. In that case nothing is proven, and the outcome says why.
+The scheduler places each pod, so a pod gets only free devices. Its priority is very low: the pod
+waits for free devices, preempts no pod, and can be preempted. If the pod is preempted, nothing is
+proven, and the outcome says why.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ _NAME = "node-device-proof"
 _CONTAINER = "proof"
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
 _SELECTOR = f"app.kubernetes.io/name={_NAME}"
-#: Annotation with the node that a proof is for; it is there even before the scheduler places the pod.
+#: Annotation with the proof's node; it exists even before the scheduler places the pod.
 _NODE = "nodedevices.kubernetes/proof-of"
-#: The priority class of all proofs in a cluster, shared by all inventories. Without a class, a pod has priority 0 and
-#: preempts pods of negative priority; the API server refuses a pod with preemptionPolicy but no class.
+#: All proofs in a cluster, from all inventories, share this priority class. Without a class, a pod
+#: has priority 0 and preempts pods of negative priority. The API server refuses a pod with
+#: preemptionPolicy but no class.
 _CLASS = Place("priorityclasses", _NAME, group="scheduling.k8s.io/v1")
 _PRIORITY = -1_000_000
-#: Pods at a time; and the timeout in seconds of the next pods after pods that waited in vain.
+#: Number of pods at a time, and the timeout in seconds after a pod has timed out.
 _AT_ONCE = 8
 _AGAIN = 10.0
-# Seconds between two checks; for a pod's end; and that a pod outlives its timeout by, at most, if its play died.
+# Seconds between two checks, to wait for a pod's end, and from a pod's timeout to its deadline.
 _PAUSE = 0.5
 _GOING = 30.0
 _BEYOND = 240
-# Waiting reasons of a container that the kubelet cannot start although it has the image and the devices.
+# Waiting reasons of a container that has the image and devices, but that the kubelet cannot start.
 _NOT_STARTED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
 
 
 class Wanted(NamedTuple):
-    """What a proof's pod requests. arguments: of its container's program."""
+    """The request of a proof's pod. arguments: for its container's program."""
 
     resource: str
     shares: int
@@ -57,8 +59,9 @@ class Wanted(NamedTuple):
 class Kind(NamedTuple):
     """The settings of a node's proof pods.
 
-    namespace: of the pods. owner: the object with which they are garbage-collected, None for none. requests, limits: of
-    the pods, apart from the devices. ends: whether the program exits after its inspection, which makes the pod ready.
+    namespace: of the pods. owner: the DaemonSet whose deletion also deletes the pods, or None.
+    requests, limits: of the pods, without the devices. ends: whether the program exits after its
+    inspection; a succeeded pod is then ready.
     """
 
     namespace: str
@@ -74,8 +77,9 @@ class Kind(NamedTuple):
 class Outcome(NamedTuple):
     """The result of a proof.
 
-    view: what the container has, if the controller inspects it. seen: device ids, if the container inspects itself.
-    failed: what is wrong; unproven: why there is no proof.
+    view: what the container has, if the controller inspects it.
+    seen: device ids, if the container inspects itself.
+    failed: what is wrong. unproven: why there is no proof.
     """
 
     view: View | None = None
@@ -84,7 +88,7 @@ class Outcome(NamedTuple):
     unproven: str = ""
 
 
-#: Inspects ready pods: takes resource to pod, returns resource to outcome.
+#: Inspects ready pods. It takes the pods by resource, and returns outcomes by resource.
 Look = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Outcome]]
 
 
@@ -105,7 +109,8 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
     """The manifest of a proof's pod."""
     only_there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     spec: dict[str, Any] = {
-        # Not nodeName: it would bypass the scheduler, and collide with a pod that the scheduler has just placed.
+        # nodeName would bypass the scheduler, and collide with a pod that the scheduler just
+        # placed.
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only_there]}}
         },
@@ -121,7 +126,7 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
         "containers": [
             {
                 "name": _CONTAINER,
-                # An image that every node already has: its runtime's own, or the running plugin's.
+                # Every node already has this image: the runtime's own, or the running plugin's.
                 "image": kind.image,
                 "imagePullPolicy": "Never",
                 **({"args": list(wanted.arguments)} if wanted.arguments else {}),
@@ -163,7 +168,7 @@ class Proofs:
     def __init__(
         self, api: Api, kind: Kind, node: str, timeout: float, renew: Callable[[], None] = lambda: None
     ) -> None:
-        """timeout: seconds until pods must be ready. renew: renews the play's lock; called at each check."""
+        """timeout: seconds until pods are ready. renew: renews the play's lock at each check."""
         self._api = api
         self._kind = kind
         self._node = node
@@ -172,9 +177,10 @@ class Proofs:
         self._place = Place("pods", namespace=kind.namespace)
 
     def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
-        """Resource to outcome; a few pods at a time, each for its own resource. Raises Unavailable.
+        """Return outcomes by resource. Raises Unavailable.
 
-        Deletes all its pods before it returns, unless the API server becomes unreachable.
+        A few pods run at a time, each for one resource. All are deleted before the return, unless
+        the API server becomes unreachable.
         """
         outcomes: dict[str, Outcome] = {}
         timeout, left = self._timeout, list(wanted)
@@ -185,18 +191,18 @@ class Proofs:
             while left:
                 found, is_late = self._prove_some(left[:_AT_ONCE], look, timeout)
                 outcomes.update(found)
-                # If a pod waited in vain, the next pods most likely would, too.
+                # If a pod timed out, the next pods would most likely time out, too.
                 timeout = min(self._timeout, _AGAIN) if is_late else self._timeout
                 left = left[_AT_ONCE:]
         except Unavailable:
             raise
         except (ApiError, DeploymentError) as error:
-            # A missing permission, a quota or a webhook is no fault of the devices.
+            # A missing permission, a quota or a webhook does not show a fault of the devices.
             outcomes.update((each.resource, Outcome(unproven=str(error))) for each in left)
         return outcomes
 
     def _prove_some(self, wanted: Iterable[Wanted], look: Look, timeout: float) -> tuple[dict[str, Outcome], bool]:
-        """The outcomes of pods that run at the same time, and whether the wait for them timed out."""
+        """Run pods at the same time. Return their outcomes, and whether the wait timed out."""
         pods: dict[str, dict[str, Any]] = {}
         try:
             for each in wanted:
@@ -218,7 +224,10 @@ class Proofs:
             self._await_end(pods.values())
 
     def _await(self, pods: Mapping[str, Mapping[str, Any]], timeout: float) -> tuple[dict[str, Outcome], bool]:
-        """Wait until each pod is ready or has an outcome; returns these outcomes, and whether the wait timed out."""
+        """Wait until each pod is ready or has an outcome.
+
+        Returns these outcomes, and whether the wait timed out.
+        """
         outcomes: dict[str, Outcome] = {}
         ready: set[str] = set()
         words = dict.fromkeys(pods, "")
@@ -237,7 +246,8 @@ class Proofs:
                     if outcome is not None:
                         outcomes[resource] = outcome
             except Unavailable:
-                # Retry: a control plane that restarts or fails over comes back, and the pods continue meanwhile.
+                # Retry: a control plane comes back after a restart or failover, and the pods
+                # continue meanwhile.
                 if is_late:
                     raise
             if not pods.keys() - outcomes.keys() - ready:
@@ -251,12 +261,13 @@ class Proofs:
         return (pod.get("status") or {}).get("phase") == ("Succeeded" if self._kind.ends else "Running")
 
     def _delete(self, metadata: Mapping[str, Any]) -> None:
-        # The outcome counts even if the deletion fails: the pod ends by itself, and the next proof deletes the rest.
+        # The outcome counts even if the deletion fails. The pod ends at its deadline, and a later
+        # proof deletes it.
         with contextlib.suppress(Unavailable):
             self._api.delete(self._place._replace(name=metadata["name"]), metadata["uid"])
 
     def _await_end(self, pods: Iterable[Mapping[str, Any]]) -> None:
-        """Wait until the pods are gone, and with them their devices' allocations."""
+        """Wait at most _GOING seconds until the pods are gone and their devices free."""
         deadline = time.monotonic() + _GOING
         with contextlib.suppress(Unavailable):
             for pod in pods:
@@ -265,7 +276,7 @@ class Proofs:
                     time.sleep(_PAUSE)
 
     def _remove_leftovers(self) -> None:
-        """Delete proof pods of plays that died: pods that are older than a live play's pod can be."""
+        """Delete the node's proof pods of dead plays: pods that are older than their deadline."""
         now = datetime.datetime.now(datetime.UTC)
         for pod in self._api.list(self._place, labelSelector=_SELECTOR):
             made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
@@ -276,7 +287,7 @@ class Proofs:
 
 
 def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False) -> Change:
-    """Delete the priority class and a node's proof pods of plays that died. Raises ApiError.
+    """Delete the priority class and all proof pods of a node. Raises ApiError.
 
     The next proof in the cluster creates the class again; existing pods keep their priority.
     """
@@ -293,9 +304,9 @@ def _lifetime(timeout: float) -> int:
 
 
 def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) -> Outcome | None:
-    """The outcome of a pod that is not ready; None if it may still become ready.
+    """Return the outcome of a pod that is not ready; None if it may still become ready.
 
-    words: what the cluster reports about the pod. waited: seconds, None if the timeout is not reached.
+    words: what the cluster reports about the pod. waited: seconds, None before the timeout.
     """
     words = words or "no reason was reported"
     if pod is None:
@@ -304,8 +315,8 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
     if pod["metadata"].get("deletionTimestamp"):
         return Outcome(unproven=f"pod {name} was deleted before the proof, for example by preemption: {words}")
     if status.get("phase") == "Failed":
-        # Either the kubelet did not admit the devices, or the program failed. For other reasons (Preempting, Evicted,
-        # OutOfpods, node shutdown) the devices are not the cause.
+        # Either the kubelet did not admit the devices, or the program failed. For other reasons
+        # (Preempting, Evicted, OutOfpods, node shutdown), the devices are not the cause.
         is_refused = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
         is_wrong = is_refused and not static_pod.is_no_device_free(words)
         said = f"pod {name} failed: {words}"
@@ -321,7 +332,7 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
 
 
 def _words(pod: Mapping[str, Any]) -> Iterator[str]:
-    """What scheduler, kubelet and runtime report about a pod that does not run."""
+    """Yield what scheduler, kubelet and runtime report about a pod that does not run."""
     status = pod.get("status") or {}
     if status.get("message"):
         yield str(status["message"])
@@ -339,14 +350,14 @@ def _words(pod: Mapping[str, Any]) -> Iterator[str]:
 
 
 class Use(NamedTuple):
-    """What a node's pods request of a resource. pods: their names, as namespace/name."""
+    """How much of a resource a node's pods request. pods: their namespace/name."""
 
     shares: int
     pods: tuple[str, ...]
 
 
 def in_use(api: Api, node: str) -> dict[str, Use]:
-    """Resource to its use on the node, counted as the scheduler does. Raises ApiError."""
+    """Return the use of each resource on the node, as the scheduler counts. Raises ApiError."""
     uses: dict[str, Use] = {}
     for pod in pod_slots.unfinished(api, node):
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -357,9 +368,10 @@ def in_use(api: Api, node: str) -> dict[str, Use]:
 
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Extended resources that a pod requests: the sum of its concurrent containers, or its largest init container.
+    """Return a pod's shares of each extended resource.
 
-    A sidecar keeps running beside the containers after it.
+    The larger number counts: the sum of concurrent containers, or one init container. A sidecar
+    runs beside later containers.
     """
     together: dict[str, int] = {}
     for container in spec.get("containers") or ():

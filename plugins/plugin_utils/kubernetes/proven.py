@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof record of a node that only the API reaches: an annotation, deleted together with the node object."""
+"""The proof record of a node that only the API reaches: an annotation of its node object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import proof_record
 
-#: Annotation with the record: JSON of resource to the hash of everything that its proof depended on.
+#: Annotation with the record: JSON of resource to the hash of everything that affects its proof.
 ANNOTATION = "nodedevices.kubernetes/proven"
 
 

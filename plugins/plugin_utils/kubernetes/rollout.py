@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for a node's pod until it exists, matches the DaemonSet and runs with the declared configuration."""
+"""Waits until a node's pod exists, matches the DaemonSet and has the declared configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from . import no_pod
 from .daemonset import DaemonSet
 from .objects import DeploymentError
 
-# Seconds between two checks, and until the kubelet is triggered again to sync a pod's volumes.
+# Seconds between two checks, and between two requests to sync a pod's volumes.
 _PAUSE = 0.5
 _LOOK_AGAIN = 4.0
 _SHA256 = re.compile(r'^node_device_plugin_configuration_info\{sha256="([0-9a-f]{64})"\} 1$', re.MULTILINE)
@@ -42,13 +42,14 @@ Renew = Callable[[], None]
 
 
 def _nobody() -> None:
-    """The renewal of a play that holds no lock."""
+    """Do nothing, because the play holds no lock."""
 
 
 class Running(NamedTuple):
     """A running plugin's report. sha256: of its configuration, empty if no plugin answers.
 
-    not_ready: why it is not ready or does not answer. problems: why it refuses its file. version: empty if unknown.
+    not_ready: why the plugin is not ready or silent. problems: why it refuses its file. version:
+    empty if unknown.
     """
 
     sha256: str
@@ -58,7 +59,7 @@ class Running(NamedTuple):
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
-    """The report in a pod's metrics, read through the API server: for nodes that only the API reaches."""
+    """Read the report in a pod's metrics through the API, if only the API reaches the node."""
     try:
         text = _metrics(api, pod)
     except ApiError as error:
@@ -82,7 +83,10 @@ def _metrics(api: Api, pod: Mapping[str, Any]) -> str:
 
 
 def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
-    """Resource to the number of devices that the plugin withholds, because containers hold them by other names."""
+    """Return for each resource how many devices the plugin withholds.
+
+    Containers hold these devices by other names.
+    """
     pod = newest(cluster, node)
     if pod is None or not is_started(pod):
         return {}
@@ -104,10 +108,10 @@ def await_node(
     timeout: float,
     renew: Renew = _nobody,
 ) -> dict[str, Any]:
-    """Wait until a node's pod is ready and runs with the configuration of that hash; returns the pod.
+    """Wait until a node's pod is ready and runs with the configuration ``sha256``; return the pod.
 
-    ask: gives the report of a pod's plugin. timeout: seconds without any progress. renew: called at each check.
-    Raises DeploymentError with the reason.
+    ask: returns the report of a pod's plugin. timeout: seconds without progress. renew: called at
+    each check. Raises DeploymentError with the reason.
     """
     deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
@@ -129,7 +133,8 @@ def await_node(
                     cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
                     look_again = time.monotonic() + _LOOK_AGAIN
             replaced, ready = cluster.progress()
-            # Only a new maximum is progress: pods of other nodes may become ready and fail again and again.
+            # Only a new maximum is progress, because other nodes' pods may alternate between ready
+            # and failed.
             most_ready = max(most_ready, ready)
             now = (replaced, most_ready, pod and pod["metadata"]["name"], said)
         except Unavailable:
@@ -147,8 +152,9 @@ def await_node(
 
 
 def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
-    """Wait until the process of a node's pod runs, even if it only waits for another instance; a pod that overlaps with
-    the old one must be ready. Raises DeploymentError.
+    """Wait until a node's pod runs, even if it only waits for another instance.
+
+    If it may overlap with the old pod, wait until the new pod is ready. Raises DeploymentError.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -240,13 +246,13 @@ def _why(
 
 
 def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
-    """Why a node object has no pod, as the end of a sentence."""
+    """Return why a node has no pod, as the end of a sentence."""
     why = no_pod.reason(cluster, node)
     return f": {why}" if why else _events(cluster, cluster.deployment.name)
 
 
 def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
-    """The state of a node's pod: its name, a word for its state, and why it does not run; None if it runs.
+    """Return the name and state of a node's pod, and why the pod does not run or is outdated.
 
     image, image_id: the image's name, and its id in the node's runtime. architecture: of the node.
     """
@@ -279,7 +285,10 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
 
 
 def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
-    """The image of a node's pod and the node's architecture; no image before the container has one."""
+    """Return the node's architecture and its pod's image.
+
+    The image is None until the container has one.
+    """
     info = (node.get("status") or {}).get("nodeInfo") or {}
     ours = next((each for each in _containers(pod or {}) if each.get("name") == manifests.CONTAINER), {})
     return {
@@ -294,7 +303,7 @@ def _name(pod: Mapping[str, Any]) -> str:
 
 
 def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
-    """A pod's state in Kubernetes' own word, and why its process does not run; empty if it runs."""
+    """Return a pod's state as Kubernetes names it, and why the pod does not run, if so."""
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):

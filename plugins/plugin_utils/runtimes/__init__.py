@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container runtimes of nodes, each with an adapter: where its files are, how to edit, restart and query it.
+"""One adapter for each container runtime: where its files are; how to edit, restart and query it.
 
 | adapter | what is written | effective configuration | the running daemon |
 |---|---|---|---|
 | Containerd | the root file, from --config | config dump | CRI |
-| Rancher (k3s, RKE2) | a drop-in that the generated file imports, or its template | config dump | CRI |
-| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI; before 1.33 without its directories |
-| Microk8s, K0s | nothing: if CDI is not effective, the message says what to do by hand | config dump | CRI |
-| CriDockerd, Unknown | nothing: the message says what to do by hand | - | - |
+| Rancher (k3s, RKE2) | a drop-in that the root file imports, or its template | config dump | CRI |
+| Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI, directories since 1.33 |
+| Microk8s, K0s | nothing; if CDI is not effective, a message has the fix | config dump | CRI |
+| CriDockerd, Unknown | nothing; a message has the fix | - | - |
 
-Adapters run on the controller and work only on texts. `adapter.Adapter` lists the methods that all of them have.
+Adapters run on the controller and work only on texts. `adapter.Adapter` lists their methods.
 """
 
 from __future__ import annotations

@@ -35,11 +35,17 @@ class Adapter:
 
     @property
     def keeps_containers(self) -> bool:
-        """Whether containers survive a restart: systemd must not kill the unit's other processes, which carry them."""
+        """Whether containers survive a restart.
+
+        systemd must not kill the unit's other processes, which carry the containers.
+        """
         return self.runtime.get("kill_mode") not in ("control-group", "mixed")
 
     def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
-        """How many containers a restart would end, from the daemon's answer, and how to prevent that."""
+        """Return how many containers a restart would end, and how to prevent that.
+
+        answer: the daemon's.
+        """
         unit = self.runtime["unit"]
         number = sum(map(self._ends_with_unit, answer.get("containers") or ()))
         return number, f"set KillMode=process for {unit} (systemctl edit {unit})"
@@ -53,26 +59,36 @@ class Adapter:
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI configuration in the files. Raises UnsupportedConfig if the runtime cannot report it."""
+        """The CDI configuration in the files.
+
+        Raises UnsupportedConfig if the runtime cannot report it.
+        """
         raise NotImplementedError
 
     def plan(self, check: Check) -> Change | None:
-        """The smallest change that makes CDI effective, checked; None if it is effective. Raises UnsupportedConfig."""
+        """Return the smallest checked change that makes CDI effective; None if none is needed.
+
+        Raises UnsupportedConfig.
+        """
         raise NotImplementedError
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """The change that restores the CDI keys; None if this runtime has nothing to undo.
+        """Return the change that restores the CDI keys; None if there is nothing to undo.
 
-        path: of the changed file. ours: whether its text is still ours. before: its text before our change.
+        path: of the changed file. ours: whether its text is still ours.
+        before: its text before our change.
         """
         return None
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """The file of others that keeps CDI on after our changes are undone; None if there is none."""
+        """Return others' file that keeps CDI on after our changes are undone, or None."""
         return None
 
     def check_command(self, path: str) -> list[str]:
-        """The command that must succeed before the file is written; ``{staged}`` is the path of its new text."""
+        """Return the command that must succeed before the file is written.
+
+        ``{staged}`` is the path of the new text.
+        """
         return []
 
     def question(self, command: str) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runtimes that are recognised but not changed; each adapter says what to do by hand."""
+"""Runtimes that we recognise but do not change; each adapter says what to do by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ByHand(Adapter):
 class _Distribution(Containerd):
     """A containerd whose files a distribution generates, and whose service we do not restart.
 
-    If CDI is already effective, by default or by a user's edit, nothing is reported.
+    If CDI is already effective, by default or by a user's edit, the adapter reports nothing.
     """
 
     by_hand = True
@@ -45,26 +45,26 @@ class _Distribution(Containerd):
         raise NotImplementedError
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """containerd's obstacles, and the advice if CDI is needed but not effective."""
+        """Yield containerd's obstacles, or the advice if CDI is needed but not effective."""
         obstacles = list(super().obstacles(cdi))
         yield from obstacles
         if cdi and not obstacles and not self._suffices:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
     def plan(self, check: Check) -> Change | None:
-        """None if CDI is effective, else raises UnsupportedConfig with the advice."""
+        """Return None if CDI is effective, or raise UnsupportedConfig with the advice."""
         if not self._suffices:
             raise UnsupportedConfig(self.advice)
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """None, because we never change this runtime's files."""
+        """Return None, because we never change this runtime's files."""
         return None
 
     @property
     def _suffices(self) -> bool:
         if not self.config["effective"]:
-            # A snap's program may need the snap's libraries to dump its configuration. From 2.4 on CDI is always on,
-            # and the running daemon reports its directories.
+            # A snap's program may need the snap's libraries to dump its configuration. From 2.4 on,
+            # CDI is always on, and the running daemon reports its directories.
             return always_on(self.version)
         return self.cdi.suffices
 
@@ -75,7 +75,10 @@ class _Distribution(Containerd):
 
 
 class Microk8s(_Distribution):
-    """MicroK8s generates containerd's configuration from a template in the snap's data. Source: canonical/microk8s."""
+    """MicroK8s generates containerd's configuration from a template in the snap's data.
+
+    Source: canonical/microk8s.
+    """
 
     name = "MicroK8s' containerd"
 
@@ -93,7 +96,10 @@ class Microk8s(_Distribution):
 
 
 class K0s(_Distribution):
-    """k0s imports the files of a directory; for a new file it restarts its containerd. Source: k0s, docs/runtime.md."""
+    """k0s imports the files of a directory, and restarts its containerd for a new file.
+
+    Source: k0s, docs/runtime.md.
+    """
 
     name = "k0s' containerd"
 
@@ -116,7 +122,8 @@ class CriDockerd(ByHand):
     """cri-dockerd does not pass CDI names on to Docker."""
 
     name = "cri-dockerd"
-    # Read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes them on; no release has it yet.
+    # Source read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes names on; no
+    # release has the change.
     advice = (
         "it does not pass the kubelet's CDI device names to Docker: run the kubelet with containerd "
         "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock; k3s without --docker), or set "
@@ -147,5 +154,5 @@ class Unknown(ByHand):
 
 
 def _places(runtime: Mapping[str, Any]) -> str:
-    """The paths of a runtime's parts; a distribution keeps all of them in its own directories."""
+    """Return the paths of a runtime's parts; a distribution has its own directories for them."""
     return " ".join([runtime["socket"], runtime["executable"], runtime.get("config", {}).get("path", "")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types that every adapter uses: a CDI configuration, a change, and the error for an unsupported configuration."""
+"""Types that every adapter uses: a CDI configuration, a change, and an error."""
 
 from __future__ import annotations
 
@@ -54,11 +54,12 @@ class Checked(NamedTuple):
 
 
 class Check(Protocol):
-    """Has the node's runtime read a new text. Raises UnsupportedConfig if the runtime refuses it.
+    """Lets the node's runtime read a new text. Raises UnsupportedConfig if the runtime refuses it.
 
-    beside: whether imports are relative to the file's directory. drop_in: text of a file imported under the name
-    STAGED_DROP_IN; None for none. as_drop_in: path of the drop-in that the text itself will be, in a directory that the
-    runtime reads completely, with the adapter's ``staged_command``; None if the text is a root file.
+    beside: whether imports are relative to the file's directory.
+    drop_in: text of a file imported under the name STAGED_DROP_IN, or None.
+    as_drop_in: if the text itself is a drop-in, its path in a directory that the runtime reads
+    completely, with the adapter's ``staged_command``; None for a root file.
     """
 
     def __call__(

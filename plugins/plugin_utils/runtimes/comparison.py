@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The effective-configuration contract: only the wanted keys change."""
+"""Compares effective configurations, in which only the wanted keys may change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""containerd as distributions, docker.com, the upstream tarball, kind and kubeadm install it: we edit the root file."""
+"""Edits the root file of containerd from distributions, docker.com, upstream, kind or kubeadm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .containerd_config import (
 from .containerd_obstacles import obstacles
 from .toml_edit import edited, keeps_line_ends, lenient, parsed, with_version
 
-# Keys with another meaning in version 1 files, which files without a version are.
+# Keys with another meaning in version 1. A file without a version counts as version 1.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
 
 
@@ -41,19 +41,22 @@ class Containerd(Adapter):
         return runtime["name"] == "containerd"
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Obstacles of its version, and of files that containerd or its kubelet cannot work with."""
+        """Yield obstacles: its version, and files that containerd or its kubelet cannot use."""
         yield from obstacles(self.program, self.version, self.config, self._imported, cdi)
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI settings from ``containerd config dump``. Raises UnsupportedConfig if the command failed."""
+        """The CDI settings from ``containerd config dump``.
+
+        Raises UnsupportedConfig if the command failed.
+        """
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
             raise UnsupportedConfig(f"`{command}` fails ({self.config['problem']}): fix the file first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """An edit of the root file, or of the import that overrides it."""
+        """Return an edit of the root file or an import; None if not needed."""
         if self._is_effective():
             return None
         self._require_one_version()
@@ -68,9 +71,10 @@ class Containerd(Adapter):
         return change
 
     def _is_effective(self) -> bool:
-        """Whether CDI is effective at every start. Raises UnsupportedConfig if that is random.
+        """Whether CDI is effective at every start.
 
-        In a file of version 1 with two CRI tables, containerd 2.0 to 2.3 picks one table at random.
+        In a version 1 file with two CRI tables, containerd 2.0 to 2.3 picks one at random. Raises
+        UnsupportedConfig unless both suffice.
         """
         is_effective = self.cdi.suffices
         files = {"the file": self.config["content"] or "", **self._imported}
@@ -89,7 +93,7 @@ class Containerd(Adapter):
         return is_effective
 
     def _require_one_version(self) -> None:
-        """Raises UnsupportedConfig unless the next start runs the containerd version that runs now."""
+        """Raise UnsupportedConfig unless the next start runs the current containerd version."""
         installed = self.runtime.get("installed_version", self.version)
         if installed != self.version:
             raise UnsupportedConfig(
@@ -118,7 +122,10 @@ class Containerd(Adapter):
         return Change(path, now, after)
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """The file that keeps CDI on, such as a drop-in of nvidia-ctk, which copies all CRI settings including ours."""
+        """Return the file that keeps CDI on, or None.
+
+        For example, nvidia-ctk's drop-in copies all CRI settings including ours.
+        """
         changes = list(changes)
         if always_on(self.version) or not any(map(_turns_off, changes)):
             return None
@@ -138,12 +145,13 @@ class Containerd(Adapter):
         return None
 
     def check_command(self, path: str) -> list[str]:
-        """``config dump`` of the new text, at a path next to the file."""
+        """Return ``config dump`` for the new text at a path next to the file."""
         if path != self.config["real_path"]:
             return []
         linked = path != self.config["path"]
         if linked and containerd_imports.has_relative(self.config["content"] or ""):
-            # These imports are relative to the link's directory, but the new text is next to the link's target.
+            # These imports are relative to the link's directory, but the new text is next to the
+            # target.
             return []
         return [self.program, "--config", "{staged}", "config", "dump"]
 
@@ -163,14 +171,14 @@ class Containerd(Adapter):
 
     @property
     def _merges(self) -> bool:
-        """Whether this is containerd 2, which merges imports and reads each file by the file's own version."""
+        """Whether this is containerd 2, which merges imports and reads each by its own version."""
         return version_tuple(self.version) >= (2, 0, 0)
 
     def _version_of(self, data: Mapping[str, Any]) -> int | None:
-        """The version by whose rules containerd reads a file: the root file or an import.
+        """Return the version by which containerd reads a file: the root file or an import.
 
-        Before 2.0, the last version that any file sets applies to all files; without any, version 1 applies. None if
-        the file sets no version and has no keys that depend on it.
+        Before 2.0, the last version that any file sets applies to all files; the default is 1. None
+        if the file has no version and no keys that depend on the version.
         """
         said, imported = data.get("version"), {} if self._merges else self._imported
         if not self._merges:
@@ -180,11 +188,11 @@ class Containerd(Adapter):
         return said or (1 if depends else None)
 
     def _table_with(self, wanted: Mapping[str, Any], data: Mapping[str, Any], file_version: int) -> str:
-        """The table for the keys. Raises UnsupportedConfig if containerd ignores the file's own table.
+        """Return the table for the keys. Raises UnsupportedConfig if containerd ignores it.
 
-        Usually this is the table of the file's version. containerd 2 also reads version 3's table in a file of version
-        2, where that table overrides the other one. In a file of version 1, it reads any version's table, and merges
-        two of them at random.
+        Usually, this is the table of the file's version. In a version 2 file, containerd 2 also
+        reads version 3's table, which overrides version 2's table. In a version 1 file, containerd
+        2 reads the table of any version, and merges two tables at random.
         """
         usual, newer = TABLES[file_version], TABLES[3]
         if self._merges and set(wanted) & set(table_of(data, newer)):
@@ -202,12 +210,12 @@ class Containerd(Adapter):
 
     @keeps_line_ends
     def _keys_of(self, now: str, before: str | None) -> str:
-        """``now`` with CDI's keys restored to ``before``, if they still have our values.
+        """Return ``now`` with CDI's keys restored to ``before``, if they still have our values.
 
-        For a file that others changed since: a key with another value is theirs.
+        Others changed the file since, so a key with another value is theirs.
         """
         old = parsed(before or "")
-        # Any table may hold the keys (see _table_with), also because a user may have migrated the file.
+        # Any table may hold the keys (see _table_with), for example if a user migrated the file.
         for name in sorted(set(TABLES.values())):
             was, there = table_of(old, name), table_of(parsed(now), name)
             ours = {ENABLE} if there.get(ENABLE) is True else set()
@@ -218,11 +226,12 @@ class Containerd(Adapter):
         return now
 
     def _by_drop_in(self, check: Check) -> Change | None:
-        """The change that takes effect if an import overrides the root file; None if there is none.
+        """Return the effective change if an import overrides the root file; None if there is none.
 
-        containerd 2 merges imports, so a drop-in of ours that is read last leaves the others unchanged. Before 2.0, the
-        last CRI table replaces all others, so only an edit of that table takes effect. The same edit is used for
-        containerd 2 if no drop-in of ours would be read last.
+        containerd 2 merges imports, so a drop-in of ours that it reads last leaves the others
+        unchanged. Before 2.0, the last CRI table replaces all others, so only an edit of that table
+        takes effect. With containerd 2, an import is edited only if our drop-in would have no
+        effect.
         """
         root = self.config["content"] or ""
         wanted = wanted_keys(self.cdi) if self._merges else None
@@ -237,15 +246,16 @@ class Containerd(Adapter):
 
     @property
     def _imported(self) -> Mapping[str, str]:
-        """The texts of the root file's imports by path, in the order in which containerd reads them."""
+        """The texts of the root file's imports by path, in the order that containerd reads."""
         texts = self.config.get("imported") or {}
         root = lenient(self.config["content"] or "")
         return {path: texts[path] for path in containerd_imports.taken_in(root, self.config["path"], texts)}
 
     def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Cdi:
-        """The CDI settings after an edit. Raises UnsupportedConfig if more than CDI's two keys would change.
+        """Return the CDI settings after an edit.
 
-        drop_in: path and new text of a file that it imports.
+        drop_in: path and new text of an import. Raises UnsupportedConfig if keys other than CDI's
+        two would change.
         """
         paths = (self.config["path"], self.config["real_path"])
         staged = containerd_imports.staged(text, *paths)

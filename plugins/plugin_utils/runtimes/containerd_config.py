@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where containerd's configuration has the CDI keys, and how containerd reads them."""
+"""Finds the CDI keys in containerd's configuration, and reads them as containerd does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLES = {
     3: "io.containerd.cri.v1.runtime",
     4: "io.containerd.cri.v1.runtime",
 }
-#: From this version on, enable_cdi does not exist: CDI is always on, and a leftover key has no effect.
+#: From this version on, enable_cdi does not exist: CDI is always on, and an old key has no effect.
 _ALWAYS_ON = (2, 4, 0)
 # Control characters, which containerd 1.7 prints raw although TOML requires escapes.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -43,7 +43,10 @@ def effective(dump: str) -> Cdi:
 
 
 def printed(dump: str) -> dict[str, Any]:
-    """The output of ``containerd config dump`` as data. Raises UnsupportedConfig if it is no valid TOML."""
+    """Return the output of ``containerd config dump`` as data.
+
+    Raises UnsupportedConfig if it is not valid TOML.
+    """
     try:
         return tomllib.loads(dump)
     except tomllib.TOMLDecodeError:
@@ -55,21 +58,21 @@ def printed(dump: str) -> dict[str, Any]:
 
 
 def texts_in(data: Mapping[str, Any], key: str) -> list[str]:
-    """The strings in a list; other values are skipped, because containerd itself refuses them."""
+    """Return the strings in a list. Other values do not count: containerd refuses them."""
     value = data.get(key)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def last_version(files: Iterable[Mapping[str, Any]]) -> Any:
-    """The version by which containerd before 2.0 reads all files: the last that any file sets; None if none does.
+    """Return the last version that any file sets, or None.
 
-    files: as data, in reading order.
+    containerd before 2.0 reads all files by this version. files: as data, in reading order.
     """
     return next((version for data in reversed(list(files)) if (version := data.get("version"))), None)
 
 
 def wanted_keys(cdi: Cdi) -> dict[str, Any]:
-    """The missing keys that make CDI effective, and no others, because enable_cdi is deprecated since 2.2."""
+    """Return only the keys that CDI still needs, because enable_cdi is deprecated since 2.2."""
     wanted: dict[str, Any] = {}
     if not cdi.enabled:
         wanted[ENABLE] = True

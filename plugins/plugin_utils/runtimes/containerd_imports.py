@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The imports of a containerd configuration: which files are read, which override CDI's keys, and staged copies."""
+"""Finds which imports of a containerd configuration override CDI's keys; makes staged copies."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from .containerd_config import TABLES, texts_in
 from .toml_edit import key_lines, lenient, parsed
 from .toml_text import statements
 
-#: Our drop-in; its name sorts after every other file of the directory, so none of them overrides it.
+#: Our drop-in. Its name sorts after all other files of the directory, so no file overrides it.
 DROP_IN = "zz-node-devices.toml"
 #: Wildcards in a pattern; containerd treats a name without a star as a plain path.
 _WILD = set("*?[\\")
 
 
 def imports(dump: str, path: str, *other_names: str) -> list[str]:
-    """The imports of a root file, from the output of ``config dump``, without the root file's own names.
+    """Return a root file's imports in the output of ``config dump``, without the file's own names.
 
-    containerd 1.7 prints the imported files in random order; 2.x prints the written names, relative or patterns.
+    containerd 1.7 prints the imported files in random order. 2.x prints the names as written:
+    relative paths or patterns.
     """
     names = _absolute(containerd_config.printed(dump), path)
     return sorted(name for name in names if name not in (path, *other_names))
 
 
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """A file's missing imports, without which containerd does not start: path, what is there instead, and a fix.
+    """Yield each missing import's path, what is there instead, and a fix.
 
-    config: as module node_preflight returned it.
+    Without the import, containerd does not start. config: as module node_preflight returned it.
     """
     names = _absolute(data, path)
     for file in config.get("missing_imports", ()):
@@ -48,12 +49,12 @@ def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> 
 
 
 def has_relative(text: str) -> bool:
-    """Whether the text has relative imports, so that its directory matters."""
+    """Whether the text has relative imports, which depend on its directory."""
     return any(not path.startswith("/") for path in texts_in(parsed(text), "imports"))
 
 
 def data_of(path: str, text: str) -> dict[str, Any]:
-    """An imported file as data. Raises UnsupportedConfig with the file's path if it is not valid TOML."""
+    """Return an imported file as data. Raises UnsupportedConfig with its path for invalid TOML."""
     try:
         return parsed(text)
     except UnsupportedConfig as error:
@@ -61,7 +62,7 @@ def data_of(path: str, text: str) -> dict[str, Any]:
 
 
 def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
-    """The paths that a root file imports, directly or through other imports, in reading order.
+    """Return the paths that a root file imports, directly or indirectly, in reading order.
 
     `config dump` of 2.2 and later may name a directory that the root file does not import.
     """
@@ -77,7 +78,7 @@ def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> li
 
 
 def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]) -> str:
-    """Why an edit of a root file has no effect, and what to do.
+    """Return why an edit of a root file has no effect, and what to do.
 
     texts: of its imported files, by path. wanted: the CDI keys that the edit would set.
     """
@@ -94,7 +95,8 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
     for path, table in tables.items():
         enabled = always_on or bool(table.get(containerd_config.ENABLE, not whole))
         there = Cdi(enabled, tuple(table.get(containerd_config.DIRS, SPEC_DIRS)))
-        # Before 2.0 an imported table replaces the root file's table; later its keys override the root file's keys.
+        # Before 2.0, an imported table replaces the root file's table. Later, its keys override the
+        # root file's keys.
         if not table or there.suffices:
             continue
         advice.append(f"{' and '.join(key_lines(containerd_config.wanted_keys(there)))} in {path}")
@@ -104,10 +106,11 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
 
 
 def staged(content: str, path: str, real_path: str) -> str:
-    """The text of a copy, under another name, that means the same as the file. Raises UnsupportedConfig.
+    """Return the text of an equivalent copy under another name. Raises UnsupportedConfig.
 
-    A copy must not import the file itself, which ``config dump`` prints among the imports. containerd skips files that
-    it has read, but from the copy it would read the old text, which overrides the new one.
+    The copy must not import the file itself, which ``config dump`` prints among the imports.
+    containerd skips files that it has read. But from the copy, it would read the file's old text,
+    which overrides the new text.
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
@@ -123,7 +126,7 @@ def staged(content: str, path: str, real_path: str) -> str:
 
 
 def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
-    """A path at which our drop-in would be read last, so that containerd 2 uses our keys; None if there is none.
+    """Return a path at which containerd 2 reads our drop-in last and uses our keys, or None.
 
     texts: of the root file's imports, by path.
     """
@@ -144,7 +147,10 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
 
 
 def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
-    """The imports with a CRI table, last first: containerd 1.7 uses only the last table, and later files override."""
+    """Return the imports with a CRI table, last first.
+
+    The last overrides the others; containerd 1.7 uses only the last.
+    """
     if _nested(texts):
         return []
     order = reversed(_in_order(parsed(content), path, texts))
@@ -158,11 +164,12 @@ def candidates(
     wanted: Mapping[str, Any] | None,
     turned_on: Callable[[str], str],
 ) -> Iterator[tuple[str, str]]:
-    """Path and new text of each drop-in that may make CDI effective, best first.
+    """Yield path and new text of each drop-in that may make CDI effective, best first.
 
-    content: the root file's. config: as module node_preflight returned it. texts: of its imports, by path.
-    wanted: the keys of our own drop-in; None if containerd does not merge another file's CRI table. turned_on: gives a
-    file's text with CDI on.
+    content: of the root file. config: as module node_preflight returned it. texts: of its imports,
+    by path.
+    wanted: the keys of our own drop-in; None if containerd does not merge files' CRI tables.
+    turned_on: returns a file's text with CDI on.
     """
     file_version = parsed(content).get("version")
     if wanted is not None and file_version in TABLES:
@@ -171,7 +178,7 @@ def candidates(
             header = f"[plugins.'{TABLES[file_version]}']"
             yield path, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted), ""])
     for path in deciding(content, config["path"], texts):
-        # A link's target is someone's file, which other configurations may import, too.
+        # The target of a link is another owner's file, which other configurations may import, too.
         if path not in config.get("linked_imports", ()):
             with contextlib.suppress(UnsupportedConfig):
                 yield path, turned_on(texts[path])
@@ -180,7 +187,10 @@ def candidates(
 
 
 def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
-    """The text of a copy that imports STAGED_DROP_IN, in place of the import `drop_in` or else as the last import."""
+    """Return the text of a copy that imports STAGED_DROP_IN.
+
+    This import replaces the import `drop_in`, or else is the last.
+    """
     names = texts_in(parsed(content), "imports")
     if drop_in in texts:
         names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(parsed(content), path, texts)]
@@ -190,7 +200,7 @@ def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str
 
 
 def _with_imports(content: str, names: list[str]) -> str:
-    """The text with its imports replaced. Raises UnsupportedConfig if it has none."""
+    """Return the text with other imports. Raises UnsupportedConfig if it has no imports."""
     for statement in statements(content):
         if statement.path == ("imports",) and statement.value:
             start, end = statement.value
@@ -204,7 +214,7 @@ def _nested(texts: Mapping[str, str]) -> bool:
 
 
 def _in_order(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
-    """The paths in ``texts`` that the file imports directly, in containerd's reading order."""
+    """Return the paths in ``texts`` that the file imports directly, in containerd's order."""
     names = _absolute(data, path)
     found = [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
     # containerd skips a file that it has already read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds what prevents CDI in a containerd: its version, and files that containerd or its kubelet cannot work with."""
+"""Finds obstacles to CDI: containerd's version, and files that containerd or kubelet cannot use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .toml_edit import lenient, parsed
 
 #: The first containerd that passes the kubelet's CDI names on to containers.
 OLDEST = (1, 7, 2)
-# Names of the CRI plugin: in version 1 of the configuration and in later ones. Below, the two plugins into which
-# containerd 2 split it; without them, its CRI service does not start.
+# The CRI plugin's names: in version 1 of the configuration and in later versions. containerd 2
+# split the plugin into _PARTS; without them, its CRI service does not start.
 _SHORT, _FULL = "cri", "io.containerd.grpc.v1.cri"
 _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"})
 
@@ -25,9 +25,10 @@ _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images
 def obstacles(
     program: str, version: str | None, config: Mapping[str, Any], imported: Mapping[str, str], cdi: bool
 ) -> Iterator[str]:
-    """One message for each obstacle.
+    """Yield one message for each obstacle.
 
-    config: as module node_preflight returned it. imported: texts of the root file's imports, by path.
+    config: as module node_preflight returned it.
+    imported: texts of the root file's imports, by path.
     cdi: whether devices are injected by CDI.
     """
     if cdi and version is None:
@@ -48,7 +49,7 @@ def obstacles(
     try:
         data = tomllib.loads(config["content"] or "")
     except tomllib.TOMLDecodeError as error:
-        # Some of containerd's parsers accept what is not valid TOML.
+        # Some of containerd's parsers accept invalid TOML.
         but = "although this containerd accepts it" if config.get("effective") else "so containerd cannot start again"
         why = "it begins with a byte order mark" if config["content"].startswith("\ufeff") else error
         yield f"{path} is not valid TOML ({why}), {but}: fix the file first"
@@ -72,10 +73,11 @@ def obstacles(
 
 
 def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
-    """The files that disable CRI, each with its names for CRI. files: in reading order.
+    """Yield the files that disable CRI, each with the disabled names. files: in reading order.
 
-    The name of another version disables nothing, or containerd refuses it. Source: V1DisabledFilter and
-    V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x, for each file by its own version.
+    A name of another version disables nothing, or containerd refuses it. Source: V1DisabledFilter
+    and V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x, for each file by its own
+    version.
     """
     merges = version is None or version_tuple(version) >= (2, 0, 0)
     of_all = last_version(files.values())
@@ -90,9 +92,10 @@ def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) ->
 
 
 def _no_default_runtime(path: str, effective: str, version: str | None, imported: Mapping[str, str]) -> Iterator[str]:
-    """A message if CRI has no default runtime: `config dump` accepts that, but the CRI plugin does not start.
+    """Yield a message if CRI has no default runtime.
 
-    effective: the output of ``config dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
+    `config dump` accepts that, but the CRI plugin does not start. effective: the output of ``config
+    dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
     """
     try:
         settings = cri_table(printed(effective)).get("containerd", {})

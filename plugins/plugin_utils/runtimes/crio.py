@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CRI-O, whose CDI is always on; only its spec directories can be wrong, and our drop-in sets them.
+"""Sets CRI-O's spec directories by a drop-in of ours; CRI-O's CDI itself is always on.
 
-Sources: crio.conf(5); internal/criocli: options and environment variables override all files, and a root file given by
-option must exist. pkg/config: each file in the drop-in directory is read, whatever its name, also in subdirectories.
-pkg/config/reload.go: after SIGHUP, CRI-O reads new directories but reports the old ones, so we restart it.
-server/runtime_status.go: since 1.33 the running daemon reports its configuration.
+Source: crio.conf(5).
+internal/criocli: options and environment variables override all files. A root file given by option
+must exist.
+pkg/config: CRI-O reads each file in the drop-in directory and its subdirectories, whatever the
+file's name.
+pkg/config/reload.go: after SIGHUP, CRI-O reads new directories but reports the old directories, so
+we restart it.
+server/runtime_status.go: since 1.33, the running daemon reports its configuration.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ from .containerd_config import DIRS, table_at
 from .toml_edit import key_lines, lenient
 from .toml_text import statements
 
-#: CRI-O reads drop-ins in the order of their names; later ones win.
+#: CRI-O reads drop-ins in the order of their names; later ones override.
 DROP_IN = "99-node-devices.conf"
-# The first CRI-O that knows CRI's field for CDI devices, which kubelets from 1.29 on use.
+# The first CRI-O with CRI's field for CDI devices, which kubelets use since 1.29.
 _OLDEST = (1, 28, 0)
 _TELLS_CDI = (1, 33, 0)
 _KEY = ("crio", "runtime", DIRS)
@@ -46,13 +50,14 @@ class Crio(Adapter):
         return self.version is not None and version_tuple(self.version) >= _TELLS_CDI
 
     def _ends_with_unit(self, container: Mapping[str, Any]) -> bool:
-        """With systemd cgroups, each conmon has its own scope. With cgroupfs, it runs in CRI-O's service, for which the
-        packages set no KillMode.
+        """With systemd cgroups, each conmon has its own scope.
+
+        With cgroupfs, conmon runs in CRI-O's service, for which the packages set no KillMode.
         """
         return container.get("unit") == self.runtime["unit"]
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """A message if the version is too old."""
+        """Yield a message if the version is too old."""
         if cdi and self.version is not None and version_tuple(self.version) < _OLDEST:
             yield (
                 f"CRI-O {self.version} ignores the kubelet's CDI device names, so containers would start without "
@@ -73,7 +78,10 @@ class Crio(Adapter):
         return tomllib.loads(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """A checked drop-in with the directories; None if CRI-O reads them already. Raises UnsupportedConfig."""
+        """Return a checked drop-in with the directories; None if CRI-O already reads them.
+
+        Raises UnsupportedConfig.
+        """
         given = self.config.get("given_dirs")
         if given:
             return self._by_command_line(given)
@@ -100,7 +108,7 @@ class Crio(Adapter):
         return Change(path, before, after)
 
     def _by_command_line(self, given: str) -> None:
-        """Check a start option or variable, which overrides the files. Raises UnsupportedConfig if not effective."""
+        """Raise UnsupportedConfig if an option or variable overrides the files and prevents CDI."""
         name, _equals, value = given.partition("=")
         cdi = Cdi(True, tuple(value.split(",")))
         if not cdi.suffices:
@@ -110,7 +118,7 @@ class Crio(Adapter):
             )
 
     def _require_effective(self, path: str, text: str, check: Check) -> None:
-        """Raises UnsupportedConfig unless the drop-in changes only the CDI directories, and makes CDI effective."""
+        """Raise UnsupportedConfig unless the drop-in changes only CDI, and makes CDI effective."""
         after = tomllib.loads(check(text, False, None, path).effective)
         changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
         if changed:
@@ -122,7 +130,10 @@ class Crio(Adapter):
             raise UnsupportedConfig(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
 
     def staged_command(self) -> list[str]:
-        """The command that prints the effective configuration with another drop-in directory, ``{staged}``."""
+        """Return the command that prints the effective configuration.
+
+        ``{staged}`` stands for another drop-in directory.
+        """
         named = ["--config", self.config["path"]] if self.config["exists"] else []
         return [self.program, *named, "--config-dir", "{staged}", "config"]
 
@@ -141,7 +152,7 @@ def _cdi(effective: Mapping[str, Any]) -> Cdi:
 
 
 def _after(one: str, other: str) -> bool:
-    """Whether CRI-O reads ``other`` later: by name, one directory level at a time."""
+    """Whether CRI-O, which sorts by name and directory level, reads ``other`` later."""
     return other.split("/") > one.split("/")
 
 
@@ -150,7 +161,7 @@ def _dirs_in(text: str) -> Any:
 
 
 def _without_dirs(text: str) -> str:
-    """The text without our key; unchanged if the key is in an inline table."""
+    """Return the text without our key; unchanged if the key is in an inline table."""
     for statement in statements(text) if _dirs_in(text) is not None else ():
         if statement.path == _KEY:
             rest = text[: statement.start] + text[statement.end :]

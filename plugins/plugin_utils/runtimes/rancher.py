@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The containerd of k3s and RKE2, whose root file is generated at every start.
+"""Changes the containerd of k3s and RKE2, which generate its root file at every start.
 
-A lasting change needs a drop-in in the directory that the generated file imports, or the file's template. In releases
-with containerd 2, CDI is on by default, so neither is needed. Sources: k3s' advanced options, and the templates in its
-pkg/agent/templates.
+A lasting change needs a drop-in in the directory that the generated file imports, or the file's
+template. Releases with containerd 2 need no change, because CDI is on by default. Sources: k3s'
+advanced options, and the templates in its pkg/agent/templates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Rancher(Containerd):
         return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
     def plan(self, check: Check) -> Change | None:
-        """A drop-in if the generated file imports one and containerd merges it, else an edit of the template."""
+        """Return a drop-in if containerd imports and merges it, or else an edit of the template."""
         if self._is_effective():
             return None
         if self._merges:
@@ -41,7 +41,7 @@ class Rancher(Containerd):
                 return change
         self._require_one_version()
         wanted = wanted_keys(self.cdi)
-        # Checked as an edit of the root file, because the generated file will differ in these keys.
+        # Check an edit of the root file, because the template changes the generated file likewise.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
         if not checked.suffices:
             raise UnsupportedConfig(self._overridden())
@@ -61,7 +61,7 @@ class Rancher(Containerd):
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Restore the drop-in or template; if others changed it since, restore only the two keys."""
+        """Restore the drop-in or template; if others changed it, restore only the two keys."""
         now = self.config["files"].get(path)
         if now is None:
             return super().undo(path, ours, before, check)
@@ -81,13 +81,16 @@ class Rancher(Containerd):
         return TABLES[self._file_version]
 
     def _template(self) -> tuple[str, str | None]:
-        """Path and text of the template that the file is generated from; the text is None if there is no template."""
+        """Return the template's path and text; the text is None if there is no template."""
         name = "config-v3.toml.tmpl" if self._file_version >= 3 else "config.toml.tmpl"
         path = posixpath.join(posixpath.dirname(self.config["path"]), name)
         return path, self.config.get("files", {}).get(path)
 
     def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
-        """The template with the keys, edited line by line: a Go template is no TOML. Raises UnsupportedConfig."""
+        """Add the keys to the template line by line, because a Go template is not TOML.
+
+        Raises UnsupportedConfig.
+        """
         if any(_is_key(line) for line in lines_of(template)):
             raise UnsupportedConfig(
                 f"{self._template()[0]} already has {' or '.join(KEYS)}, so it is not edited: set "
@@ -107,7 +110,7 @@ def _is_key(line: str) -> bool:
 
 
 def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
-    """The text with the lines inserted at the start of a table; None if the table has no header."""
+    """Insert the lines at the start of a table; return None if the table has no header."""
     name = rf"""(?P<quote>["']){re.escape(table_name)}(?P=quote)"""
     header = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
     if not header:

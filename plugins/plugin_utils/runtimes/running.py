@@ -19,8 +19,11 @@ def shortfall(cdi: Cdi) -> str:
 
 
 def difference(cdi: Mapping[str, Any]) -> str | None:
-    """Why the daemon's behaviour differs from its files; None if it does not. cdi: from the daemon's answer."""
-    # None: the runtime does not report CDI, so its files count.
+    """Return why the daemon's behaviour differs from its files, or None.
+
+    cdi: from the daemon's answer.
+    """
+    # If None, the runtime does not report CDI, so its files count.
     if cdi["enabled"] is False:
         return "the running daemon has CDI off, although its configuration turns it on"
     missing = directory_names.missing(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
@@ -28,7 +31,7 @@ def difference(cdi: Mapping[str, Any]) -> str | None:
 
 
 def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
-    """The consequence if the plugin's specs do not take precedence over the role's; None if they do.
+    """Return what happens if the role's specs take precedence over the plugin's; else None.
 
     name: the runtime's. cdi: from an answer that has both directories.
     """
@@ -44,7 +47,7 @@ def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
 
 
 def other_start(name: str, unit: str, changes: Iterable[Mapping[str, Any]]) -> str | None:
-    """Why a restart must come before CDI is planned; None if it need not. changes: see runtime_unit."""
+    """Return why a restart must come before the CDI plan, or None. changes: see runtime_unit."""
     for change in changes:
         now, then = (
             " ".join(f"{change['option']}={value}" for value in change[when]) or f"no {change['option']}"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets keys in one plugin's table of a TOML text, and leaves every other byte as it was.
+"""Sets keys in one plugin's table of a TOML text, and leaves all other bytes unchanged.
 
-Lines are inserted, changed and removed as text. tomlkit loses keys if dotted keys are removed, and moves or breaks
-tables that are out of order (test_toml_edit.py has such documents). It edits only single values: multi-line lists and
-inline tables. The result is parsed and compared with the expected document.
+Lines are inserted, changed and removed as text. tomlkit loses keys if dotted keys are removed, and
+moves or breaks tables that are out of order (test_toml_edit.py has such documents). So tomlkit
+edits only single values: multi-line lists and inline tables. The result is parsed and compared with
+the expected document.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
-    """Decorator for methods that edit texts with Unix line ends; a text with only Windows line ends keeps those."""
+    """Decorate a method that edits texts with Unix line ends.
+
+    A text with only Windows line ends keeps them.
+    """
 
     @functools.wraps(edit)
     def edit_plain(self: Any, text: str, *more: Any) -> str:
@@ -34,7 +38,10 @@ def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The text as data. Raises UnsupportedConfig with line and column if the text is not valid TOML."""
+    """Return the text as data.
+
+    Raises UnsupportedConfig with line and column if the text is not valid TOML.
+    """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -42,7 +49,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def lenient(text: str) -> dict[str, Any]:
-    """The text as data; empty if invalid, because the runtime itself reports that."""
+    """Return the text as data; {} if it is invalid, because the runtime reports that."""
     try:
         return parsed(text)
     except UnsupportedConfig:
@@ -50,10 +57,10 @@ def lenient(text: str) -> dict[str, Any]:
 
 
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
-    """The text with the keys set; a key whose value is None is removed.
+    """Return the text with the keys set. A key with the value None is removed.
 
-    text: with Unix line ends. table_name: of a table below ``plugins``. Raises UnsupportedConfig if the edit would
-    change anything else.
+    text: with Unix line ends. table_name: a table below ``plugins``. Raises UnsupportedConfig if
+    the edit would change anything else.
     """
     parsed(text)
     expected = _exact(text)
@@ -61,7 +68,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
         raise UnsupportedConfig(f'plugins."{table_name}" is not a table: fix the file first')
     result = text
-    # In reverse, because each new key is inserted before the existing ones.
+    # Use the reverse order, because each new key is inserted before the existing keys.
     for key, value in reversed(wanted.items()):
         there = plugins[table_name].pop(key, None)
         if value is not None:
@@ -81,12 +88,15 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines with their ends. Only a line feed ends a line; splitlines() would split at other Unicode characters."""
+    """Return the lines with their ends. Only a line feed ends a line.
+
+    splitlines() would split at other Unicode characters.
+    """
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def with_version(text: str, number: int) -> str:
-    """The text with ``version`` as the first key, after the comments at its start."""
+    """Return the text with ``version`` as the first key, after the comments at the start."""
     lines = lines_of(text)
     head = 0
     while head < len(lines) and (not lines[head].strip() or lines[head].lstrip().startswith("#")):
@@ -102,13 +112,16 @@ def key_lines(keys: Mapping[str, Any]) -> list[str]:
 
 
 def indent_below(header_indent: str, rest: str) -> str:
-    """The indent for a table's first key: that of the line after the header, if deeper."""
+    """Return the first key's indent: that of the line after the header, if it is deeper."""
     following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
     return following[1] if following and len(following[1]) > len(header_indent) else header_indent
 
 
 def tomlkit() -> Any:
-    """Import tomlkit lazily: few edits need it, and ansible-core does not install it. Raises UnsupportedConfig."""
+    """Import tomlkit lazily, because ansible-core does not install it, and few edits need it.
+
+    Raises UnsupportedConfig.
+    """
     try:
         import tomlkit
     except ImportError:
@@ -125,7 +138,7 @@ def _exact(text: str) -> dict[str, Any]:
 
 
 def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
-    """Whether two documents are equal; an empty table of ours counts as missing."""
+    """Whether two documents are equal. Our table counts as missing if it is empty."""
     for data in (one, other):
         plugins = data.get("plugins")
         if isinstance(plugins, dict):
@@ -137,7 +150,7 @@ def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
 
 
 def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
-    """The text with one key set, at its place or at the best new place; a value of None removes the key."""
+    """Return the text with one key set, in its old place or the best new one; None removes it."""
     path = (*table, key)
     header = sibling = None
     for statement in statements(text):
@@ -172,12 +185,15 @@ def _indent(text: str, statement: Statement) -> str:
 
 
 def _ended(text: str) -> str:
-    """The text with a line end added if it is missing; an empty text stays empty."""
+    """Return the text with a line end at its end; an empty text stays empty."""
     return text if not text or text.endswith("\n") else text + "\n"
 
 
 def _value(old: str, below: tuple[str, ...], value: Any) -> str:
-    """Replace a written value. below: path of the key to set inside it, if the value is an inline table."""
+    """Replace a written value.
+
+    below: path of the key to set in the value, if that is an inline table.
+    """
     if below:
         return _inline(old, below, value)
     if not isinstance(value, list) or not old.startswith("["):
@@ -193,7 +209,7 @@ def _value(old: str, below: tuple[str, ...], value: Any) -> str:
             if item not in array:
                 array.insert(position, item)
         return document.as_string()[len("_ = ") :].rstrip("\n")
-    # Rewrite a one-line list, keeping the quotes of its items; tomlkit's insert would lose the blanks.
+    # Rewrite a one-line list with the quotes of its items; tomlkit's insert would lose the blanks.
     there = {item: item.as_string() for item in array if isinstance(item, str)}
     return f"[{', '.join(there.get(item, json.dumps(item)) for item in value)}]"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the positions of a TOML text's statements, which tomllib does not report. The text must be valid TOML."""
+"""Finds the positions of statements in a valid TOML text, which tomllib does not report."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 class Statement(NamedTuple):
     """A table header, or a key with its value.
 
-    path: from the document's root; None for an array of tables. header: of the table that contains the statement.
-    start, end: of its lines, including the line end. part_ends: ends of the key's parts as written.
+    path: from the document's root; None for an array of tables. header: the path of the statement's
+    table.
+    start, end: positions of its lines, including the line end. part_ends: ends of the key's parts
+    as written.
     value: start and end of its value; None for a header.
     """
 
@@ -40,7 +42,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Every header and key, in order; keys in inline tables are part of a value."""
+    """Yield every header and key in order; keys in inline tables are part of a value."""
     header: tuple[str, ...] | None = ()
     position = 0
     while True:
