@@ -1,4 +1,4 @@
-"""Checks paths inside a container: of two nodes or mounts at one path, a container gets only one.
+"""Checks paths inside a container: of nodes or mounts at one path, a container silently gets one.
 
 A CDI edit replaces an earlier edit at the same path (pkg/cdi, ContainerEdits.Apply). Without CDI,
 the order of the device nodes in the container is not guaranteed.
