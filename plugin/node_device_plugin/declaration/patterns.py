@@ -49,9 +49,9 @@ def compiled(pattern: str) -> Pattern[str]:
 
 
 def pattern_problem(pattern: str, is_template: bool = False) -> str:
-    """Why ``pattern`` cannot be used; empty if it can. is_template: whether it may have placeholders.
+    """Why ``pattern`` is invalid, or empty. is_template: whether ``pattern`` may have placeholders.
 
-    Shell syntax that is not supported here is an error, because the pattern would silently match nothing.
+    Unsupported shell syntax is an error, because the pattern would silently match nothing.
     """
     if "**" in pattern:
         return "'**' is not supported: write one '*' for each path component"
