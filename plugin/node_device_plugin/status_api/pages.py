@@ -15,8 +15,8 @@ from .http import Response, Routes
 class Outcome(NamedTuple):
     """How a reload ended.
 
-    result: ``applied``, ``unchanged`` (the plugin runs with these bytes already) or ``refused``.
-    problems: why it was refused.
+    result: ``applied``, ``unchanged`` (the plugin already runs with these bytes) or ``refused``.
+    problems: why the plugin refused the configuration.
     """
 
     result: str
@@ -24,9 +24,9 @@ class Outcome(NamedTuple):
 
 
 def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]]) -> Routes:
-    """The pages at ``http_address``. A plugin that answers is alive, because it ends as soon as one of its tasks fails.
+    """The pages at ``http_address``. A plugin that answers is alive: it ends if one task fails.
 
-    metrics: returns Prometheus' text. not_ready: returns why the plugin is not ready, one sentence each.
+    metrics: returns Prometheus' text. not_ready: returns why the plugin is not ready, as sentences.
     """
 
     async def show_metrics() -> Response:

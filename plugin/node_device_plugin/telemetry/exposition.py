@@ -1,7 +1,8 @@
 """Metrics in Prometheus' text format (0.0.4): counters, histograms, and gauges that are read at each scrape.
 
-prometheus_client does the same, but costs 5 MB and 0.1 s of every start on a small node (measured: a sixth of the
-plugin's memory, and half of its import time). A test reads this text with the parser of prometheus_client.
+prometheus_client does the same, but costs 5 MB and 0.1 s of every start on a small node (measured:
+a sixth of the plugin's memory and half of its import time). A test reads this text with that
+library's parser.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Histogram:
 
     def __init__(self, name: str, help: str, labels: Labels, bounds: Sequence[float]) -> None:
         self.name, self.help, self.labels, self.bounds = name, help, labels, bounds
-        # The observations in each bucket, the last one above all bounds; and the sum of the observed amounts.
+        # The number of observations per bucket (the last bucket is above all bounds), and the sum
+        # of all amounts.
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
 
