@@ -197,7 +197,7 @@ def refused_features(spec: Mapping[str, Any], accepted: str) -> list[Feature]:
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
-    """The first three numbers of a version: (1, 7, 24) for ``1.7.24~ds1``, (2, 1, 9) for ``v2.1.9+ds1``."""
+    """The first three numbers of a version: (1, 7, 24) for ``1.7.24~ds1`` or ``v1.7.24+ds1``."""
     numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.lstrip("v").split(".")[:3]]
     return tuple(map(int, [*numbers, "0", "0"][:3]))
 
@@ -267,7 +267,7 @@ def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> dict[str, Any]
 
 
 def _mount_options(mount: Mount) -> list[str]:
-    """The options of a mount, with "rbind" added to a bind mount that has neither "bind" nor "rbind".
+    """The options of a mount. Adds "rbind" to a bind mount that has neither "bind" nor "rbind".
 
     runc recognises a bind mount only by these options. Without them, the container does not start
     (seen with runc 1.1.5: "no such device"). The kubelet's own mounts (``injection: device_nodes``)

@@ -45,7 +45,7 @@ def load(path: str) -> LoadedConfiguration:
 
 
 def sha256_of(path: str) -> str:
-    """The current SHA-256 (hexadecimal) of a configuration file; empty if the file cannot be read."""
+    """The SHA-256 (hexadecimal) of a configuration file; empty if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()

@@ -26,7 +26,7 @@ def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str
 
 
 def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
-    """The annotations of a container that gets ``devices``, numbered like the variables of allocate_env."""
+    """The annotations of a container that gets ``devices``. {index} works as in allocate_env."""
     return _filled(resource.annotations, devices)
 
 
@@ -85,7 +85,7 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
 
 
 def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
-    """Variables and annotations that two resources would both set in a container that requests both.
+    """Variables and annotations that two resources would both set in one container.
 
     A collision is an error, because the kubelet keeps a random value and only logs the conflict.
     placed: the resources, each with the path of its field.

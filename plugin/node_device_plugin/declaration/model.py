@@ -23,7 +23,7 @@ def devices_behind(kubelet_id: str) -> frozenset[str]:
 #: Properties of a USB device: ids, serial number (empty for none), port (name in sysfs, e.g.
 #: 1-1.2).
 USB_PROPERTIES = ("vendor", "product", "serial", "port")
-#: Properties of a PCI device: address (0000:3b:00.0), ids, class code, IOMMU group (empty for none).
+#: Properties of a PCI device: address (0000:3b:00.0), ids, class code, IOMMU group (or empty).
 PCI_PROPERTIES = ("address", "vendor", "device", "class_code", "iommu_group")
 
 
@@ -36,7 +36,7 @@ BIND = (None, "bind", "none")
 
 
 class DeviceNode(NamedTuple):
-    """A device node that a container gets. ``path`` is inside the container, ``host_path`` on the node."""
+    """A device node for a container. path: inside the container. host_path: on the host."""
 
     path: str
     host_path: str
@@ -353,7 +353,7 @@ class Resource(NamedTuple):
         return [self.container_edits, *(device.container_edits for device in edited)] if edited else []
 
     def placed_devices(self, where: str) -> Iterator[tuple[str, Device]]:
-        """Each declared device with the path of its field. where: the path of the resource's field."""
+        """Each declared device with its field's path. where: the path of the resource's field."""
         for position, device in enumerate(self.devices):
             yield element(where + ".devices", position, device.id), device
 

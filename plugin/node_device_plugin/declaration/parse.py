@@ -33,7 +33,7 @@ def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
 
 
 def parse_configuration(raw: Any) -> Configuration:
-    """Parse the plugin's configuration (the content of its file). Raises DeclarationError with all problems."""
+    """Parse the content of a configuration file. Raises DeclarationError with all problems."""
     problems: list[Problem] = []
     if not isinstance(raw, dict):
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])

@@ -26,7 +26,7 @@ def listed_size(resource: Resource, device: Device) -> int:
 
 
 def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """A problem if the declared devices do not fit, or if a discovered device with the shortest id would not fit."""
+    """A problem if the declared devices, or a discovered one with the shortest id, do not fit."""
     shortest = Device("a", (), ContainerEdits(), {}, required=False)
     if resource.discover.methods and listed_size(resource, shortest) > LIMIT:
         message = "is too high: the shares of one device exceed the kubelet's limit of %d bytes for a list" % LIMIT

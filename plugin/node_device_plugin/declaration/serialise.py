@@ -1,4 +1,4 @@
-"""Turns a declaration back into plain data: the canonical form for configurations and comparisons."""
+"""Turns a declaration into plain data: the canonical form for configurations and comparisons."""
 
 from __future__ import annotations
 
