@@ -1,4 +1,4 @@
-"""The plugin's pages: /metrics, /healthz and /readyz for all clients, /status and /reload only for the node's root."""
+"""The plugin's pages: /metrics, /healthz and /readyz for all, /status and /reload only for root."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]])
 
 
 def private_pages(status: Callable[[], Any], reload: Callable[[], Awaitable[Outcome]], public: Routes) -> Routes:
-    """The pages on the unix socket: the public pages, the status with devices and files, and the reload."""
+    """The unix socket's pages: the public pages, the status (devices, files) and the reload."""
 
     async def show() -> Response:
         return _json(HTTPStatus.OK, status())

@@ -1,4 +1,4 @@
-"""Serves the pages: at a TCP address for scrapers and probes, on a unix socket for this node's root."""
+"""Serves the pages at a TCP address for scrapers and probes, and on a unix socket for root."""
 
 from __future__ import annotations
 

@@ -48,14 +48,17 @@ class BoundedCalls:
         self._workers: list[_Worker[Any]] = []
 
     async def call(self, key: Key, function: Callable[[], T]) -> T:
-        """Run one call. Raises NoAnswer if it hangs or cannot start, or the call's own exception."""
+        """Run one call. Raises the call's exception, or NoAnswer if it hangs or cannot start."""
         answer = (await self.run([(key, function)]))[key]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def run(self, calls: Sequence[Call[T]]) -> dict[Key, T | Exception]:
-        """Run all calls. Returns the result or exception of each; NoAnswer if a call hangs or cannot start."""
+        """Run all calls. Returns the result or exception of each.
+
+        If a call hangs or cannot start, its exception is NoAnswer.
+        """
         answers: dict[Key, T | Exception] = {}
         own: list[_Worker[T]] = []
         due = dict(calls)
@@ -87,7 +90,7 @@ class BoundedCalls:
         return answers
 
     async def _late_among(self, awaited: Mapping[Key, _Worker[Any]]) -> list[Key]:
-        """Wait ``patience`` seconds, or until one of these calls is done or late. Returns the late ones."""
+        """Wait ``patience`` seconds or until one call is done or late. Returns the late calls."""
         ends = {key: worker.since + self._limit for key, worker in awaited.items()}
         await asyncio.wait(
             {worker.ended for worker in awaited.values()},
@@ -120,7 +123,7 @@ class _Worker(Generic[T]):
     """A thread that runs calls in order, and stops after a slow call. ended: set when it stops."""
 
     def __init__(self, calls: Sequence[Call[T]]) -> None:
-        """Start the thread. Raises RuntimeError if the process may have no more threads (TasksMax=)."""
+        """Start the thread. Raises RuntimeError at the process's thread limit (TasksMax=)."""
         self.answers: dict[Key, T | Exception] = {}
         self.is_back = False
         self.is_given_up = False

@@ -60,7 +60,7 @@ def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Chan
 
 
 class UnixClient:
-    """One connection to a server on a unix socket: ``async with client``. ``_channel`` exists inside the block.
+    """A connection to a server on a unix socket. ``_channel`` exists inside ``async with client``.
 
     Make a new client after a failed connection, because a failed client waits before a retry.
     """

@@ -33,7 +33,7 @@ def socket_path(endpoint: str) -> str:
 
 
 def answers(path: str) -> bool:
-    """Whether a process listens on the socket at ``path``; a killed process leaves its socket file behind."""
+    """Whether a process listens on the socket at ``path``. A killed process leaves its socket."""
     with socket.socket(socket.AF_UNIX) as tried:
         # If the process is too busy to accept, a non-blocking connect fails at once with EAGAIN.
         tried.setblocking(False)

@@ -17,7 +17,7 @@ _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
 class Log(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """A logger whose lines are a constant message with keys and values: ``log.info("registered", resource=name)``."""
+    """A logger of constant messages with values: ``log.info("registered", resource=name)``."""
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.getLogger(name), {})
@@ -41,7 +41,7 @@ def _quoted(value: Any) -> str:
 
 
 class _Json(logging.Formatter):
-    """Formats a line as one object: time, level, logger (the module), message, values, and a traceback if present."""
+    """Formats a line as one object: time, level, logger (module), message, values, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
@@ -74,7 +74,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class Tries:
-    """Logs the failures of a repeated action: a new failure at its level, a repetition of the last failure at debug.
+    """Logs a repeated action's failures: new ones at their level, a repeat of the last at debug.
 
     So a kubelet that is unavailable for a day does not fill the journal.
     """
