@@ -27,7 +27,7 @@ MAX_KUBELET_ROOT_DIR = 107 - 61
 
 
 def resource_name_problem(name: str) -> str | None:
-    """Why the kubelet refuses ``name`` as an extended resource (IsExtendedResourceName), or None."""
+    """Why the kubelet refuses the resource name ``name`` (IsExtendedResourceName), or None."""
     if name.count("/") != 1:
         return f"{name!r} is not an extended resource: use the form domain/name, with exactly one '/'"
     domain, label = name.split("/")
