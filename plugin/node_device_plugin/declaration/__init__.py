@@ -1,7 +1,7 @@
-"""The declaration: the only package with the schema, the name rules, the CDI rendering and the env numbering.
+"""The declaration: the only place for the schema, name rules, CDI rendering and env numbering.
 
-It uses only the standard library and Python 3.9, because Ansible imports it on the controller from the collection's
-path. Of the rest of the package it imports only ``support``.
+Ansible imports this package on the controller, from the collection's path. So the package uses only
+the standard library and Python 3.9, and imports only ``support`` from the rest of the plugin.
 """
 
 from .model import Configuration, Device, Resource

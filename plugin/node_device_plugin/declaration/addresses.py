@@ -6,9 +6,10 @@ import ipaddress
 
 
 def parse_http_address(text: str) -> tuple[str, int]:
-    """``127.0.0.1:9819``, ``[::1]:9819`` or ``:9819`` (every address of the node) as host and port.
+    """Host and port of ``127.0.0.1:9819``, ``[::1]:9819`` or ``:9819`` (all addresses of the node).
 
-    Raises ValueError with the allowed forms. Host names are refused, because their resolution decides who has access.
+    Raises ValueError with the allowed forms. A host name is an error, because its resolution would
+    decide who has access.
     """
     host, separator, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
@@ -26,7 +27,7 @@ def parse_http_address(text: str) -> tuple[str, int]:
 
 
 def http_address_problem(text: str) -> str | None:
-    """Why ``text`` is not an address to serve on, or None; an empty text turns the server off."""
+    """The problem with an address of the server, or None. An empty address turns the server off."""
     try:
         if text:
             parse_http_address(text)

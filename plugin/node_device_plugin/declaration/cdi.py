@@ -1,4 +1,4 @@
-"""Renders the CDI specs of a declaration: content, file name, and the version that the content needs."""
+"""Renders the CDI specs of a declaration: content, file name and required CDI version."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from .model import BIND, ContainerEdits, Device, DeviceNode, Mount, Resource
 
-#: The prefix of our spec files' names.
+#: The prefix of the names of our spec files.
 FILE_PREFIX = "node-device-plugin_"
 
-#: Most characters of a kind in its file's name. File systems allow 255 bytes, and the temporary name during a write is
-#: longer than the final one.
+#: Maximum characters of the kind in a file name. File systems allow 255 bytes, and the temporary
+#: file during a write has a longer name.
 _LONGEST_NAME = 180
 
 _NOT_A_DIGIT = re.compile(r"[^0-9]")
 #: The lowest CDI version in use.
 _BASE_VERSION = "0.3.0"
 
-#: The highest CDI version that containerd accepts, newest first: (from this containerd on, the CDI version). Derived
-#: from the CDI module that each release's source vendors, for all releases from 1.7.0 to 2.3.4 (seen: 1.7.24 of Debian
-#: accepts 0.8.0).
+#: The first containerd version and the highest CDI version that containerd accepts, newest first.
+#: Source: the CDI module that each release from 1.7.0 to 2.3.4 vendors. A distribution's build may
+#: accept more (seen: Debian's 1.7.24 accepts 0.8.0).
 _ACCEPTED_BY_CONTAINERD: tuple[tuple[tuple[int, int, int], str], ...] = (
     ((2, 2, 1), "1.1.0"),
     ((2, 0, 5), "1.0.0"),
@@ -33,14 +33,14 @@ _ACCEPTED_BY_CONTAINERD: tuple[tuple[tuple[int, int, int], str], ...] = (
     ((1, 7, 2), "0.5.0"),
 )
 
-#: The first minor of the kubelet that passes CDI names on by default (DevicePluginCDIDevices is beta there).
+#: The first kubelet minor that passes on CDI names by default (DevicePluginCDIDevices is beta).
 FIRST_KUBELET = (1, 29)
 #: The kubelet minors that this project is tested with, oldest first; lab/programs pins them.
 TESTED_KUBELETS = ((1, 31), (1, 34), (1, 36), (1, 37))
 
 
 class Feature(NamedTuple):
-    """A feature of a spec that older readers refuse. ``since`` is a CDI version, ``where`` a place in the spec."""
+    """A feature of a spec that older readers refuse. since: CDI version. where: place in it."""
 
     since: str
     name: str
@@ -48,11 +48,12 @@ class Feature(NamedTuple):
 
 
 def render_spec(resource: Resource) -> dict[str, Any] | None:
-    """The CDI spec of a resource as data, in the specification's own keys; None if the resource needs none."""
+    """The CDI spec of a resource as data, with CDI's keys; None if the resource needs no spec."""
     if not resource.has_spec:
         return None
-    # CDI refuses a device without edits, so such a device repeats the kind's edits except hooks, which a container must
-    # not get twice. If the kind has only hooks, every device carries them instead of the kind.
+    # CDI refuses a device without edits, so such a device repeats the kind's edits. The device does
+    # not repeat hooks, because no hook may run twice. If the kind has only hooks, each device gets
+    # the hooks instead of the kind.
     repeated = resource.container_edits._replace(hooks=())
     is_any_bare = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
     each_carries_all = is_any_bare and repeated == ContainerEdits()
@@ -74,7 +75,7 @@ def render_spec(resource: Resource) -> dict[str, Any] | None:
 
 
 def render_specs(resources: Sequence[Resource]) -> dict[str, dict[str, Any]]:
-    """The specs of a node that the role owns: file name to content; the plugin owns the others (``dynamic_cdi``)."""
+    """The specs that the role owns, by file name. The plugin owns the others (``dynamic_cdi``)."""
     specs = {}
     for resource in resources:
         spec = None if resource.dynamic_cdi else render_spec(resource)
@@ -84,9 +85,9 @@ def render_specs(resources: Sequence[Resource]) -> dict[str, dict[str, Any]]:
 
 
 def render_awaited(resource: Resource) -> dict[str, Any] | None:
-    """The spec that the plugin will write for a kind; None if the plugin writes none.
+    """The spec that the plugin will write for a kind; None if the plugin writes no spec.
 
-    One device, "discovered", stands for all devices to be found, because the rest of the content is known before.
+    The device "discovered" stands for all devices that discovery will find.
     """
     if not resource.dynamic_cdi:
         return None
@@ -108,9 +109,10 @@ def render_awaited(resource: Resource) -> dict[str, Any] | None:
 def with_kept(
     wanted: Mapping[str, Any] | None, present: Mapping[str, Any] | None, staying: Sequence[str]
 ) -> Mapping[str, Any]:
-    """The wanted spec with the staying devices of the present spec, which keep the edits of their former kind.
+    """The wanted spec plus the staying devices of the present spec, with their kind's former edits.
 
-    If nothing stays, the wanted spec; if ``wanted`` is None, only the staying devices. Raises ValueError without both.
+    If no device stays, returns ``wanted``. If ``wanted`` is None, returns only the staying devices.
+    Raises ValueError if ``present`` is needed but None.
     """
     if wanted is not None and not staying:
         return wanted
@@ -127,20 +129,20 @@ def with_kept(
 
 
 def file_name(kind: str) -> str:
-    """The file name of a kind: one path component, unique for each kind, and short enough for a file system."""
+    """The file name of a kind: one path component, unique, and short enough for file systems."""
     name = kind.replace("/", "_")
     if "_" in kind.partition("/")[0] or len(name) > _LONGEST_NAME:
-        # The hash tells "a_b/cc" from "a/b_cc", and shortens a name over 255 bytes.
+        # The hash separates "a_b/cc" from "a/b_cc", and keeps shortened names unique.
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
     return f"{FILE_PREFIX}{name}.json"
 
 
-#: A shared encoder, because json.dumps would make an encoder for each of thousands of devices.
+#: A shared encoder, because json.dumps would create one for each of thousands of devices.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def serialise(spec: Mapping[str, Any]) -> str:
-    """The text of a spec file, a line for each device; the same content gives the same bytes everywhere."""
+    """The text of a spec file, with one line per device. Equal content always gives equal bytes."""
     lines = []
     for key, value in spec.items():
         if key == "devices":
@@ -152,7 +154,7 @@ def serialise(spec: Mapping[str, Any]) -> str:
 
 
 def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
-    """The features of ``spec`` that need more than the base version (by CDI's own table of required versions)."""
+    """Features that need more than the base version. Source: CDI's table of required versions."""
     if "." in str(spec.get("kind", "")).partition("/")[2]:
         yield Feature("0.6.0", "a '.' in the class", "kind")
     if spec.get("annotations"):
@@ -173,7 +175,7 @@ def minimum_version(spec: Mapping[str, Any]) -> str:
 
 
 def accepted_version(containerd_version: str) -> str | None:
-    """The highest CDI version that this containerd accepts; None if it has no CDI (below 1.7.2)."""
+    """The highest CDI version that a containerd release accepts; None below 1.7.2 (without CDI)."""
     version = version_tuple(containerd_version)
     for since, accepted in _ACCEPTED_BY_CONTAINERD:
         if version >= since:
@@ -182,20 +184,20 @@ def accepted_version(containerd_version: str) -> str | None:
 
 
 def untested_kubelet(version: Sequence[int]) -> str:
-    """Why a kubelet that passes CDI names on may not work: this project was not tested with one so old. Else empty."""
+    """A warning if a kubelet passes on CDI names but is older than all tested minors, or empty."""
     if FIRST_KUBELET <= tuple(version[:2]) < TESTED_KUBELETS[0]:
         return "this project is not tested with kubelets older than %d.%d" % TESTED_KUBELETS[0]
     return ""
 
 
 def refused_features(spec: Mapping[str, Any], accepted: str) -> list[Feature]:
-    """The features of ``spec`` that a runtime refuses if it accepts CDI versions up to ``accepted``."""
+    """Features of ``spec`` that a runtime refuses if its highest CDI version is ``accepted``."""
     limit = version_tuple(accepted)
     return [feature for feature in features(spec) if version_tuple(feature.since) > limit]
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
-    """The first three numbers of a version: (1, 7, 24) for ``1.7.24~ds1``, (2, 1, 9) for ``v2.1.9+ds1``."""
+    """The first three numbers of a version: (1, 7, 24) for ``1.7.24~ds1`` or ``v1.7.24+ds1``."""
     numbers = [_NOT_A_DIGIT.split(part, maxsplit=1)[0] or "0" for part in version.lstrip("v").split(".")[:3]]
     return tuple(map(int, [*numbers, "0", "0"][:3]))
 
@@ -220,7 +222,7 @@ def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
     for since, name, is_there in (
         ("0.7.0", "additional gids", edits.get("additionalGids")),
         ("0.7.0", "Intel RDT", rdt is not None),
-        # An empty list needs this version as well (requiresV110 of the library).
+        # An empty list needs 1.1.0 as well (requiresV110 of the CDI library).
         ("1.1.0", "Intel RDT's schemata", (rdt or {}).get("schemata") is not None),
         ("1.1.0", "Intel RDT's enableMonitoring", (rdt or {}).get("enableMonitoring")),
         ("1.1.0", "network devices", edits.get("netDevices")),
@@ -265,10 +267,11 @@ def _edits(edits: ContainerEdits, nodes: Sequence[DeviceNode]) -> dict[str, Any]
 
 
 def _mount_options(mount: Mount) -> list[str]:
-    """The options of a mount, with "rbind" added to a bind mount that has neither "bind" nor "rbind".
+    """The options of a mount. Adds "rbind" to a bind mount that has neither "bind" nor "rbind".
 
-    runc recognises a bind mount only by these options; without them the container does not start (seen with runc 1.1.5:
-    "no such device"). "rbind", because the kubelet's own mounts (``injection: device_nodes``) are recursive.
+    runc recognises a bind mount only by these options. Without them, the container does not start
+    (seen with runc 1.1.5: "no such device"). The kubelet's own mounts (``injection: device_nodes``)
+    are recursive, too.
     """
     if mount.type not in BIND or {"bind", "rbind"} & set(mount.options):
         return list(mount.options)
@@ -276,6 +279,6 @@ def _mount_options(mount: Mount) -> list[str]:
 
 
 def _without_nothing(**fields: Any) -> dict[str, Any]:
-    """The fields that are set, with tuples as lists, as JSON reads them back."""
+    """The fields that are not None or empty. Tuples become lists, as in data from JSON."""
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
     return {key: value for key, value in listed.items() if value is not None and value != []}

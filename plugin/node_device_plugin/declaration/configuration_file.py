@@ -1,4 +1,4 @@
-"""Reads the plugin's configuration file, checks the whole content, and identifies it by its hash."""
+"""Reads and checks the plugin's configuration file, and identifies its content by a hash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..support.documents import read_json, read_yaml
 from . import Configuration, DeclarationError, Problem, parse_configuration, schema
 
 _LEADING_COMMENTS = re.compile(rb"\A(?:[ \t]*#[^\n]*\n)*")
-# JSON accepts half of a surrogate pair as a character, which UTF-8 then cannot encode.
+# JSON accepts half of a surrogate pair, but UTF-8 cannot encode such a character.
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 #: The path to which the role device_plugin writes the file.
@@ -28,9 +28,9 @@ class LoadedConfiguration(NamedTuple):
 def load(path: str) -> LoadedConfiguration:
     """Read and check a configuration file (YAML, of which JSON is a part).
 
-    Raises DeclarationError with every problem, each with the path of its field. If the file cannot be read or is not
-    YAML, the one problem names the file, and line and column if known. The result depends on the file alone, not on
-    the reader.
+    Raises DeclarationError with every problem, each with the path of its field. If the file cannot
+    be read or is not YAML, the only problem names the file, and line and column if known. The
+    result depends only on the file.
     """
     try:
         with open(path, "rb") as file:
@@ -45,7 +45,7 @@ def load(path: str) -> LoadedConfiguration:
 
 
 def sha256_of(path: str) -> str:
-    """The current SHA-256 (hexadecimal) of a configuration file; empty if the file cannot be read."""
+    """The SHA-256 (hexadecimal) of a configuration file; empty if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -54,7 +54,7 @@ def sha256_of(path: str) -> str:
 
 
 def _read(content: bytes) -> Any:
-    """Read JSON below comments, the role's format, in a tenth of YAML's time; else YAML. Raises ValueError."""
+    """Read JSON after comments (the role's format, ten times faster) or YAML. Raises ValueError."""
     if not _LONE_SURROGATE.search(content):
         with contextlib.suppress(ValueError, RecursionError):
             return read_json(_LEADING_COMMENTS.sub(b"", content, count=1))
@@ -62,16 +62,17 @@ def _read(content: bytes) -> Any:
 
 
 class KubeletPlaces(NamedTuple):
-    """The kubelet's directories: the one for device plugins, and its root (--root-dir)."""
+    """The kubelet's directory for device plugins and its root directory (--root-dir)."""
 
     device_plugin_dir: str
     root_dir: str
 
 
 def kubelet_places(path: str) -> KubeletPlaces:
-    """The kubelet's directories in a configuration file; the defaults if it has none or cannot be read as YAML.
+    """The kubelet's directories in a configuration file.
 
-    Other errors in the file do not matter, because a plugin that runs with an older configuration can still answer.
+    If a key is missing or the file is unreadable or not YAML, returns the defaults. Other errors do
+    not matter, because a plugin that runs with an older configuration can still answer.
     """
     data = None
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:

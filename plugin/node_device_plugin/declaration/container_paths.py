@@ -1,7 +1,7 @@
-"""Checks paths inside a container: if two things use one path, the container silently gets only one of them.
+"""Checks paths inside a container: of nodes or mounts at one path, a container silently gets one.
 
-CDI replaces what an earlier edit put at a path (pkg/cdi, ContainerEdits.Apply). Without CDI, the order in which device
-nodes reach the container is not guaranteed.
+A CDI edit replaces an earlier edit at the same path (pkg/cdi, ContainerEdits.Apply). Without CDI,
+the order of the device nodes in the container is not guaranteed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from .patterns import placeholders
 from .problems import Problem
 
 _Thing = Union[DeviceNode, Mount]
-#: Path in the container to the thing there, and its field.
+#: Path in the container to the node or mount at this path, and its field.
 _Taken = dict[str, tuple[_Thing, str]]
 
 
 def problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Path conflicts within one resource; conflicts between two resources are not checked."""
+    """Path conflicts within one resource. This check ignores conflicts between two resources."""
     yield from _of_all_found(resource, where + ".discover")
     common: _Taken = {}
     yield from _claim(_mounts(resource.container_edits, where + ".container_edits"), common)
@@ -38,7 +38,7 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
-    """Container paths that would be the same for every discovered device."""
+    """Problems of container paths that are the same for every discovered device."""
     templates = [(where, resource.discover.container_path)]
     templates += [
         ("%s.nodes[%d]" % (where, position), node.container_path)
@@ -55,10 +55,10 @@ def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def _things(device: Device, where: str) -> list[tuple[str, str, _Thing]]:
-    """The device's nodes and mounts: path of the field, path in the container, and the thing."""
+    """The device's nodes and mounts, each as (field, path in the container, node or mount)."""
     nodes: dict[str, tuple[str, str, _Thing]] = {}
     for number, node in enumerate(device.nodes):
-        # A path repeated among a device's nodes has its own problem.
+        # parse.py reports a path that two nodes of a device share.
         nodes.setdefault(node.path, ("%s.nodes[%d].path" % (where, number), node.path, node))
     return [*nodes.values(), *_mounts(device.container_edits, where + ".container_edits")]
 
@@ -75,6 +75,6 @@ def _claim(
 ) -> Iterator[Problem]:
     for place, path, thing in things:
         other, field = taken.setdefault(path, (thing, place))
-        # A refused path is empty here.
+        # An invalid path is reported already and is empty here.
         if path and other != thing:
             yield Problem(place, f"is also the path of {field}: a container{whose} would get only one of them{fix}")

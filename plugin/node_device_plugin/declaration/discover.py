@@ -10,7 +10,7 @@ from .problems import Problem
 
 
 def discovery_problems(discovery: Discovery, where: str, refused: Collection[str]) -> Iterator[Problem]:
-    """Problems that span several values. refused: fields with a known problem; such a field counts as a selection."""
+    """Problems between several values. refused: fields with a known problem, which count as set."""
     for key in ("usb", "pci"):
         for position, selector in enumerate(getattr(discovery, key)):
             place = "%s.%s[%d]" % (where, key, position)

@@ -19,7 +19,7 @@ def edit_problems(edits: ContainerEdits, where: str) -> Iterator[Problem]:
 
 
 def placeholder_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Known placeholders in edits: they are not filled in here, unlike in the resource's env, and stay literal."""
+    """Known placeholders in edits, which stay literal. Allocate fills only env and annotations."""
     known = {"index", *resource.discover.template_names()}
     for place, device in resource.placed_devices(where):
         values = {"index", *device.template_values()}

@@ -1,4 +1,4 @@
-"""The variables that Allocate adds: templates, their numbering, and the collisions among them."""
+"""The variables and annotations that Allocate sets: templates, numbering and collisions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .patterns import fill, placeholders
 from .problems import Problem
 
 _INDEX = "index"
-#: Values that a device has without declaring them; no property may use their names.
+#: Placeholders for values other than properties; no property may use these names.
 BUILT_IN_VALUES = ("id", "path", "host_path", _INDEX)
-#: Numbers to check for a resource with discovery, because its number of devices is unknown.
+#: How many numbers to check if a resource has discovery and thus an unknown number of devices.
 _DISCOVERED = 100
 _A = {"variable": "a variable", "annotation": "an annotation"}
 
@@ -20,13 +20,13 @@ _A = {"variable": "a variable", "annotation": "an annotation"}
 def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
     """The variables of a container that gets ``devices`` of ``resource``.
 
-    devices: in the order of the declaration, each once (as Resource.devices_of gives them); their numbers count from 0.
+    devices: each once, in the declaration's order (see Resource.devices_of). {index} starts at 0.
     """
     return _filled(resource.env, devices)
 
 
 def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
-    """The annotations of a container that gets ``devices``, numbered like the variables of allocate_env."""
+    """The annotations of a container that gets ``devices``. {index} works as in allocate_env."""
     return _filled(resource.annotations, devices)
 
 
@@ -46,7 +46,7 @@ def template_problems(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def _templates(resource: Resource) -> Iterator[tuple[str, str, Mapping[str, str]]]:
-    """For variables and annotations: the kind of value in the container, the key, and the templates by name."""
+    """For variables and annotations: the word for messages, the key, and the templates by name."""
     yield "variable", "env", resource.env
     yield "annotation", "annotations", resource.annotations
 
@@ -85,9 +85,9 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
 
 
 def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
-    """Variables and annotations that two resources would both set in a container that requests both.
+    """Variables and annotations that two resources would both set in one container.
 
-    The kubelet keeps the first in a random order and only logs the conflict, so this is an error of the declaration.
+    A collision is an error, because the kubelet keeps a random value and only logs the conflict.
     placed: the resources, each with the path of its field.
     """
     seen: dict[tuple[str, str], tuple[str, str]] = {}
@@ -103,7 +103,8 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
                         what, name, *owner
                     ),
                 )
-    # Without CDI the kubelet also sets the variables of edits. Within a resource Allocate decides between duplicates.
+    # Without CDI, the kubelet also sets the variables of edits. Within one resource, Allocate
+    # resolves duplicates.
     for where, resource in placed:
         if resource.injection != "device_nodes":
             continue
@@ -120,7 +121,7 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
 
 
 def _given_names(resource: Resource) -> Iterator[tuple[str, str, str, str]]:
-    """Every name that Allocate may set: variable or annotation, the path of its field, its template, and the name."""
+    """Every name that Allocate may set: "variable" or "annotation", field, template, and name."""
     for what, key, templates in _templates(resource):
         for template in templates:
             for number in range(_DISCOVERED if resource.discover.methods else len(resource.devices)):

@@ -1,4 +1,4 @@
-"""What a container with given devices must show; the verification compares this with the real container."""
+"""What a container with given devices must contain. ``verify`` compares this with the container."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .model import Device, DeviceNode, Mount, Resource
 
 
 class Expectation(NamedTuple):
-    """What a container that got ``devices`` of a resource must show.
+    """What a container that got ``devices`` of a resource must contain.
 
-    env: each variable with its allowed values: exactly Allocate's value, or one of the values in the CDI edits.
+    env: each variable with its allowed values: either those of the CDI edits, or Allocate's value.
     annotations: the container's annotations in the runtime.
     """
 
@@ -24,7 +24,7 @@ class Expectation(NamedTuple):
 
 
 def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expectation:
-    """What a container that got ``devices`` must show. devices: in the order of the declaration."""
+    """What a container that got ``devices`` must contain. devices: in the declaration's order."""
     variables: dict[str, list[str]] = {}
     nodes: list[DeviceNode] = []
     mounts: list[Mount] = []
@@ -36,8 +36,8 @@ def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expe
     for device in devices:
         nodes.extend(node for node in (*device.foreign_nodes, *device.nodes) if node not in nodes)
     env = {name: tuple(values) for name, values in variables.items()}
-    # CDI edits the container after the kubelet set its variables, so CDI's value of a name stays. Without CDI,
-    # Allocate keeps the same order.
+    # CDI edits the container after the kubelet sets variables, so CDI's value replaces Allocate's.
+    # Without CDI, Allocate applies the edits last, too.
     for name, value in allocate_env(resource, devices).items():
         env.setdefault(name, (value,))
     annotations = allocate_annotations(resource, devices)

@@ -1,4 +1,4 @@
-"""Rules for the values of single fields, as functions that return what is wrong (None or empty if nothing is)."""
+"""Rules for single fields. A rule returns the problem with a value, or None or empty text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .patterns import fill, pattern_problem, placeholders
 
 Rule = Callable[[Any], Optional[str]]
 
-#: The largest uid or gid: CDI has unsigned numbers of 32 bits, and Linux reserves the last for "none".
+#: The largest uid or gid. CDI has unsigned 32-bit numbers, and Linux reserves the last for "none".
 LARGEST_ID = 2**32 - 2
-#: Characters with a special meaning in systemd's units or in a pod's mounts.
+#: Characters with a special meaning in systemd units or pod mounts.
 _SPECIAL = frozenset(":%$;\\'\"")
 _PATTERN = re.compile(r"[][*?{}]")
 
@@ -25,7 +25,7 @@ def _each(*rules: Rule) -> Rule:
 
 
 def form(pattern: str, must: str) -> Rule:
-    """A rule for text that a regular expression matches as a whole. must: describes such a text."""
+    """A rule: the whole text must match a regular expression. must: the allowed form, in words."""
     compiled = re.compile(pattern)
     return lambda text: None if compiled.fullmatch(text) else f"must be {must}, not {text!r}"
 
@@ -46,14 +46,14 @@ def not_empty(text: str) -> str | None:
 
 
 def plain_characters(path: str) -> str | None:
-    """The path must be usable in the service's unit and the pod's mounts, which interpret some characters."""
+    """The path must have no character that systemd units or pod mounts interpret."""
     odd = sorted(letter for letter in set(path) if letter in _SPECIAL or letter.isspace() or not letter.isprintable())
     named = ", ".join(map(repr, odd))
     return f"must not contain {named}: systemd units or pod mounts interpret these characters" if odd else None
 
 
 def socket_room(longest: int, path: str) -> str | None:
-    """The directory's path must leave room for a socket's name. longest: bytes that the path may have."""
+    """The path must leave room for the name of a socket. longest: maximum bytes of the path."""
     is_short = len(os.fsencode(path)) <= longest
     return (
         None if is_short else "must have at most %d bytes, because the path of a socket below it is limited" % longest
@@ -74,18 +74,18 @@ def no_pattern(template: str) -> str | None:
 
 
 def printable(text: str) -> str | None:
-    """The text must be printable in the kubelet's log and in a table."""
+    """The text must be printable, for logs and tables, and have no space at either end."""
     is_plain = text.isprintable() and text == text.strip()
     return None if is_plain else f"must be printable, without leading or trailing spaces, not {text!r}"
 
 
 def group(gid: int) -> str | None:
-    """The number must be a supplementary group other than 0."""
+    """The number must be the id of a supplementary group, but not 0."""
     return None if 1 <= gid <= LARGEST_ID else "must be between 1 and %d, not %d" % (LARGEST_ID, gid)
 
 
 def assignment(text: str) -> str | None:
-    """The text must be an environment variable with its value."""
+    """The text must set an environment variable: NAME=value."""
     name, equals, _value = text.partition("=")
     return names.env_name_problem(name) if equals else f"must have the form NAME=value, not {text!r}"
 

@@ -1,4 +1,4 @@
-"""Rules for how containers get a resource's devices; a combination that cannot work is a problem."""
+"""Rules for the injection of devices into containers: reports combinations that cannot work."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from .model import BIND, ContainerEdits, Device, DeviceNode, Discovery, HealthChecks, PreStart, Resource
 from .problems import Problem
 
-#: Mount options that the kubelet can pass on; all its mounts are recursive binds.
+#: Mount options that the kubelet can pass on. All its mounts are recursive bind mounts.
 _MOUNT_OPTIONS = frozenset({"ro", "rw", "bind", "rbind"})
 _ONLY_CDI = "works only with CDI: remove it, or set injection: cdi instead of device_nodes"
-#: Prefixes of annotations with a meaning for runtimes or the kubelet.
+#: Annotation prefixes that have a meaning for runtimes or the kubelet.
 _RESERVED = {
     "cdi.k8s.io/": "the runtime would read the annotation as a CDI request",
     "io.kubernetes.": "these annotations belong to the kubelet",
@@ -18,7 +18,7 @@ _RESERVED = {
 
 
 def problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Every problem with how containers get ``resource``."""
+    """Every problem with the injection of ``resource``."""
     if resource.pre_start.command or resource.pre_start != PreStart():
         yield from command_problems(resource.pre_start.command, where + ".pre_start.command")
     if resource.health.command or resource.health != HealthChecks(open=resource.health.open):
@@ -34,7 +34,7 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def command_problems(command: tuple[str, ...], where: str) -> Iterator[Problem]:
-    """Problems of a command: it must not be empty, and must begin with an absolute path, because no shell runs it."""
+    """Problems of a command. It must begin with an absolute path, because no shell runs it."""
     if not command:
         yield Problem(where, "is missing")
     elif not command[0].startswith("/"):
@@ -42,7 +42,7 @@ def command_problems(command: tuple[str, ...], where: str) -> Iterator[Problem]:
 
 
 def _only_by_cdi(resource: Resource, where: str) -> Iterator[Problem]:
-    """Edits that CDI can make and the kubelet's device plugin API cannot."""
+    """Problems of edits that CDI supports but the kubelet's device plugin API does not."""
     yield from _set(resource.discover, ("uid", "gid", "mode"), where + ".discover")
     if resource.discover.cdi:
         yield Problem(where + ".discover.cdi", _ONLY_CDI)
@@ -55,7 +55,7 @@ def _only_by_cdi(resource: Resource, where: str) -> Iterator[Problem]:
 
 
 def _unopenable(resource: Resource, where: str) -> Iterator[Problem]:
-    """Problems of health.open: the check opens nodes with the container's permissions, so these need r or w."""
+    """Problems of health.open: it opens nodes with the container's permissions and needs r or w."""
     message = "has neither r nor w, so that health.open cannot open the node: add one, or remove health.open"
     if resource.discover.methods and not set(resource.discover.permissions) & set("rw"):
         yield Problem(where + ".discover.permissions", message)

@@ -1,4 +1,4 @@
-"""A parsed declaration: plain immutable data, with the names and numbers derived from it."""
+"""A parsed declaration: immutable data, with the names and numbers that follow from the data."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
 from .problems import element
 
-#: Separates a device's id from the number of its share, if replicas is more than one.
+#: Separates a device's id from its share number, if replicas is more than 1.
 SHARE = "::"
 
 
 def devices_behind(kubelet_id: str) -> frozenset[str]:
-    """The device ids that a kubelet id may mean: the id itself, and the device if the id names a share."""
+    """The device ids that a kubelet id may mean: the id itself, and the id without its share."""
     device, share, number = kubelet_id.rpartition(SHARE)
     return frozenset({kubelet_id, device} if share and number.isdecimal() else {kubelet_id})
 
 
-#: Properties of a USB device: its ids, serial number (empty for none) and port (as sysfs calls it, e.g. 1-1.2).
+#: Properties of a USB device: ids, serial number (empty for none), port (name in sysfs, e.g.
+#: 1-1.2).
 USB_PROPERTIES = ("vendor", "product", "serial", "port")
-#: Properties of a PCI device: address (0000:3b:00.0), ids, class code, IOMMU group (empty for none).
+#: Properties of a PCI device: address (0000:3b:00.0), ids, class code, IOMMU group (or empty).
 PCI_PROPERTIES = ("address", "vendor", "device", "class_code", "iommu_group")
 
 
-#: Properties of a device of another program's CDI spec: its kind, its name, PCI address (empty if unknown).
+#: Properties of a device of another program's CDI spec: kind, name, PCI address (empty if unknown).
 CDI_PROPERTIES = ("kind", "name", "pci_address")
 
 
@@ -35,7 +36,7 @@ BIND = (None, "bind", "none")
 
 
 class DeviceNode(NamedTuple):
-    """A device node that a container gets. ``path`` is inside the container, ``host_path`` on the node."""
+    """A device node for a container. path: inside the container. host_path: on the host."""
 
     path: str
     host_path: str
@@ -60,7 +61,7 @@ class Mount(NamedTuple):
 
     @property
     def is_bind(self) -> bool:
-        """Whether this mounts a part of the host's file systems (mount(8): a bind mount's type is none, or ignored)."""
+        """Whether this is a bind mount of a host path. Source: mount(8) (type none or ignored)."""
         return self.type in BIND or bool({"bind", "rbind"}.intersection(self.options))
 
 
@@ -86,8 +87,9 @@ class ContainerEdits(NamedTuple):
 class Attributes(NamedTuple):
     """Attributes that discovery found for a device on a bus; None if not applicable or unknown.
 
-    pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower case. driver: the
-    driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a field of Device: it can be declared.
+    pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower
+    case. driver: the driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a
+    field of Device, because a declaration can set it.
     """
 
     pci_address: str | None = None
@@ -110,27 +112,27 @@ class Device(NamedTuple):
     container_edits: ContainerEdits
     properties: Mapping[str, str]
     required: bool
-    #: NUMA node near the device; None for none or unknown.
+    #: NUMA node closest to the device; None for none or unknown.
     numa_node: int | None = None
     attributes: Attributes = Attributes()
     #: Fully qualified names of devices in other programs' CDI specs.
     cdi_devices: tuple[str, ...] = ()
-    #: The nodes that these specs give; known only to a caller that has read the specs.
+    #: The device nodes of these specs; set only by a caller that has read the specs.
     foreign_nodes: tuple[DeviceNode, ...] = ()
 
     @property
     def has_edits(self) -> bool:
-        """Whether our own CDI spec gives a container anything of this device."""
+        """Whether the device has device nodes or container edits of its own."""
         return bool(self.nodes) or self.container_edits != ContainerEdits()
 
     @property
     def host_paths(self) -> frozenset[str]:
-        """The host paths that the device gives, as declared: nodes and bind mounts."""
+        """The declared host paths of the device's nodes and bind mounts."""
         mounts = (mount.host_path for mount in self.container_edits.mounts if mount.is_bind)
         return frozenset([*(node.host_path for node in self.nodes), *mounts])
 
     def template_values(self) -> dict[str, str]:
-        """The placeholders of a value in ``env``, with their values, except {index}."""
+        """The values of the placeholders in ``env`` and ``annotations``, except {index}."""
         values = {"id": self.id, **self.properties}
         if self.nodes:
             values.update(path=self.nodes[0].path, host_path=self.nodes[0].host_path)
@@ -138,7 +140,10 @@ class Device(NamedTuple):
 
 
 class UsbSelector(NamedTuple):
-    """Selects USB devices: ids (four hexadecimal digits, lower case), a pattern of the serial number; None for any."""
+    """Selects USB devices. vendor, product: four hexadecimal digits in lower case, or None for any.
+
+    serial: pattern of the serial number, or None for any.
+    """
 
     vendor: str | None = None
     product: str | None = None
@@ -146,7 +151,10 @@ class UsbSelector(NamedTuple):
 
 
 class PciSelector(NamedTuple):
-    """Selects PCI devices: ids of four hexadecimal digits, the first digits of the class code's six; None for any."""
+    """Selects PCI devices. vendor, device: four hexadecimal digits in lower case, or None for any.
+
+    class_code: the first two, four or all six hexadecimal digits, or None for any.
+    """
 
     vendor: str | None = None
     device: str | None = None
@@ -154,9 +162,9 @@ class PciSelector(NamedTuple):
 
 
 class CdiSelector(NamedTuple):
-    """Selects devices of another program's CDI specs: all of a kind, or those that match and are not excluded.
+    """Selects devices of a kind in other programs' CDI specs, by patterns of device names.
 
-    match: patterns of device names; without any, every name matches. exclude: patterns of device names.
+    match: if empty, every name matches. exclude: names that match are left out.
     """
 
     kind: str = ""
@@ -164,14 +172,14 @@ class CdiSelector(NamedTuple):
     exclude: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it selects anything; a resource without the key has an empty kind."""
+        """Whether the selector is in use; a resource without the key ``cdi`` has an empty kind."""
         return bool(self.kind)
 
 
 class GroupedNode(NamedTuple):
     """A device node that belongs to a discovered device; ``path`` is a pattern with placeholders.
 
-    container_path: template of its path in a container; None for the path that was found.
+    container_path: template of the node's path in a container; None means the path on the host.
     """
 
     path: str
@@ -189,7 +197,7 @@ DISCOVERY_METHODS = ("paths", "usb", "pci", "cdi")
 
 
 class Discovery(NamedTuple):
-    """How the running plugin finds devices. Without a method, it finds none."""
+    """How the running plugin finds devices. Without a method, the plugin finds no devices."""
 
     paths: tuple[str, ...] = ()
     usb: tuple[UsbSelector, ...] = ()
@@ -201,7 +209,8 @@ class Discovery(NamedTuple):
     uid: int | None = None
     gid: int | None = None
     mode: int | None = None
-    #: Template of a path's own node in a container; None for the path that was found.
+    #: For ``paths``: template of the matching node's path in a container; None means the host's
+    #: path.
     container_path: str | None = None
 
     @property
@@ -211,11 +220,11 @@ class Discovery(NamedTuple):
 
     @property
     def finds_nodes(self) -> bool:
-        """Whether a found device may have device nodes in our own spec."""
+        """Whether a discovered device may have device nodes in our own spec."""
         return any(name != "cdi" for name in self.methods) or bool(self.cdi and self.nodes)
 
     def property_names(self) -> frozenset[str]:
-        """The properties that every found device has, whichever method found it."""
+        """The properties that every discovered device has, for all methods in use."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
         if self.usb:
             sets.append(frozenset(USB_PROPERTIES))
@@ -226,23 +235,23 @@ class Discovery(NamedTuple):
         return frozenset.intersection(*sets) if sets else frozenset()
 
     def template_names(self) -> frozenset[str]:
-        """The placeholders of a value in ``env`` beside {index}.
+        """The placeholders in ``env`` that every discovered device supports, except {index}.
 
-        A PCI device and a device of a CDI spec may have no node, and so no path.
+        A PCI device or a device of a CDI spec may have no node and therefore no path.
         """
         has_node = not (self.pci or self.cdi) or any(not node.optional for node in self.nodes)
         return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
 
 
 class PreStart(NamedTuple):
-    """A command to run before a container starts; none if empty. timeout: seconds, for all devices together."""
+    """The command to run before a container starts, or empty. timeout: seconds for all devices."""
 
     command: tuple[str, ...] = ()
     timeout: int = 10
 
 
 class HealthChecks(NamedTuple):
-    """Health checks beside device nodes and CDI names. timeout and period (of the command): seconds."""
+    """Health checks beyond nodes and CDI names. timeout and period of the command: seconds."""
 
     open: bool = False
     command: tuple[str, ...] = ()
@@ -260,7 +269,7 @@ class Resource(NamedTuple):
     container_edits: ContainerEdits
     replicas: int
     discover: Discovery = Discovery()
-    #: Most devices that a container may request; None for no limit.
+    #: Maximum number of devices that a container may request; None for no limit.
     container_limit: int | None = None
     #: ``packed``, ``distributed`` or ``numa``; None leaves the choice to the kubelet.
     preference: str | None = None
@@ -273,15 +282,15 @@ class Resource(NamedTuple):
     cdi_by_plugin: bool = False
 
     def cdi_name(self, device: Device) -> str | None:
-        """The device's fully qualified name in our own CDI spec; None if our spec gives nothing for the device."""
+        """The device's fully qualified name in our CDI spec; None if the spec omits the device."""
         if self.injection != "cdi":
             return None
         return qualified_cdi_name(self.cdi_kind, device.id) if self.edits(device) else None
 
     def cdi_names(self, device: Device) -> tuple[str, ...]:
-        """Every CDI name that a container gets for the device: those of other programs' specs, and then our own.
+        """Every CDI name that a container gets for the device: other programs' names, then ours.
 
-        Our own edits come last, so that our variables replace those of the other specs.
+        Our edits come last, so that our variables replace those of the other specs.
         """
         own = self.cdi_name(device)
         return (*device.cdi_devices, *([own] if own else ()))
@@ -293,24 +302,25 @@ class Resource(NamedTuple):
         return list(dict.fromkeys([*foreign, *own]))
 
     def edits(self, device: Device) -> bool:
-        """Whether a container that gets the device gets more than Allocate's variables and annotations."""
+        """Whether the device has device nodes or edits, or the resource has edits."""
         return device.has_edits or self.container_edits != ContainerEdits()
 
     @property
     def uses_cdi(self) -> bool:
-        """Whether CDI gives any device of the resource, or may give a device that is discovered later."""
+        """Whether a device of the resource uses CDI, or a device discovered later may use CDI."""
         return bool(self.has_spec or self.discover.cdi or any(device.cdi_devices for device in self.devices))
 
     @property
     def has_spec(self) -> bool:
-        """Whether the resource has a CDI spec of its own, or may get one for a device that is discovered later."""
+        """Whether the resource has its own CDI spec, or may get one after a later discovery."""
         return self.dynamic_cdi or any(self.cdi_name(device) for device in self.devices)
 
     @property
     def dynamic_cdi(self) -> bool:
-        """Whether the plugin owns the kind's spec, including its declared devices: a kind has one owner.
+        """Whether the plugin, not the role, owns the kind's spec, including declared devices.
 
-        If a declared device node is a link on the host, the plugin writes the kind beside the role (``cdi.writer``).
+        If a declared device node is a link on the host, the plugin writes the kind in addition to
+        the role (``cdi.writer``).
         """
         if self.injection != "cdi":
             return False
@@ -326,11 +336,11 @@ class Resource(NamedTuple):
 
     @property
     def share_length(self) -> int:
-        """Most characters that a kubelet id adds to a device id."""
+        """Maximum number of characters that a kubelet id adds to a device id."""
         return 0 if self.replicas == 1 else len("%s%d" % (SHARE, self.replicas - 1))
 
     def devices_of(self, kubelet_ids: Sequence[str]) -> list[Device]:
-        """The devices behind kubelet ids (in any order), each once, in the order of the declaration.
+        """The devices behind kubelet ids (in any order), each once, in the declaration's order.
 
         Raises KeyError with the first id that is not a device of this resource.
         """
@@ -344,12 +354,12 @@ class Resource(NamedTuple):
         }
 
     def edits_of(self, devices: Sequence[Device]) -> list[ContainerEdits]:
-        """The edits for a container that gets these devices: if any device has edits, the kind's come first."""
+        """The edits for a container that gets these devices: the resource's, then each device's."""
         edited = [device for device in devices if self.edits(device)]
         return [self.container_edits, *(device.container_edits for device in edited)] if edited else []
 
     def placed_devices(self, where: str) -> Iterator[tuple[str, Device]]:
-        """Each declared device with the path of its field. where: the path of the resource's field."""
+        """Each declared device with its field's path. where: the path of the resource's field."""
         for position, device in enumerate(self.devices):
             yield element(where + ".devices", position, device.id), device
 

@@ -1,4 +1,4 @@
-"""The host's directories in a declaration, and which of them the service's sandbox hides."""
+"""The host directories that a declaration uses, and those that the service's sandbox hides."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from . import fields
 from .model import Resource
 from .problems import Problem
 
-#: Where most devices are.
+#: The directory of most device nodes.
 DEV = "/dev"
 # The first character that makes a path a pattern or a template.
 _VARIABLE = re.compile(r"[*?\[{]")
-#: Directories that the service's sandbox hides, except declared ones below; it also hides the kubelet's root directory.
+#: Directories that the service's sandbox hides, except their declared subdirectories. The sandbox
+#: also hides the kubelet's root directory.
 HIDDEN = ("/run", "/var/run", "/var/lib/kubelet")
 
 
@@ -36,7 +37,7 @@ def directories(resource: Resource) -> Iterator[str]:
         for node in device.nodes:
             yield directory_of(node.host_path)
         if device.cdi_devices:
-            # The nodes of other programs' specs.
+            # The plugin must see the nodes of other programs' specs.
             yield DEV
     for pattern in resource.discover.paths:
         yield directory_of(pattern)
@@ -45,7 +46,10 @@ def directories(resource: Resource) -> Iterator[str]:
 
 
 def directory_of(path: str) -> str:
-    """The directory that the plugin must see for a path or pattern: all of /dev, because devices come and go there."""
+    """The directory that the plugin must see for a path or pattern.
+
+    For any path below /dev, this is /dev itself, because devices come and go there.
+    """
     if path.startswith(DEV + "/"):
         return DEV
     found = _VARIABLE.search(path)

@@ -1,4 +1,4 @@
-"""The name rules of the kubelet and of CDI, as functions that return what is wrong, or None."""
+"""The name rules of the kubelet and of CDI. A rule returns the problem with a name, or None."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ _MAX_DNS = 253
 # The kubelet checks "requests." + name as a label key.
 _MAX_DOMAIN = _MAX_DNS - len("requests.")
 _MAX_LABEL_NAME = 63
-#: The limit in a comment of the v1beta1 proto; nothing enforces it, but longer ids meet less tested code.
+#: Characters. Source: a comment in the v1beta1 proto. Nothing enforces the limit, but longer ids
+#: are less tested.
 MAX_DEVICE_ID = 63
-#: Bytes: a unix socket's path has at most 107, and ours are up to 44 longer than the directory.
+#: Maximum bytes. A socket's path has at most 107, and our sockets add up to 44 to the directory.
 MAX_DEVICE_PLUGIN_DIR = 107 - 44
-#: Bytes, likewise, for sockets in plugins_registry below the kubelet's root directory.
+#: Maximum bytes. Our sockets in plugins_registry add up to 61 to the kubelet's root directory.
 MAX_KUBELET_ROOT_DIR = 107 - 61
 
 
 def resource_name_problem(name: str) -> str | None:
-    """Why the kubelet would refuse ``name`` as an extended resource (IsExtendedResourceName), or None."""
+    """Why the kubelet refuses the resource name ``name`` (IsExtendedResourceName), or None."""
     if name.count("/") != 1:
         return f"{name!r} is not an extended resource: use the form domain/name, with exactly one '/'"
     domain, label = name.split("/")
@@ -77,8 +78,8 @@ def label_value_problem(value: str) -> str | None:
 def cdi_kind_problem(kind: str) -> str | None:
     """Why ``kind`` is not a usable CDI kind (vendor/class), or None.
 
-    The CDI specification allows a part of one character, but it panics containerd's parser and crash-loops the runtime
-    until the file is gone. So each part needs at least two characters.
+    Each part needs at least two characters. The CDI specification allows one, but containerd's
+    parser then panics, and the runtime crash-loops until someone removes the file.
     """
     if kind.count("/") != 1:
         return f"{kind!r} is not a CDI kind: use the form vendor/class, with exactly one '/'"
@@ -97,9 +98,10 @@ def cdi_kind_problem(kind: str) -> str | None:
 
 
 def foreign_kind_problem(kind: str) -> str | None:
-    """Why the devices of another program's CDI kind must not be offered, or None.
+    """Why a resource must not offer devices of another program's CDI kind, or None.
 
-    Sources: NVIDIA's device plugin, DRA driver and GPU operator write such kinds for containers that they allocate.
+    Sources: NVIDIA's device plugin, DRA driver and GPU operator write such kinds for containers
+    that they allocate.
     """
     if kind.startswith(_OF_ALLOCATORS):
         return (
@@ -110,7 +112,7 @@ def foreign_kind_problem(kind: str) -> str | None:
 
 
 def foreign_cdi_name_problem(name: str) -> str | None:
-    """Why ``name`` is not the fully qualified name of a device that may be offered, or None."""
+    """The problem with the fully qualified CDI name of a device to offer, or None."""
     kind, equals, device = name.partition("=")
     if not equals:
         return f"{name!r} is not a fully qualified CDI name: it takes the form vendor/class=device"

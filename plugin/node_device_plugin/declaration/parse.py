@@ -1,4 +1,4 @@
-"""Parses raw data into a declaration: applies every rule and reports all problems at once."""
+"""Parses raw data into a declaration, applies every rule and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .model import Configuration, Resource
 from .named_directories import directory_problems
 from .problems import DeclarationError, Problem, element
 
-#: The directory of the role cdi_specs, because CDI calls declared devices static.
+#: The directory of the role cdi_specs; CDI's directory for static specs.
 STATIC_CDI_DIR = "/etc/cdi"
 
 
@@ -33,7 +33,7 @@ def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
 
 
 def parse_configuration(raw: Any) -> Configuration:
-    """Parse the plugin's configuration (the content of its file). Raises DeclarationError with all problems."""
+    """Parse the content of a configuration file. Raises DeclarationError with all problems."""
     problems: list[Problem] = []
     if not isinstance(raw, dict):
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
@@ -59,7 +59,7 @@ def parse_configuration(raw: Any) -> Configuration:
 
 
 def with_resources(configuration: Configuration, resources: tuple[Resource, ...]) -> Configuration:
-    """The same configuration with these resources, which were parsed separately."""
+    """The configuration with other parsed resources, to which its ``cdi_owner`` applies."""
     if configuration.cdi_owner == "plugin":
         resources = tuple(resource._replace(cdi_by_plugin=True) for resource in resources)
     return configuration._replace(resources=resources)
@@ -73,7 +73,8 @@ def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) ->
         problems.extend(_problems(resource, place, refused))
         too_long = list(response_size.size_problems(resource, place))
         problems.extend(too_long)
-        # Later checks iterate over every share, so a resource with too many shares continues with one.
+        # Later checks iterate over every share, so a resource that is too large continues with one
+        # share.
         placed.append((place, resource._replace(replicas=1) if too_long else resource))
     problems.extend(_repetitions(placed))
     problems.extend(env.collision_problems(placed))
@@ -119,7 +120,7 @@ def _property_problems(properties: Mapping[str, str], where: str) -> Iterator[Pr
     told: dict[str, str] = {}
     for key in properties:
         place = f"{where}.{key}"
-        # Placeholders match only such names; any other would stay unfilled.
+        # Placeholders match only such names; a placeholder with another name would stay unfilled.
         if key in env.BUILT_IN_VALUES or not (key.isidentifier() and key.isascii()):
             message = "is not a property name: use letters, digits and '_', no leading digit, and none of %s"
             yield Problem(place, message % ", ".join(env.BUILT_IN_VALUES))

@@ -1,4 +1,4 @@
-"""Patterns of paths (shell globs) for discovery, and templates with placeholders for discovery and Allocate."""
+"""Shell patterns of paths for discovery, and templates for discovery and Allocate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def placeholders(template: str) -> list[str]:
 
 
 def fill(template: str, values: Mapping[str, str]) -> str:
-    """The template with every placeholder replaced. Raises KeyError if ``values`` has no value for a placeholder."""
+    """The template with all placeholders replaced. Raises KeyError for one without a value."""
     return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
 
 
@@ -28,7 +28,7 @@ def wildcards(pattern: str) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def compiled(pattern: str) -> Pattern[str]:
-    """The pattern as a regular expression with one group for each wildcard; no wildcard matches a ``/``."""
+    """The pattern as a regular expression, one group per wildcard. No wildcard matches ``/``."""
     parts, end = [], 0
     for match in _WILDCARD.finditer(pattern):
         parts.append(re.escape(pattern[end : match.start()]))
@@ -49,9 +49,9 @@ def compiled(pattern: str) -> Pattern[str]:
 
 
 def pattern_problem(pattern: str, is_template: bool = False) -> str:
-    """Why ``pattern`` cannot be used; empty if it can. is_template: whether it may have placeholders.
+    """Why ``pattern`` is invalid, or empty. is_template: whether ``pattern`` may have placeholders.
 
-    Shell syntax that is not supported here is an error, because the pattern would silently match nothing.
+    Unsupported shell syntax is an error, because the pattern would silently match nothing.
     """
     if "**" in pattern:
         return "'**' is not supported: write one '*' for each path component"

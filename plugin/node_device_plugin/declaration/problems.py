@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Problem(NamedTuple):
-    """One thing to fix.
+    """One problem of a declaration.
 
     where: path of the field, e.g. ``resources[2] (example.com/serial).devices[0].id``.
     message: what is wrong and what is allowed.
@@ -22,7 +22,7 @@ class Problem(NamedTuple):
 
 
 class DeclarationError(ValueError):
-    """A declaration cannot be used; ``problems`` holds every problem, in the order of the resources."""
+    """A declaration is invalid; ``problems`` has every problem, in the order of the resources."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: list[Problem] = sorted(problems, key=_position)

@@ -1,4 +1,4 @@
-"""The size of a resource's device list for the kubelet, in bytes: above a limit the kubelet loses the resource."""
+"""The size of a resource's device list in bytes. Above a limit, the kubelet loses the resource."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from .model import ContainerEdits, Device, Resource
 from .problems import Problem
 
-#: Bytes of the longest ListAndWatch answer that a kubelet accepts: gRPC's default receive limit.
+#: Maximum bytes of a ListAndWatch response that a kubelet accepts: gRPC's default receive limit.
 LIMIT = 4 << 20
-#: The maximum bytes of an entry beside its id: tags and lengths of the entry and the id, and the health "Unhealthy".
+#: The maximum bytes of an entry without its id: tags and lengths of the entry and the id, and the
+#: health "Unhealthy".
 _ENTRY = 3 + 3 + 2 + len("Unhealthy")
 #: The maximum bytes of a NUMA node: two nested fields around a number of up to five bytes.
 _TOPOLOGY = 2 + 2 + 6
@@ -25,7 +26,7 @@ def listed_size(resource: Resource, device: Device) -> int:
 
 
 def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """A problem if the declared devices do not fit, or if a discovered device with the shortest id would not fit."""
+    """A problem if the declared devices, or a discovered one with the shortest id, do not fit."""
     shortest = Device("a", (), ContainerEdits(), {}, required=False)
     if resource.discover.methods and listed_size(resource, shortest) > LIMIT:
         message = "is too high: the shares of one device exceed the kubelet's limit of %d bytes for a list" % LIMIT

@@ -1,6 +1,7 @@
 """The schema: every key that a declaration or a plugin configuration may have, with its meaning.
 
-Validation, defaults, the roles' argument_specs and the reference in docs/ are derived from this schema.
+This schema is the source of validation, defaults, the roles' argument_specs and the reference in
+docs/.
 """
 
 from __future__ import annotations
@@ -26,26 +27,27 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "dict": (dict, "a mapping"),
 }
 
-#: To check that a quantity is whole, the API server reads its thousandths as a signed number of 64 bits
-#: (ValidateResourceQuantityValue), so it reports 10**18 as not an integer.
+#: To check that a quantity is an integer, the API server reads its thousandths as a signed 64-bit
+#: number (ValidateResourceQuantityValue). Therefore the API server reports 10**18 as not an
+#: integer.
 LARGEST_CAPACITY = (2**63 - 1) // 1000
-#: Seconds: a day, because a longer time limit is a mistake.
+#: Seconds. The limit is one day, because a longer time is a mistake.
 LONGEST_TIME = 86400
-#: A device's numbers in Linux: 12 and 20 bits (include/linux/kdev_t.h).
+#: The largest device numbers in Linux: 12 and 20 bits (include/linux/kdev_t.h).
 LARGEST_MAJOR, LARGEST_MINOR = 2**12 - 1, 2**20 - 1
 #: A NUMA node's number is an int32 in Linux.
 _LARGEST_NUMA_NODE = 2**31 - 1
-#: Seconds: the kubelet allows PreStartContainer 30, and the answer needs time, too.
+#: Seconds. The kubelet allows PreStartContainer 30 seconds, and the response needs time, too.
 _LONGEST_PRE_START = 25
 
 
 class Field(NamedTuple):
-    """One key: its type in the terms of Ansible's argument specs, and its meaning.
+    """One key: its type (a type of Ansible's argument specs) and its meaning.
 
     fields: the keys of a dict (or of each element of a list of dicts); None allows any key.
     elements: the type of a list's elements, or of the values of a dict with any key.
-    rule: returns what is wrong with a value (or a list's element) beside its type; None or empty if nothing is.
-    read: converts a value (or a list's element); it gets a mapping with known keys as keyword arguments.
+    rule: returns the problem with a value (or list element) of the right type, or None or empty.
+    read: converts a value (or list element). A dict with known keys becomes keyword arguments.
     """
 
     type: str
@@ -521,16 +523,17 @@ CONFIGURATION: dict[str, Field] = {
 
 #: Keys whose text looks like a number, often with a leading 0.
 _NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
-#: Characters that no path may contain, or that UTF-8 cannot encode; YAML and JSON can write both as escapes.
+#: NUL, which no path may contain, and surrogates, which UTF-8 cannot encode. YAML and JSON can
+#: write both as escapes.
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _IS_UNWRITABLE = "contains a NUL character or half of a surrogate pair: remove it"
 
 
 def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> Any:
-    """The converted ``value`` with all defaults; appends a Problem to ``problems`` for each value that does not fit.
+    """The converted ``value`` with all defaults. Adds a Problem to ``problems`` per invalid value.
 
-    A list becomes a tuple. A value that does not fit becomes the field's default, or empty text if text is required,
-    so that one call reports every problem.
+    A list becomes a tuple. So that one call reports every problem, an invalid value becomes the
+    field's default, or empty text if text is required.
     """
     kind, named = _TYPES[field.type]
     if not isinstance(value, kind) or (field.type == "int" and isinstance(value, bool)):
@@ -549,7 +552,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
             for position, item in enumerate(value)
         )
     if field.type == "str":
-        # Ansible's tags are in subclasses of str, but the result must be plain data.
+        # Ansible stores tags in subclasses of str, but the result must be plain data.
         value = str.__str__(value)
     problem = _value_problem(value, field)
     if problem:
@@ -559,7 +562,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
 
 
 def _value_problem(value: Any, field: Field) -> str | None:
-    """What is wrong with a value of the right type; None or empty if nothing is."""
+    """The problem with a value of the right type; None or empty if the value is valid."""
     if field.choices is not None and value not in field.choices:
         return "must be one of {}, not {!r}".format(", ".join(field.choices), value)
     if field.minimum is not None and value < field.minimum:
@@ -600,7 +603,8 @@ def _default(field: Field) -> Any:
         return _made(field, {key: _default(inner) for key, inner in field.fields.items()})
     if field.required and field.type == "str":
         return ""
-    # Each caller gets its own dict. A shallow copy is enough for empty defaults; a deep copy took half the parse time.
+    # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
+    # took half of the parse time.
     if isinstance(field.default, dict):
         return dict(field.default)
     return tuple(field.default) if isinstance(field.default, list) else field.default
@@ -617,7 +621,7 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
             problems.append(Problem(where, f"the key {key!r} {_IS_UNWRITABLE}"))
             continue
         read = normalise(item, element, f"{where}.{key}", problems)
-        # A refused value is left out, because later rules expect text.
+        # An invalid value is empty text here, because later rules expect text.
         if read is not None:
             result[str.__str__(key)] = read
     return result
@@ -633,7 +637,7 @@ def _label(item: Any) -> str:
 
 
 def _hint(kind: str, value: Any, where: str) -> str:
-    """A hint for a value that YAML changed: unquoted, 0403 becomes 259, and on becomes true."""
+    """A hint for a value that YAML changed: unquoted 0403 becomes 259, unquoted on becomes true."""
     if isinstance(value, int) and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
         return " (write it in quotes: YAML reads 0%o as the number %d)" % (value, value)
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
@@ -642,7 +646,7 @@ def _hint(kind: str, value: Any, where: str) -> str:
     if kind == "int" and isinstance(value, str) and value.isdecimal():
         hints.append("write it without quotes")
     if where.endswith(".capacity") and (hints or isinstance(value, float)):
-        # Facts are often text, such as a disk's sectors, and a quotient is no whole number.
+        # Facts are often text, such as a disk's sectors, and a division gives a float.
         hints.append("for an expression, add '| int'")
     if hints:
         return " ({})".format("; ".join(hints))

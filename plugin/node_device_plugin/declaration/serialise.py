@@ -1,4 +1,4 @@
-"""Turns a declaration back into plain data: the canonical form for configurations and comparisons."""
+"""Turns a declaration into plain data: the canonical form for configurations and comparisons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .model import Configuration, Resource
 
 
 def resources_to_data(resources: Sequence[Resource]) -> list[dict[str, Any]]:
-    """Resources in the keys of the declaration, without defaults; parsing the result gives the same resources."""
+    """Resources in the declaration's keys, without defaults. Parsing them gives equal resources."""
     return [_plain(resource._asdict(), schema.RESOURCE, resource.name) for resource in resources]
 
 
@@ -32,7 +32,7 @@ def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource
         if key == "mode" and value is not None:
             value = f"{value:04o}"
         if field.fields is not None and field.type == "dict":
-            # A selector without a kind is a key that was left out.
+            # A selector without a kind is false: the declaration omits the key.
             value = value and _plain(value._asdict(), field.fields, resource_name)
             if not value:
                 continue
@@ -42,7 +42,8 @@ def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource
             value = list(value)
         elif field.type == "dict":
             value = dict(value)
-        # The key devices is always written, because an empty list says that the node has none.
+        # The key devices is always present, because an empty list means that the node has no
+        # devices.
         if value != field.default or (field.required or key == "devices"):
             result[key] = value
     return result

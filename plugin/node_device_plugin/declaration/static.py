@@ -1,4 +1,4 @@
-"""Static extended resources: fixed capacities of a node, which no plugin serves."""
+"""Static extended resources: fixed capacities of a node that no plugin serves."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .problems import DeclarationError, Problem, element
 
 
 def is_static(item: Any) -> bool:
-    """Whether an element of a declaration is a fixed capacity; also True for ``capacity: null``, a missing capacity."""
+    """Whether an element is a fixed capacity. ``capacity: null`` (a missing value) also counts."""
     return isinstance(item, dict) and "capacity" in item
 
 
 def parse_static_resources(raw: Sequence[Any], where: str, plugins: Mapping[str, str]) -> dict[str, int]:
-    """Parse the elements for which is_static is true: extended resource to capacity, in their order.
+    """Parse the elements for which is_static is true. Returns resource to capacity, in their order.
 
     where: the name of the list in messages.
-    plugins: resources declared with devices, each with its place; a name cannot be declared both ways.
+    plugins: names of resources with devices, each with its place. No name may be in both groups.
     Raises DeclarationError with all problems.
     """
     problems: list[Problem] = []

@@ -1,1 +1,1 @@
-"""The pages of the running plugin, over HTTP: metrics, health, readiness, its state and the reload."""
+"""The HTTP pages of the running plugin: metrics, health, readiness, status and reload."""

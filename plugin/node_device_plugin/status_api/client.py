@@ -8,7 +8,7 @@ from typing import Any
 
 from ..support.sockets import status_socket
 
-#: Seconds that an answer may take: a page comes at once, but a reload scans every device first.
+#: Seconds that an answer may take. A page is fast, but a reload scans every device first.
 _TIMEOUT = {"GET": 15.0, "POST": 60.0}
 
 
@@ -17,12 +17,12 @@ class NotAnswering(Exception):
 
 
 async def ask(directory: str, method: str, path: str) -> Any:
-    """Request a page from the plugin of a device plugin directory; returns its JSON data. Raises NotAnswering."""
+    """The JSON data of a page of the plugin in a device plugin directory. Raises NotAnswering."""
     socket = status_socket(directory)
     try:
         return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])
     except (ValueError, asyncio.TimeoutError) as error:
-        # Before OSError, because TimeoutError is a subclass of it since Python 3.11.
+        # This clause precedes OSError, because TimeoutError is an OSError since Python 3.11.
         reason = str(error) or f"no answer in {_TIMEOUT[method]:g} s"
     except PermissionError as error:
         raise NotAnswering(

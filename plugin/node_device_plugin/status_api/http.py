@@ -17,12 +17,13 @@ log = Log(__name__)
 
 #: Maximum bytes of a request line with its headers; the server refuses a larger request.
 _LARGEST_HEAD = 16384
-#: Seconds that a client may take to send its request, and again to read the answer. The page itself has no limit here,
-#: because a reload scans all devices.
+#: Seconds that a client may take to send its request, and the same again to read the answer. The
+#: page itself has no limit here, because a reload scans all devices.
 _TIMEOUT = 10.0
 #: Seconds that a client has to close the connection after the answer; see _read_to_end.
 _LINGER = 2.0
-#: Simultaneous connections, in total and for one address. Beyond a limit, the oldest idle connections end.
+#: Maximum simultaneous connections, in total and per address. Beyond a limit, the server ends the
+#: oldest idle connections.
 _MOST_CONNECTIONS = 32
 _MOST_OF_ONE = 8
 
@@ -46,7 +47,7 @@ class Pages:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        #: Connection to its client's address (empty for a unix socket), the oldest first.
+        #: Connections with the client's address (empty for a unix socket), oldest first.
         self._open: dict[asyncio.StreamWriter, str] = {}
         self._busy: set[asyncio.StreamWriter] = set()
 
@@ -61,12 +62,12 @@ class Pages:
                 await self._answer(reader, writer)
         finally:
             self._open.pop(writer, None)
-            # abort(), because close() waits until the client has read the rest of the answer.
+            # Use abort(), because close() waits until the client has read the rest of the answer.
             if not writer.transport.is_closing():
                 writer.transport.abort()
 
     def _make_room(self, newest: asyncio.StreamWriter) -> None:
-        """End idle connections beyond the limits, so that a flood of them does not keep out a probe or a scraper."""
+        """End idle connections beyond the limits: a flood must not keep out probes or scrapers."""
         address = self._open[newest]
         of_one = [each for each, its in self._open.items() if address and its == address]
         for connections, most in ((of_one, _MOST_OF_ONE), (list(self._open), _MOST_CONNECTIONS)):
@@ -120,7 +121,7 @@ class Pages:
 
 
 async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
-    """The method and target of a request. Raises ValueError if it is not HTTP/1 or too large."""
+    """The method and target of a request. Raises ValueError if it is too large or not HTTP/1."""
     head = await reader.readuntil(b"\r\n\r\n")
     words = head.partition(b"\r\n")[0].decode("latin-1").split()
     if len(head) > _LARGEST_HEAD or len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -129,7 +130,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
 
 
 async def _read_to_end(reader: asyncio.StreamReader) -> None:
-    """Discard what the client sends until it closes.
+    """Discard the client's data until the client closes the connection.
 
     If a connection closes with unread bytes, the kernel resets it and the client loses the answer.
     """

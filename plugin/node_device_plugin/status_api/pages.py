@@ -1,4 +1,4 @@
-"""The plugin's pages: /metrics, /healthz and /readyz for all clients, /status and /reload only for the node's root."""
+"""The plugin's pages: /metrics, /healthz and /readyz for all, /status and /reload only for root."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .http import Response, Routes
 class Outcome(NamedTuple):
     """How a reload ended.
 
-    result: ``applied``, ``unchanged`` (the plugin runs with these bytes already) or ``refused``.
-    problems: why it was refused.
+    result: ``applied``, ``unchanged`` (the plugin already runs with these bytes) or ``refused``.
+    problems: why the plugin refused the configuration.
     """
 
     result: str
@@ -24,9 +24,9 @@ class Outcome(NamedTuple):
 
 
 def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]]) -> Routes:
-    """The pages at ``http_address``. A plugin that answers is alive, because it ends as soon as one of its tasks fails.
+    """The pages at ``http_address``. A plugin that answers is alive: it ends if one task fails.
 
-    metrics: returns Prometheus' text. not_ready: returns why the plugin is not ready, one sentence each.
+    metrics: returns Prometheus' text. not_ready: returns why the plugin is not ready, as sentences.
     """
 
     async def show_metrics() -> Response:
@@ -42,7 +42,7 @@ def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]])
 
 
 def private_pages(status: Callable[[], Any], reload: Callable[[], Awaitable[Outcome]], public: Routes) -> Routes:
-    """The pages on the unix socket: the public pages, the status with devices and files, and the reload."""
+    """The unix socket's pages: the public pages, the status (devices, files) and the reload."""
 
     async def show() -> Response:
         return _json(HTTPStatus.OK, status())

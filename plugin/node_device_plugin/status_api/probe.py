@@ -1,9 +1,11 @@
-"""The probe command of the plugin's pod: requests one page over the unix socket, which no other pod can flood.
+"""The probe command of the plugin's pod: requests one page over the unix socket.
+
+No other pod can flood the socket.
 
     python -m node_device_plugin.status_api.probe SOCKET PATH
 
-Exit code 0 if the answer is 200; else 1, with the reason on standard output. The module imports little, because the
-kubelet runs the probe every few seconds.
+If the answer is 200, the exit code is 0. Otherwise it is 1, and standard output has the reason. The
+module imports little, because the kubelet runs the probe every few seconds.
 """
 
 import socket
@@ -15,12 +17,13 @@ _TIMEOUT = 8.0
 
 
 def probe(path: str, page: str) -> str:
-    """Why the answer is not 200; empty if it is. path: the socket's."""
+    """Why the answer is not 200; empty for 200. path: the path of the socket."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_TIMEOUT)
             client.connect(path)
-            # While this pod waits, another instance may own the socket; its process has pid 0 in this namespace.
+            # While this pod waits, another instance may own the socket. That instance's process has
+            # pid 0 in this namespace.
             pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             if not pid:
                 return f"another instance of the plugin serves {path}"

@@ -1,4 +1,4 @@
-"""Serves the pages: at a TCP address for scrapers and probes, on a unix socket for this node's root."""
+"""Serves the pages at a TCP address for scrapers and probes, and on a unix socket for root."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _AGAIN = 5.0
 
 
 class Endpoint:
-    """Serves pages at an address that may change: ``host:port``, or the path of a unix socket for root alone.
+    """Serves pages at an address that may change: ``host:port``, or the path of root's unix socket.
 
-    If the address is taken, the endpoint logs the error and retries, while the devices stay served. If the socket
-    disappears, the endpoint makes another one. If the socket's directory is lost, ``run`` raises OSError: the process
-    ends, and its restart gets the new directory.
+    If the address is in use, the endpoint logs the error and retries, and the plugin keeps serving
+    the devices. If the socket disappears, the endpoint makes another socket. If the socket's
+    directory is lost, ``run`` raises OSError: the process ends, and its restart gets the new
+    directory.
     """
 
     def __init__(self, routes: Routes, address: str = "") -> None:
@@ -37,7 +38,7 @@ class Endpoint:
         self._moved = asyncio.Event()
 
     def move(self, address: str) -> None:
-        """Serve at another address; nowhere if empty. A client that is connected still gets its answer."""
+        """Serve at another address, or nowhere if empty. Connected clients still get answers."""
         if address != self._address:
             self._address = address
             self._moved.set()
@@ -77,7 +78,7 @@ class Endpoint:
         if address.startswith("/"):
             os.makedirs(os.path.dirname(address), mode=0o750, exist_ok=True)
             own = await asyncio.start_unix_server(pages, address)
-            # If someone removes the socket at this moment, `run` notices and serves again.
+            # If someone removes the socket now, `run` notices and serves again.
             with contextlib.suppress(FileNotFoundError):
                 os.chmod(address, 0o600)
             return own

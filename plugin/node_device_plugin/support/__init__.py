@@ -1,1 +1,1 @@
-"""General helpers that do not know devices."""
+"""General helpers without knowledge of devices."""

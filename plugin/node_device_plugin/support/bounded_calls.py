@@ -1,4 +1,4 @@
-"""Runs calls that may hang, such as a stat on a dead file system, in threads that do not block the rest."""
+"""Runs calls that may hang, such as a stat on a dead file system, in threads of their own."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ class Key(NamedTuple):
 
 Call = tuple[Key, Callable[[], T]]
 
-#: Seconds between two tries to start a thread, if the process may have no more threads.
+#: Seconds between attempts to start a thread while the process is at its thread limit.
 _NEXT_TRY = 0.1
 
 
 class NoAnswer(TimeoutError):
-    """A call hangs. The text continues after the name of the call: ``did not answer in 5 s``."""
+    """A call hangs or cannot start. The text follows the call's name: ``did not answer in 5 s``."""
 
 
 class BoundedCalls:
-    """Runs calls one after the other in a thread. limit: seconds that each may take.
+    """Runs calls one after the other in a thread. limit: seconds that each call may take.
 
-    A hanging thread cannot be ended. If a call takes longer than ``patience`` (seconds), it keeps its thread, and the
-    next calls run in another thread. Calls with the same key run one at a time: the second waits for the first, up to
-    its limit. At most ``most`` calls of a group hang at a time, and at most ``most_at_all`` of all groups.
+    Python cannot end a hanging thread. If a call takes longer than ``patience`` (seconds), the call
+    keeps its thread, and the next calls run in another thread. Calls with the same key run one at a
+    time: the second waits for the first, up to the first call's limit. At most ``most`` calls of a
+    group hang at a time, and at most ``most_at_all`` of all groups.
     """
 
     def __init__(self, limit: float = 5.0, patience: float = 0.1, most: int = 8, most_at_all: int = 32) -> None:
@@ -47,14 +48,17 @@ class BoundedCalls:
         self._workers: list[_Worker[Any]] = []
 
     async def call(self, key: Key, function: Callable[[], T]) -> T:
-        """Run one call. Raises NoAnswer if it hangs or cannot start, or the call's own exception."""
+        """Run one call. Raises the call's exception, or NoAnswer if it hangs or cannot start."""
         answer = (await self.run([(key, function)]))[key]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def run(self, calls: Sequence[Call[T]]) -> dict[Key, T | Exception]:
-        """Run all calls. Returns the result or exception of each; NoAnswer if a call hangs or cannot start."""
+        """Run all calls. Returns the result or exception of each.
+
+        If a call hangs or cannot start, its exception is NoAnswer.
+        """
         answers: dict[Key, T | Exception] = {}
         own: list[_Worker[T]] = []
         due = dict(calls)
@@ -86,7 +90,7 @@ class BoundedCalls:
         return answers
 
     async def _late_among(self, awaited: Mapping[Key, _Worker[Any]]) -> list[Key]:
-        """Wait ``patience`` seconds, or until one of these calls is done or late. Returns the late ones."""
+        """Wait ``patience`` seconds or until one call is done or late. Returns the late calls."""
         ends = {key: worker.since + self._limit for key, worker in awaited.items()}
         await asyncio.wait(
             {worker.ended for worker in awaited.values()},
@@ -100,7 +104,7 @@ class BoundedCalls:
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
-    """Like asyncio.to_thread, but waits until a thread can start, and the process can exit while the thread runs."""
+    """Like asyncio.to_thread, but waits until a thread can start, and does not delay the exit."""
     key = Key("", "")
     while True:
         try:
@@ -116,10 +120,10 @@ async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any
 
 
 class _Worker(Generic[T]):
-    """A thread that runs calls until a call is slow, and finishes that call. ended: then set by the loop."""
+    """A thread that runs calls in order, and stops after a slow call. ended: set when it stops."""
 
     def __init__(self, calls: Sequence[Call[T]]) -> None:
-        """Start the thread. Raises RuntimeError if the process may have no more threads (TasksMax=)."""
+        """Start the thread. Raises RuntimeError at the process's thread limit (TasksMax=)."""
         self.answers: dict[Key, T | Exception] = {}
         self.is_back = False
         self.is_given_up = False
@@ -133,11 +137,11 @@ class _Worker(Generic[T]):
 
     @property
     def keys(self) -> Collection[Key]:
-        """The calls of this worker; only the current one after the worker was given up."""
+        """The calls of this worker. After the worker is given up, only the current call."""
         return (self.current,) if self.is_given_up else dict(self._calls)
 
     async def end_or_slow(self, patience: float) -> None:
-        """Wait until the worker ends or a call has taken ``patience`` seconds; then it starts no other call."""
+        """Wait until the worker ends or a call takes ``patience`` seconds. Then no call starts."""
         try:
             while not self.is_back:
                 left = self.since + patience - time.monotonic()
@@ -161,7 +165,7 @@ class _Worker(Generic[T]):
                     self.answers[key] = error
         finally:
             self.is_back = True
-            # If the loop has closed meanwhile, this raises RuntimeError.
+            # If the event loop is closed, call_soon_threadsafe raises RuntimeError.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._end)
 

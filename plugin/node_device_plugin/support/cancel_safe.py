@@ -1,7 +1,8 @@
 """Waits that never lose a cancellation.
 
-Before Python 3.12 ``asyncio.wait_for`` swallows a cancellation that arrives together with the result
-(python/cpython#86296). ``grpc.aio.Server.stop`` uses it, so a task cancelled at that moment would run forever.
+Before Python 3.12, ``asyncio.wait_for`` swallows a cancellation that arrives together with the
+result (python/cpython#86296). ``grpc.aio.Server.stop`` uses ``wait_for``, so a task cancelled at
+that moment would run forever.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 async def done_within(awaitable: Awaitable[Any], seconds: float | None) -> bool:
-    """Whether ``awaitable`` is done within ``seconds`` (None: no limit); if not, it is cancelled.
+    """Whether ``awaitable`` is done within ``seconds`` (None: no limit). If not, cancels it.
 
     Raises the awaitable's error if it ends with an error.
     """
@@ -30,7 +31,10 @@ async def done_within(awaitable: Awaitable[Any], seconds: float | None) -> bool:
 
 
 async def result_within(awaitable: Awaitable[T], seconds: float) -> T:
-    """The result of ``awaitable``. Cancels it and raises asyncio.TimeoutError if it is not done within ``seconds``."""
+    """The result of ``awaitable``.
+
+    If ``awaitable`` is not done within ``seconds``, cancels it and raises asyncio.TimeoutError.
+    """
     task = asyncio.ensure_future(awaitable)
     if not await done_within(task, seconds):
         raise asyncio.TimeoutError
@@ -38,9 +42,9 @@ async def result_within(awaitable: Awaitable[T], seconds: float) -> T:
 
 
 async def to_the_end(awaitable: Awaitable[Any]) -> None:
-    """Wait until ``awaitable`` is done, even if the caller is cancelled meanwhile; raise that cancellation afterwards.
+    """Wait until ``awaitable`` is done, even if the caller is cancelled meanwhile.
 
-    Use this for clean-up that takes a bounded time.
+    Afterwards, raises that cancellation. Use this function for clean-up that takes a bounded time.
     """
     task = asyncio.ensure_future(awaitable)
     is_cancelled = False

@@ -1,6 +1,6 @@
-"""The only module that loads grpc; it makes channels and servers on unix sockets.
+"""The only module that loads grpc. Makes channels and servers on unix sockets.
 
-grpc's core reads its settings once, at load time, so other modules must import grpc from here.
+grpc's core reads its settings only at load time, so other modules must import grpc from here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Callable, TypeVar
 from .cancel_safe import to_the_end
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-# Before Python 3.10, starting a program forks, and grpc's fork handlers then break the process's pollers (seen:
-# "epoll_wait error: Bad file descriptor" and calls that never end). No fork here uses gRPC.
+# Before Python 3.10, starting a program forks the process. grpc's fork handlers then break the
+# process's pollers (seen: "epoll_wait error: Bad file descriptor" and calls that never end). No
+# child process here uses gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# With this setting the thread that hands calls to Python also reads the sockets; otherwise another pool must wake it.
-# On a busy node each woken thread waits for a core, and pod admission waits for Allocate.
+# With this setting, the thread that hands calls to Python also reads the sockets. Otherwise another
+# thread pool must wake that thread. On a busy node each woken thread waits for a core, and pod
+# admission waits for Allocate.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
 
 import grpc as grpc
@@ -27,29 +29,29 @@ import grpc.aio
 Client = TypeVar("Client", bound="UnixClient")
 
 _OPTIONS = (
-    # Python's default authority for unix sockets is the %-encoded path, which Go servers refuse.
+    # gRPC for Python sends the %-encoded path as the authority, which Go servers refuse.
     ("grpc.default_authority", "localhost"),
-    # Without a pool of its own, a new channel inherits the back-off of earlier failures on the same socket
-    # (seen: 1.7 to 2.4 s instead of 3 to 5 ms).
+    # Without its own pool, a new channel inherits the back-off of earlier failures on the same
+    # socket (seen: 1.7 to 2.4 s instead of 3 to 5 ms).
     ("grpc.use_local_subchannel_pool", 1),
-    # A proxy is never meant for a socket of this node.
+    # No proxy serves the sockets of this node.
     ("grpc.enable_http_proxy", 0),
 )
 
 
-#: Bytes of the largest accepted answer, the kubelet's own limit for a container runtime. The default, 4 MiB, is less
-#: than PodResources needs on a node with 50,000 devices.
+#: Maximum bytes of a response; the kubelet uses this limit for a container runtime. gRPC's default,
+#: 4 MiB, is less than PodResources needs on a node with 50,000 devices.
 RECEIVE_LIMIT = 16 << 20
-#: Longest path that a unix socket can have, in bytes.
+#: Maximum length of a unix socket's path, in bytes.
 _LONGEST_PATH = 107
 #: Seconds that calls may take to end when a server stops.
 _STOP_GRACE = 0.5
 
 
 def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Channel:
-    """A channel to the unix socket at ``path``; it connects at its first call. receive_limit: bytes.
+    """A channel to the unix socket at ``path``. Connects at its first call. receive_limit: bytes.
 
-    Make a new channel for each attempt to connect, because a failed channel waits before it tries again.
+    Make a new channel for each attempt to connect, because a failed channel waits before a retry.
     The caller must close the channel, which is an async context manager.
     """
     return grpc.aio.insecure_channel(
@@ -58,9 +60,9 @@ def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Chan
 
 
 class UnixClient:
-    """One connection to a server on a unix socket: ``async with client``. ``_channel`` exists inside the block.
+    """A connection to a server on a unix socket. ``_channel`` exists inside ``async with client``.
 
-    Make a new client after a failed connection, because a failed client waits before it tries again.
+    Make a new client after a failed connection, because a failed client waits before a retry.
     """
 
     def __init__(self, socket: str) -> None:
@@ -75,7 +77,7 @@ class UnixClient:
 
 
 def _bind_error(path: str) -> OSError:
-    """Why a socket cannot be bound; this tries again, because gRPC does not report the reason."""
+    """Why a socket cannot be bound. Binds it again, because gRPC does not report the reason."""
     try:
         with socket.socket(socket.AF_UNIX) as tried:
             tried.bind(path)
@@ -87,9 +89,10 @@ def _bind_error(path: str) -> OSError:
 
 @contextlib.asynccontextmanager
 async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
-    """Serve on a unix socket at ``path`` inside this block; creates the directory if it is missing.
+    """Serve on a unix socket at ``path`` inside this block. Creates the directory if it is missing.
 
-    Raises OSError if the socket cannot be bound. Close every stream before leaving the block, because leaving waits.
+    Raises OSError if the socket cannot be bound. Close every stream before the block ends, because
+    the end of the block waits for open streams.
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(0, "the path is longer than %d bytes, the limit for a socket" % _LONGEST_PATH)

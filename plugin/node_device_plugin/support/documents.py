@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-#: Most levels of lists and mappings; a configuration or CDI spec has about ten.
+#: Maximum levels of lists and mappings. A configuration or CDI spec has about ten.
 _DEEPEST = 50
 
 
 def read_json(content: bytes) -> Any:
-    """The document in ``content``. Raises ValueError (no JSON or text, a repeated key) or RecursionError (too deep)."""
+    """The document in ``content``. Raises ValueError for invalid JSON or text or a repeated key.
+
+    Raises RecursionError if the document nests too deep.
+    """
     document = json.loads(content, object_pairs_hook=_unique)
     if b"\\u" in content:
         # Half of a surrogate pair is not valid text.
@@ -28,19 +31,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_yaml(content: bytes, merges: bool = True) -> Any:
-    """The document in ``content``. Raises ValueError, with line and column if known, if it is not YAML, nests too deep
-    or repeats a key of a mapping (YAML 1.2.2, 3.2.1.1); PyYAML would silently keep the last.
+    """The document in ``content``. Raises ValueError, with line and column if known, if it is not
+    YAML, nests too deep or repeats a key of a mapping (YAML 1.2.2, 3.2.1.1). PyYAML would silently
+    keep the last value of a repeated key.
 
-    merges: whether a key ``<<``, of YAML 1.1, may merge other mappings; if not, it raises ValueError.
+    merges: whether a key ``<<`` of YAML 1.1 may merge other mappings. If not, raises ValueError.
     """
-    # Imported here because the import takes a tenth of the start-up time, and most documents are JSON.
+    # The import is here because it takes a tenth of the start-up time, and most documents are JSON.
     import yaml
 
-    # libyaml is ten times as fast, but not every build of PyYAML includes it.
+    # libyaml is ten times as fast, but not every build of PyYAML includes libyaml.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # The depth is checked before loading: libyaml's binding recurses on the C stack, and tens of thousands of
-        # levels crash the process.
+        # Check the depth before loading, because libyaml's binding recurses on the C stack. Tens of
+        # thousands of levels crash the process.
         _check(yaml.parse(content, Loader=loader), merges)
         return yaml.load(content, Loader=loader)  # noqa: S506 (a safe one)
     except yaml.YAMLError as error:

@@ -8,9 +8,10 @@ Identity = tuple[int, ...]
 
 
 def identity(path: str, with_status: bool = False) -> Identity | None:
-    """A value that changes with the file or its content; None if there is no file. An inode alone may be reused.
+    """A value that changes with the file or its content; None if the file does not exist.
 
-    with_status: whether a chmod, or a write that restores the modification time, changes the value, too.
+    The inode number alone is not enough, because a file system may reuse it. with_status: whether
+    the value also changes with a chmod or with a write that restores the modification time.
     """
     try:
         found = os.stat(path)

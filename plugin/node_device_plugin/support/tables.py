@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines with aligned columns; an empty cell shows as ``-``, and unprintable characters are escaped."""
+    """Lines with aligned columns, ``-`` for an empty cell, and escaped unprintable characters."""
     shown: list[list[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
 
 
 def printable(text: str) -> str:
-    """Text with unprintable characters escaped, because a device's path may hold any character but NUL."""
+    """Escapes unprintable characters, because a device's path may hold any character but NUL."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TaskGroup:
-    """Keeps long-running tasks. If a task ends by itself, that is a defect, and ``defect`` gets its error."""
+    """Keeps long-running tasks. If a task ends by itself, ``defect`` gets its error."""
 
     def __init__(self) -> None:
         #: Fails with the error of the first task that ended by itself; never has a result.
@@ -23,14 +23,14 @@ class TaskGroup:
         return task
 
     async def stop(self, *tasks: asyncio.Task[Any]) -> None:
-        """Cancel tasks and wait until they have cleaned up; without arguments, all of them."""
+        """Cancel these tasks (without arguments, all tasks) and wait until they have cleaned up."""
         ending = tasks or tuple(self._tasks)
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
 
     async def run(self) -> None:
-        """Wait until a task ends by itself, and raise its error; always stop all tasks at the end."""
+        """Wait until a task ends by itself, and raise its error. At the end, stop all tasks."""
         try:
             await asyncio.wait([self.defect])
             self.defect.result()

@@ -1,7 +1,8 @@
-"""Metrics in Prometheus' text format (0.0.4): counters, histograms, and gauges that are read at each scrape.
+"""Metrics in Prometheus' text format (0.0.4): counters, histograms, and gauges read at a scrape.
 
-prometheus_client does the same, but costs 5 MB and 0.1 s of every start on a small node (measured: a sixth of the
-plugin's memory, and half of its import time). A test reads this text with the parser of prometheus_client.
+prometheus_client does the same, but costs 5 MB and 0.1 s of every start on a small node (measured:
+a sixth of the plugin's memory and half of its import time). A test reads this text with that
+library's parser.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class Counter:
 
 
 class Histogram:
-    """Counts, for each set of label values, the observations up to each bound. bounds: ascending."""
+    """Counts the observations up to each bound, per set of label values. bounds: ascending."""
 
     def __init__(self, name: str, help: str, labels: Labels, bounds: Sequence[float]) -> None:
         self.name, self.help, self.labels, self.bounds = name, help, labels, bounds
-        # The observations in each bucket, the last one above all bounds; and the sum of the observed amounts.
+        # The number of observations per bucket (the last bucket is above all bounds), and the sum
+        # of all amounts.
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
 
@@ -62,7 +64,7 @@ class Histogram:
 
 
 def gauge(name: str, help: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    """The lines of a gauge, a number that goes up and down. samples: label values with the number."""
+    """The lines of a gauge, which can rise and fall. samples: label values with the number."""
     return _family(name, "gauge", help, labels, samples)
 
 

@@ -1,4 +1,4 @@
-"""Writes log lines for people or programs; for the journal with a priority prefix, which systemd reads."""
+"""Writes log lines for people or programs. For the journal, systemd reads a priority prefix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
 class Log(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """A logger whose lines are a constant message with keys and values: ``log.info("registered", resource=name)``."""
+    """A logger of constant messages with values: ``log.info("registered", resource=name)``."""
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.getLogger(name), {})
@@ -34,14 +34,14 @@ def _plain(value: object) -> Any:
 
 
 def _quoted(value: Any) -> str:
-    """The value bare if that is unambiguous and one line, else as JSON."""
+    """The value without quotes if it is unambiguous and one line, otherwise as JSON."""
     if isinstance(value, str) and value.isprintable() and not _AMBIGUOUS.search(value):
         return value
     return json.dumps(value, ensure_ascii=not str(value).isprintable())
 
 
 class _Json(logging.Formatter):
-    """Formats a line as one object: time, level, logger (the module), message, values, and a traceback if present."""
+    """Formats a line as one object: time, level, logger (module), message, values, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
@@ -59,7 +59,7 @@ class _Json(logging.Formatter):
 
 # StreamHandler is generic for mypy, but at run time only from Python 3.11 on.
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to stderr, with the priority in front of each line if stderr is the journal."""
+    """Writes to stderr. If stderr is the journal, each line begins with its priority."""
 
     def __init__(self, journal: bool) -> None:
         super().__init__()
@@ -74,9 +74,9 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class Tries:
-    """Logs the failures of a repeated action: a new failure at its level, a repetition of the last failure at debug.
+    """Logs a repeated action's failures: new ones at their level, a repeat of the last at debug.
 
-    So a kubelet that is away for a day does not fill the journal.
+    So a kubelet that is unavailable for a day does not fill the journal.
     """
 
     def __init__(self, log: Log) -> None:
