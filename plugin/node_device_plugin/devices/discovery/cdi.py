@@ -60,11 +60,13 @@ class Cdi(DiscoveryMethod):
 
     def __init__(self) -> None:
         self._readers: dict[tuple[str, ...], SpecReader] = {}
+        #: By directories and kind: the specs, and their devices.
+        self._known: dict[tuple[str, ...], tuple[Resolution, list[_Listed]]] = {}
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that can be given on its own, by name."""
         selector = discovery.cdi
-        listed = _offered(_listed(self._edits_of(selector.kind, root)))
+        listed = self._devices(selector.kind, root)
         owners = collections.Counter(node for device in listed for node in device.nodes)
         directories = [_pci_directory_of(device, root) for device in listed]
         on_bus = collections.Counter(directories)
@@ -107,9 +109,15 @@ class Cdi(DiscoveryMethod):
         directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
         return self._readers.setdefault(directories, SpecReader(directories)).read()
 
-    def _edits_of(self, kind: str, root: Root) -> dict[str, Mapping[str, Any]]:
-        """The edits of each device of the kind that a container would get from another program's spec, by its name."""
-        names = self._specs(root)
+    def _devices(self, kind: str, root: Root) -> list[_Listed]:
+        """The devices of the kind that a container would get from another program's spec and that can be offered."""
+        key, specs = (*root.spec_dirs, root.on_host("/"), kind), self._specs(root)
+        known = self._known.get(key)
+        if known is None or known[0] is not specs:
+            known = self._known[key] = specs, _offered(_listed(self._edits_of(kind, specs)))
+        return known[1]
+
+    def _edits_of(self, kind: str, names: Resolution) -> dict[str, Mapping[str, Any]]:
         return {name.partition("=")[2]: names.edits[name] for name in names.foreign() if names.files[name].kind == kind}
 
 

@@ -38,6 +38,8 @@ class CdiNames:
         self.key = Key("", "CDI specs of " + " ".join(self._reader.directories))
         #: Replaced as a whole, because device checks run meanwhile.
         self._names: _Names | None = None
+        #: Mounts and hooks, each with whether it exists. Every device of a kind may have the same ones.
+        self._looked: dict[HostPath, bool] = {}
         self.is_as_read = self._reader.is_as_read
 
     @property
@@ -51,7 +53,8 @@ class CdiNames:
         return self._names is not None
 
     def read(self) -> None:
-        """Read the specs again if any file changed."""
+        """Read the specs again if any file changed. The next checks look at their host paths again."""
+        self._looked = {}
         found = self._reader.read()
         if self._names is None or found is not self._names.resolution:
             self._names = _Names(found, found.foreign_paths())
@@ -63,11 +66,18 @@ class CdiNames:
             if name in names.overridden:
                 path, why = names.overridden[name]
                 return Reason(why, path)
-            return next((_missing(name, each) for each in paths.get(name, ()) if not _exists(each)), None)
+            return next((_missing(name, each) for each in paths.get(name, ()) if not self._exists(each)), None)
         places = "is in no valid spec of {}".format(", ".join(self._reader.directories))
         broken = names.broken.get(name)
         why = f": {broken}" if broken else ""
         return Reason(f"the CDI name {name} {places}{why}", "the CDI name " + places)
+
+    def _exists(self, each: HostPath) -> bool:
+        if each.what == "device node":
+            return _exists(each)
+        if each not in self._looked:
+            self._looked[each] = _exists(each)
+        return self._looked[each]
 
 
 def _missing(name: str, each: HostPath) -> Reason:
