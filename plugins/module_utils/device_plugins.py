@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import socket
 import struct
 
@@ -16,15 +17,26 @@ _TIMEOUT = 5
 _OWN_DIRECTORY = "node-device-plugin"
 _CHECKPOINT = "kubelet_internal_checkpoint"
 _UNIT = "node-device-plugin.service"
+# The socket of a DRA driver for the kubelet: <driver>-reg.sock, or <driver>-<pod uid>-reg.sock (the package
+# kubeletplugin of k8s.io/dynamic-resource-allocation). CSI drivers use the same directory and ending.
+_REGISTRATION = re.compile(r"(?P<driver>[a-z0-9.-]+?)(-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?-reg\.sock")
 
 
-def device_plugin_facts(directory, proc="/proc"):
+def device_plugin_facts(directory, registry, proc="/proc"):
     """Return the facts about device plugins in a kubelet's device plugin directory.
 
+    registry: the kubelet's directory plugins_registry.
+
     instance: our running plugin (mode: service, pod or process; resources), or None. registered: names of resources
-    with at least one device in the kubelet's checkpoint. others: sockets on which other plugins listen.
+    with at least one device in the kubelet's checkpoint. others: sockets on which other plugins listen. drivers: names
+    of DRA drivers that listen in the registry.
     """
-    return {"instance": _instance(directory, proc), "registered": _registered(directory), "others": _others(directory)}
+    return {
+        "instance": _instance(directory, proc),
+        "registered": _registered(directory),
+        "others": _others(directory),
+        "drivers": _drivers(registry),
+    }
 
 
 def _instance(directory, proc):
@@ -74,4 +86,16 @@ def _others(directory):
                     # `peer` raises OSError if no process listens.
                     peer(path)
                     found.append(path)
+    return sorted(found)
+
+
+def _drivers(registry):
+    found = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(registry):
+            match = _REGISTRATION.fullmatch(name)
+            if match and "csi" not in match["driver"]:
+                with contextlib.suppress(OSError):
+                    peer(os.path.join(registry, name))
+                    found.add(match["driver"])
     return sorted(found)

@@ -195,8 +195,8 @@ commands:
   returned: always
 device_plugins:
   description:
-    - The running plugin (C(instance)), the resources that have devices in the kubelet, and the sockets of other
-      plugins.
+    - The running plugin (C(instance)), the resources that have devices in the kubelet, the sockets of other
+      plugins, and the names of DRA drivers.
   type: dict
   returned: always
 cdi_files:
@@ -251,6 +251,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 # Maximum bytes of a CDI spec; larger files are no CDI specs.
 _LARGEST_SPEC = 16 << 20
+_KUBELET_ROOT, _REGISTRY = "/var/lib/kubelet", "plugins_registry"
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
@@ -376,7 +377,10 @@ def main():
         kubelet=kubelet,
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(in_order(its_dirs)),
-        device_plugins=device_plugin_facts(module.params["device_plugin_dir"]),
+        device_plugins=device_plugin_facts(
+            module.params["device_plugin_dir"],
+            os.path.join((kubelet or {}).get("root_dir") or _KUBELET_ROOT, _REGISTRY),
+        ),
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
         **looked_for(module.params["device_paths"]),

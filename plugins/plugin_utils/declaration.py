@@ -211,7 +211,7 @@ class _Elements:
         return {name: origin for name, origin in names if isinstance(name, str)}
 
     def in_their_variables(self, error: declaration.DeclarationError) -> list[str]:
-        """Return the problems with places in variables instead of places in the merged list."""
+        """Return the problems. Each names its place in the inventory's variable, not in the merged list."""
         return [
             _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
             for problem in error.problems

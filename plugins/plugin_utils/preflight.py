@@ -27,7 +27,7 @@ KNOWN = "node_devices_node"
 _UNREACHED: dict[str, Any] = {
     "ledger": {},
     "kubelet": None,
-    "device_plugins": {"instance": None, "registered": [], "others": []},
+    "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
 }
 
 

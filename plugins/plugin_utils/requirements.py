@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
@@ -89,22 +89,27 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
             f"{', '.join(plugins['others'])}): remove that plugin first, or set device_plugin_takeover: true and "
             "remove it right after the run"
         )
-    if plugins["others"]:
-        yield from _offered_twice(plugins["registered"], {*names, *instance["resources"]}, kinds)
+    registered = plugins["registered"] if plugins["others"] else ()
+    others = [name for name in registered if name not in {*names, *instance["resources"]}]
+    yield from _offered_twice(others, plugins["drivers"], kinds)
 
 
-def _offered_twice(registered: Iterable[str], ours: Collection[str], kinds: Iterable[str]) -> Iterator[str]:
-    """Yield one message for each kind whose vendor's resources another plugin serves."""
+def _offered_twice(resources: Iterable[str], drivers: Iterable[str], kinds: Iterable[str]) -> Iterator[str]:
+    """One message for each kind if somebody else serves devices of the kind's vendor.
+
+    resources: of other device plugins. drivers: names of DRA drivers.
+    """
     for kind in kinds:
         vendor = kind.partition("/")[0]
-        others = [
-            name for name in registered if name not in ours and f".{name.partition('/')[0]}".endswith("." + vendor)
-        ]
-        if others:
+        found = []
+        for who, names in (("another device plugin serves", resources), ("a DRA driver serves", drivers)):
+            its = [name for name in sorted(names) if f".{name.partition('/')[0]}".endswith("." + vendor)]
+            found += [f"{who} {', '.join(its)}"] if its else []
+        if found:
             yield (
-                f"another device plugin serves {', '.join(sorted(others))} on this node, and the declaration offers "
-                f"devices of the CDI kind {kind}; the kubelet would give one device to two containers: remove that "
-                f"plugin from the node, or the devices from the declaration"
+                f"{' and '.join(found)} on this node, and the declaration offers devices of the CDI kind {kind}; the "
+                "same device would go to two containers: remove the other program from the node, or the devices from "
+                "the declaration"
             )
 
 

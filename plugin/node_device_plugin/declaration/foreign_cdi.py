@@ -48,7 +48,7 @@ def _gives_nothing(resource: Resource, device: Device) -> bool:
 
 
 def repetition_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
-    """CDI devices that two devices would give, to two containers at a time.
+    """Problems with CDI devices that two of our devices offer: two containers would get them at once.
 
     placed: the resources, each with the path of its field.
     """

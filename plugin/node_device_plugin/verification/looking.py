@@ -61,7 +61,7 @@ async def look(
     pid: int, annotations: Mapping[str, str], resource: Resource, devices: Sequence[Device], settle: float = SETTLE
 ) -> Outcome:
     """Compare a container with ``devices`` of ``resource``. pid: of its process. annotations: from the runtime.
-    settle: seconds that the container has to match. Raises ProcessLookupError if the process ends meanwhile."""
+    settle: seconds to wait until the container matches. Raises ProcessLookupError if the process ends meanwhile."""
     expectation = expected_in_container(resource, devices)
     unsaid = annotation_mismatches(annotations, expectation)
     settled = time.monotonic() + settle

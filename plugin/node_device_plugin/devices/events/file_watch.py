@@ -17,7 +17,7 @@ _SETTLE = 0.1
 async def follow(path: str, on_change: Callable[[], None]) -> None:
     """Call ``on_change`` soon after the file changed, until cancelled.
 
-    This watches directories, because a mounted ConfigMap changes by replacing a link beside the file.
+    This watches directories, because the kubelet updates a mounted ConfigMap by replacing a link beside the file.
     """
     watch = Watch()
     try:

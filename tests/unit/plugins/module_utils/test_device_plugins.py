@@ -61,9 +61,9 @@ def proc(directory, cgroup, own_processes):
 
 
 def test_nothing_is_there(directory):
-    nothing = {"instance": None, "registered": [], "others": []}
-    assert device_plugin_facts(str(directory)) == nothing
-    assert device_plugin_facts(str(directory / "none")) == nothing
+    nothing = {"instance": None, "registered": [], "others": [], "drivers": []}
+    assert device_plugin_facts(str(directory), "/none") == nothing
+    assert device_plugin_facts(str(directory / "none"), "/none") == nothing
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_nothing_is_there(directory):
 def test_our_own_instance(directory, tmp_path, cgroup, own_processes, mode):
     answer = {"resources": [{"name": SERIAL}]}
     with listening(directory / "node-device-plugin" / "status.sock", answer):
-        facts = device_plugin_facts(str(directory), proc(tmp_path, cgroup, own_processes))
-    assert facts == {"instance": {"mode": mode, "resources": [SERIAL]}, "registered": [], "others": []}
+        facts = device_plugin_facts(str(directory), "/none", proc(tmp_path, cgroup, own_processes))
+    assert facts == {"instance": {"mode": mode, "resources": [SERIAL]}, "registered": [], "others": [], "drivers": []}
     # It is not there any more, its socket is.
-    assert device_plugin_facts(str(directory))["instance"] is None
+    assert device_plugin_facts(str(directory), "/none")["instance"] is None
 
 
 def test_others(directory):
@@ -89,15 +89,43 @@ def test_others(directory):
     )
     (directory / "file.sock").write_text("")
     with listening(directory / "kubelet.sock"), listening(directory / "a.sock"), listening(directory / "sub" / "b"):
-        facts = device_plugin_facts(str(directory))
+        facts = device_plugin_facts(str(directory), "/none")
     assert facts["registered"] == [SERIAL]
     assert facts["others"] == [str(directory / "a.sock"), str(directory / "sub" / "b")]
-    assert device_plugin_facts(str(directory))["others"] == []
+    assert device_plugin_facts(str(directory), "/none")["others"] == []
 
 
-def plugins(mode=None, ours=(), registered=(), others=()):
+def test_drivers(directory):
+    """By their sockets for the kubelet; what only remains of a driver, and drivers of storage, are none."""
+    uid = "-0b1f5ba7-6a3e-4d7e-8d1a-3c5f6a7b8c9d"
+    names = [f"gpu.nvidia.com{uid}", "gpu.intel.com", "pmem-csi.intel.com", "csi.vendor.example"]
+    (directory / "gone.nvidia.com-reg.sock").write_text("")
+    with contextlib.ExitStack() as stack:
+        for name in (*(f"{name}-reg.sock" for name in names), "node-device-plugin-x.sock"):
+            stack.enter_context(listening(directory / name))
+        assert device_plugin_facts("/none", str(directory))["drivers"] == ["gpu.intel.com", "gpu.nvidia.com"]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "drivers", "count"),
+    [
+        (["nvidia.com/gpu"], ["gpu.nvidia.com"], 1),
+        (["nvidia.com/gpu"], ["nvidia.com"], 1),
+        (["nvidia.com/gpu"], ["gpu.notnvidia.com"], 0),
+        (["nvidia.com/gpu"], ["gpu.intel.com"], 0),
+        ([], ["gpu.nvidia.com"], 0),
+    ],
+)
+def test_a_dra_driver_of_the_vendor_would_give_its_devices_twice(kinds, drivers, count):
+    messages = list(taken(plugins(drivers=drivers), [SERIAL], "service", kinds))
+    assert len(messages) == count
+    for message in messages:
+        assert message.startswith(f"a DRA driver serves {drivers[0]} on this node, and the declaration offers devices")
+
+
+def plugins(mode=None, ours=(), registered=(), others=(), drivers=()):
     instance = {"mode": mode, "resources": list(ours)} if mode else None
-    return {"instance": instance, "registered": list(registered), "others": list(others)}
+    return {"instance": instance, "registered": list(registered), "others": list(others), "drivers": list(drivers)}
 
 
 @pytest.mark.parametrize(

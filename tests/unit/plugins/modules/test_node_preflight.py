@@ -142,8 +142,13 @@ def test_what_is_known_may_be_from_before_the_command_was_installed(look):
 @pytest.mark.parametrize("read_in", ["play-1", None])
 def test_what_another_play_has_read_may_have_changed_since(look, read_in):
     """Such as a role that comes after site.yml in one run: by now another plugin may serve what is declared."""
-    known = {**FACTS, "device_plugins": {"instance": None, "registered": [], "others": []}, "read_in": read_in}
-    now = {**known, "device_plugins": {"instance": None, "registered": ["a.example/b"], "others": ["other.sock"]}}
+    known = {
+        **FACTS,
+        "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
+        "read_in": read_in,
+    }
+    changed = {"instance": None, "registered": ["a.example/b"], "others": ["other.sock"], "drivers": []}
+    now = {**known, "device_plugins": changed}
     declared = {**DECLARED, "cdi_specs": {}, "foreign_kinds": [], "resources": [{"name": "a.example/b"}]}
     result, given = look(now, known=known, declaration=declared, mode="service")
     assert given == [{"device_plugin_dir": "/plugins", "device_paths": {}}]
