@@ -138,7 +138,7 @@ async def _serve(
         serving = asyncio.create_task(_all_serve(resources, endpoints))
         await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
-        # The present objects stay. A garbage collection that visits them would delay Allocate.
+        # The existing objects stay. A garbage collection that visits them would delay Allocate.
         gc.freeze()
         gc.enable()
         while not (stop.is_set() or tasks.defect.done() or systemd.notify("READY=1")):

@@ -35,7 +35,7 @@ def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/s
 
 
 def _is_privileged(status: str) -> bool:
-    """Whether CAP_SYS_ADMIN is effective: as in privileged containers, but not in the role's pod."""
+    """Whether CAP_SYS_ADMIN is effective. It is in privileged containers, not in the role's pod."""
     with open(status) as file:
         for line in file:
             if line.startswith("CapEff:"):
