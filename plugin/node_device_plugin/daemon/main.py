@@ -40,7 +40,8 @@ _MOST_TOLD = 10
 class Overlap(NamedTuple):
     """Whether this instance may serve beside another instance on the same node.
 
-    instance_socket: path of a socket that only this instance serves; empty for no socket.
+    instance_socket: path of a socket of only this instance, which always serves its pages; empty
+    for no socket.
     """
 
     allowed: bool = False
@@ -158,7 +159,10 @@ async def _serve(
 
 
 async def _all_serve(resources: ResourceManager, endpoints: Sequence[Endpoint]) -> None:
-    """Return once each resource is served and each endpoint has tried to listen, even in vain."""
+    """Return once every resource is served and every endpoint has tried to listen.
+
+    A port that is in use delays no device.
+    """
     for endpoint in endpoints:
         await endpoint.tried.wait()
     await resources.all_served()

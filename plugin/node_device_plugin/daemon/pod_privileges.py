@@ -15,7 +15,7 @@ _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 
 
 def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/status") -> None:
-    """Refuse open probes in an unprivileged pod. Raises DeclarationError with each such resource.
+    """Refuse open probes in an unprivileged pod. Raises DeclarationError with every such probe.
 
     The device cgroup of such a pod denies access to host devices, so each device would fail its
     probe. A privileged pod and a service can open host devices. status: the path of a status file

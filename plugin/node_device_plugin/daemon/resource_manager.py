@@ -29,7 +29,7 @@ log = Log(__name__)
 
 #: Maximum seconds for an answer of the kubelet or of the other instance.
 _ANSWER = 2.0
-#: The holder that stands for the other instance, for all devices that this instance offers.
+#: The holder of each device that the other instance offers, until the other instance ends.
 ANOTHER_INSTANCE = "another instance of the plugin"
 #: Maximum number of devices that one log line names.
 _MOST_TOLD = 10
@@ -46,7 +46,7 @@ class ServedResource(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a new configuration did to each resource. changed: the kubelet's stream stayed open."""
+    """Resource names by what a reload did to them. changed: the kubelet's stream stayed open."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -105,7 +105,7 @@ class ResourceManager:
 
     @property
     def are_steady(self) -> bool:
-        """Whether no device waits after flapping. Only another scan ends such a wait."""
+        """Whether no flapping device waits to be stable. Only another scan ends such a wait."""
         return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
 
     async def apply(self, configuration: Configuration) -> Change:
@@ -234,7 +234,7 @@ class ResourceManager:
         if is_sure:
             self._scanner.kept = still_meant(kept, self._holdings)
         if len(self._scanner.kept) < len(kept):
-            # Write the new meaning of a name without holders before its device is offered.
+            # Write a released name's new meaning to the specs before its device is offered.
             await self._look(served)
         else:
             await self._scanner.tell_held(list(served.values()), self._holdings, doubtful)
@@ -297,7 +297,7 @@ class ResourceManager:
             self._frontend.repeat()
 
     async def prune(self) -> None:
-        """Forget long-gone devices and remove orphans from our dynamic CDI specs. Held ones stay.
+        """Forget long-gone devices and remove orphans from our dynamic CDI specs, unless held.
 
         Does nothing while another instance writes the specs, because that instance prunes them.
         """

@@ -1,4 +1,4 @@
-"""Keeps the device tables up to date: runs discovery, writes the CDI specs of its devices, and checks health."""
+"""Updates the device tables: discovers devices, writes their CDI specs, and checks their health."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ log = Log(__name__)
 
 T = TypeVar("T")
 
-#: Most passes of one scan: a pass repeats if it finds devices in unwatched directories.
+#: Maximum passes of one scan. If a pass finds devices in unwatched directories, another follows.
 _MOST_LOOKS = 3
-#: Seconds that a discovery method may take for one resource, or the write of its spec.
+#: Maximum seconds for one discovery method of a resource, or for the write of its spec.
 _LIMIT = 2.0
 _AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
-#: Most devices of a resource that the log names after one scan.
+#: Maximum number of devices of a resource that the log names after one scan.
 _MOST_TOLD = 10
 
 
@@ -50,12 +50,14 @@ class Places(NamedTuple):
 
 
 class DeviceScanner:
-    """Scans the devices, one scan at a time. watch: gets the directories to watch, and wakes the reconcile loop."""
+    """Scans devices, one scan at a time. watch: gets the directories; wakes the reconcile loop."""
 
     def __init__(self, watch: Watch) -> None:
-        #: Whether this instance writes the CDI specs; if another instance does, a device missing there is unhealthy.
+        #: Whether this instance writes the CDI specs. If another instance writes the specs, a
+        #: device that is missing there is unhealthy.
         self.writes = True
-        #: CDI names that keep their former meaning in our specs while containers hold them, each with the reason.
+        #: CDI names that keep their former meaning in our specs while containers hold the devices,
+        #: each with the reason.
         self.kept: Mapping[str, str] = {}
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
@@ -66,7 +68,7 @@ class DeviceScanner:
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
         self._left_out: dict[str, list[tuple[str, str]]] = {}
-        #: Resource to what hangs, as last logged.
+        #: Resource to the discovery method that hangs, as last logged.
         self._late: Mapping[str, str] = {}
         self._directories: dict[str, frozenset[str]] = {}
         self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
@@ -81,12 +83,15 @@ class DeviceScanner:
         await self._health.close()
 
     async def scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding] = ()) -> None:
-        """Scan all devices and update the tables. tables: all of a configuration. holdings: what containers hold."""
+        """Scan all devices and update the tables.
+
+        tables: all tables of a configuration. holdings: the devices that containers hold.
+        """
         async with self._one_at_a_time:
             discoveries = [table.declared.discover for table in tables]
             self._reads_specs = any(discovery.cdi for discovery in discoveries)
             buses = any(method.needs_uevents for discovery in discoveries for method in methods_of(discovery))
-            # Watching comes before scanning, so that no change is missed. A scan may find devices elsewhere.
+            # Watch before the scan, to miss no change. A scan may find devices elsewhere.
             for _look in range(_MOST_LOOKS):
                 current = [table.resource for table in tables]
                 watched = await self._directories_of(current)
@@ -119,9 +124,9 @@ class DeviceScanner:
         return frozenset().union(*self._directories.values())
 
     async def _directories_of_specs(self, places: Places) -> tuple[frozenset[str], frozenset[str]]:
-        """The existing CDI spec directories, and the nearest existing parents of missing ones, such as /etc/cdi.
+        """The existing CDI spec directories; the nearest parents of missing ones, such as /etc/cdi.
 
-        The two are apart because specs may be written in place.
+        The two sets are separate, because programs may write specs in place.
         """
         with contextlib.suppress(NoAnswer):
             self._spec_directories = await self._calls.call(
@@ -130,9 +135,10 @@ class DeviceScanner:
         return self._spec_directories
 
     async def is_news(self, places: Places) -> bool:
-        """Whether the last change that the watch reported needs a scan; a scan's own writes of specs do not.
+        """Whether the last reported change needs a scan. A scan's own writes of specs do not.
 
-        A scan that discovers devices in specs reads them before the health checks do, so each change needs another one.
+        If a resource discovers devices in specs, each change needs a scan, because discovery reads
+        the specs before the health checks do.
         """
         if self._reads_specs or not self._watch.was_only_in(self._for_specs):
             return True
@@ -144,7 +150,7 @@ class DeviceScanner:
         holdings: Sequence[Holding],
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Set in the tables which devices are held by other names, or may be (doubtful), each with the reason."""
+        """Set the devices that are or may be (doubtful) held by other names, with the reasons."""
         resources = [table.resource for table in tables]
         held = await in_thread(held_by_other_names, resources, holdings, self.links.real)
         for table in tables:
@@ -157,7 +163,8 @@ class DeviceScanner:
         return {device_id: self.kept[name] for device_id, name in names.items() if name in self.kept}
 
     async def _scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding]) -> None:
-        # A device stays with its resource even while it is gone, because the kubelet tells devices apart by id alone.
+        # A device that is gone stays with its resource, because the kubelet distinguishes devices
+        # only by id.
         taken = {device_id: table.resource.name for table in tables for device_id in table.discovered}
         found = await self._discoverer.discover(
             [table.declared for table in tables],
@@ -171,10 +178,10 @@ class DeviceScanner:
             if table.declared.name in found:
                 self._tell_left_out(table.declared.name, found[table.declared.name])
                 _log(table, table.set_devices(found[table.declared.name].devices))
-        # The spec of a device must exist before the device is given to a container.
+        # The spec of a device must exist before a container gets the device.
         current = [table.resource for table in tables]
         unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
-        # Held devices are set before the check, because the check makes a device visible.
+        # Set held devices before the check, because the check makes a device visible.
         await self.tell_held(tables, holdings)
         checked = await self._health.check(current, places.specs)
         for table in tables:
@@ -213,7 +220,7 @@ class DeviceScanner:
         return unwritten
 
     def _changed_since(self, before: writer.Written | None, declared: Resource) -> frozenset[str]:
-        """The fully qualified names that are new or changed since the spec was written last."""
+        """The fully qualified names that are new or changed since the last write of the spec."""
         names, now = _cdi_names([declared]), self.links.followed(declared)
         if before is None or now._replace(devices=()) != before.resource._replace(devices=()):
             return names
@@ -222,7 +229,7 @@ class DeviceScanner:
         return names - _cdi_names([now._replace(devices=same)])
 
     async def _awaited(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
-        """The names missing from the specs until another instance, which writes the specs, has ended."""
+        """The names missing from the specs while another instance writes the specs."""
         try:
             missing = await self._ask(writer.missing, resources, self.links, places.cdi)
         except OSError:
@@ -236,9 +243,9 @@ class DeviceScanner:
     async def redefined(
         self, resources: Sequence[Resource], former: Sequence[Resource], places: Places
     ) -> frozenset[str]:
-        """The CDI names that mean other devices in our specs than these resources declare (writer.redefined).
+        """The CDI names whose meaning in our specs differs from these resources (writer.redefined).
 
-        If the specs cannot be read, all names of the resources.
+        If the specs cannot be read, returns all names of the resources.
         """
         await self.links.look_at(node_paths(resources))
         try:
@@ -248,14 +255,14 @@ class DeviceScanner:
             return _cdi_names(resources)
 
     async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
-        """Whether our dynamic specs have devices that none of the resources has.
+        """Whether our dynamic specs have devices that no resource has.
 
         resources: with all their devices. Raises OSError if the specs cannot be read.
         """
         return bool(await self._ask(writer.orphans, resources, self.links, places.cdi))
 
     async def prune(self, resources: Sequence[Resource], held: Collection[str], places: Places) -> None:
-        """Remove devices that no resource has and no pod holds from our dynamic specs. held: see writer.prune."""
+        """Remove orphans that no pod holds from our dynamic specs. held: see writer.prune."""
         async with self._one_at_a_time:
             try:
                 gone = await self._ask(writer.prune, resources, self.links, held, places.cdi)
@@ -299,7 +306,10 @@ def _there_and_nearest(specs: Sequence[str]) -> tuple[frozenset[str], frozenset[
 
 
 def _log(table: DeviceTable, news: Sequence[tuple[Device, str | None]]) -> None:
-    """Log healthy devices in one line and unhealthy ones in a line each, with a limit: thousands cost seconds."""
+    """Log healthy devices in one line and unhealthy devices in one line each.
+
+    The number of lines is limited, because thousands of lines cost seconds.
+    """
     name = table.resource.name
     healthy = [device.id for device, reason in news if reason is None]
     unhealthy = [(device.id, reason) for device, reason in news if reason is not None]

@@ -17,7 +17,7 @@ _SETTLE = 0.1
 async def follow(path: str, on_change: Callable[[], None]) -> None:
     """Call ``on_change`` soon after the file changed, until cancelled.
 
-    This watches directories, because a mounted ConfigMap changes by replacing a link beside the file.
+    Watches directories, because an update of a mounted ConfigMap replaces a link beside the file.
     """
     watch = Watch()
     try:
@@ -29,7 +29,7 @@ async def follow(path: str, on_change: Callable[[], None]) -> None:
                 await asyncio.sleep(_SETTLE)
                 known = await in_thread(identity, path, with_status=True)
                 on_change()
-            # The directories are read again, because links may lead elsewhere by now.
+            # Resolve the directories again, because links may have other targets now.
             await watch.look_at((), buses=False, of_files=await in_thread(_directories, path))
     finally:
         watch.close()

@@ -68,7 +68,10 @@ def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> l
 
 
 def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
-    """Few NUMA nodes: first those of the required ids, then the smallest that has enough shares."""
+    """As few NUMA nodes as possible.
+
+    First the nodes of the required ids, then the smallest node with enough shares.
+    """
     touched = {share.device.numa_node for share in chosen}
     groups = _grouped(free, lambda device: device.numa_node)
     picked: list[Share] = []

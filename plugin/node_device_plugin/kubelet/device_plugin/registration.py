@@ -121,7 +121,7 @@ class Registration(KubeletConnection):
         return is_open
 
     async def _stream_opened(self, kubelet: Identity | None, deadline: float) -> bool:
-        """Whether the kubelet opens the stream in ``deadline`` seconds, before another replaces it."""
+        """Whether the stream opens before ``deadline`` seconds pass or another kubelet starts."""
         opened = asyncio.ensure_future(self.service.stream.wait_until(True))
         replaced = asyncio.ensure_future(self._kubelet.other_than(kubelet))
         try:

@@ -102,7 +102,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         return self.offered.table.resource
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
-        """The options. The kubelet calls this inside Register and ignores Register's own options."""
+        """The options. The kubelet calls this in Register, and ignores Register's own options."""
         return options(self.resource)
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
