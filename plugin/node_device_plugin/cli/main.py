@@ -1,4 +1,4 @@
-"""The entry point. Exit codes: 0; 1, a problem was found or the command failed; 2, usage."""
+"""The entry point. Exit codes: 0; 1, a problem or a failure; 2, wrong usage; 130, interrupted."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has closed the pipe, which is no error.
+        # The reader has closed the pipe. This is not an error.
         pass
     except OSError as error:
         where = f"{error.filename}: " if error.filename else "the command failed: "
         print(f"node-device-plugin: {where}{error.strerror or error}", file=sys.stderr)
     with contextlib.suppress(AttributeError, OSError, ValueError):
-        # Python would try to flush stdout again at exit.
+        # Python flushes stdout again at exit, so redirect it to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 

@@ -15,9 +15,10 @@ from .shared import CONFIG, Failure, command
 @command("run", CONFIG)
 def run(options: argparse.Namespace) -> int:
     """Run the device plugin until SIGTERM or SIGINT."""
-    # Ignore SIGHUP until the reloader runs, because the daemon compares the file again when it starts.
+    # Ignore SIGHUP until the reloader runs. The daemon compares the file again at its start.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # A start makes no garbage, and collections would take a tenth of its time; daemon.main enables them again.
+    # A start makes no garbage, and garbage collections would take a tenth of the start time.
+    # daemon.main enables collections again.
     gc.disable()
     from ..daemon import main as daemon
     from ..support.sockets import INSTANCE_SOCKET, OVERLAP

@@ -1,4 +1,4 @@
-"""``seen``: prints the view of its own container. A proof's pod runs this command."""
+"""``seen``: prints its container's variables, mounts and device nodes, in the pod of a proof."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def run(options: argparse.Namespace) -> int:
     """Print, as JSON, the variables, mounts and device nodes of the container in which this command runs."""
     from ..verification import container_view
 
-    # One line, because a log may split several lines.
+    # Print one line, because a log may separate several lines.
     print(json.dumps(container_view.own(options.paths), sort_keys=True))
     return 0

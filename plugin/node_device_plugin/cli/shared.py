@@ -18,7 +18,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Failure(Exception):
-    """A command failed: one sentence for the reader, and exit code 1."""
+    """A command failed: the message is one sentence for the user; the exit code is 1."""
 
 
 class _Shown(Protocol):
@@ -63,7 +63,7 @@ class Command(NamedTuple):
     options: Sequence[argparse.ArgumentParser]
 
     def add(self, commands: Any) -> None:
-        """Add the command to argparse's sub-commands, for which argparse has no public type."""
+        """Add the command. commands: argparse's sub-commands, which have no public type."""
         help = self.run.__doc__
         added = commands.add_parser(self.name, help=help, description=help, epilog=EXIT_CODES, parents=self.options)
         added.set_defaults(command=self.run)
@@ -75,7 +75,7 @@ def command(name: str, *options: argparse.ArgumentParser) -> Callable[[Callable[
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """Run a command's questions to the node. Raises Failure, with one sentence, if the node cannot answer."""
+    """Run a command's query. Raises Failure, with one sentence, if the node cannot answer."""
     from ..kubelet.checkpoint import CheckpointError
     from ..runtime.errors import CriError
     from ..support.bounded_calls import NoAnswer

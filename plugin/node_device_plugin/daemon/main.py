@@ -1,4 +1,4 @@
-"""The running plugin: one process serves every resource of the node, with one task for each concern."""
+"""The running plugin: one process serves all resources of the node, with a task per concern."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ log = logs.Log(__name__)
 
 #: Minimum seconds between two status messages to systemd.
 _STATUS_PERIOD = 1.0
-#: Resources that one status message names: systemd ignores messages over 4096 bytes, and a name has up to 308.
+#: Maximum number of resources that one status message names. systemd ignores messages over
+#: 4096 bytes, and a name has up to 308 bytes.
 _MOST_TOLD = 10
 
 
 class Overlap(NamedTuple):
-    """Whether this instance may serve beside another instance on its node.
+    """Whether this instance may serve beside another instance on the same node.
 
-    instance_socket: path of a socket of its own, where it always serves its pages; empty for none.
+    instance_socket: path of a socket of only this instance, which always serves its pages; empty
+    for no socket.
     """
 
     allowed: bool = False
@@ -49,7 +51,7 @@ class Overlap(NamedTuple):
 async def run(path: str, loaded: LoadedConfiguration, overlap: Overlap = Overlap()) -> None:  # noqa: B008 (immutable)
     """Serve until SIGTERM or SIGINT. path: the configuration file, for reloads.
 
-    Raises DeclarationError if this process cannot do what the configuration asks for.
+    Raises DeclarationError if this process cannot apply the configuration.
     """
     refuse_open_probes(loaded.configuration)
     stop = asyncio.Event()
@@ -89,7 +91,7 @@ async def _serve(
         own.move(status_socket(directory))
         change = await resources.apply(loaded.configuration)
         if not loaded.configuration.resources:
-            # An uninstall through the Kubernetes API waits until the plugin serves nothing: prune without a delay.
+            # An uninstall through the Kubernetes API waits until no resource is served: prune now.
             await resources.prune()
         instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
@@ -114,7 +116,7 @@ async def _serve(
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
     if sha256_of(path) != loaded.sha256:
-        # The file changed while this instance waited for another one to end.
+        # The file changed while this instance waited for another instance to end.
         reloader.ask()
     plugin_watcher.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
     stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
@@ -137,7 +139,7 @@ async def _serve(
         serving = asyncio.create_task(_all_serve(resources, endpoints))
         await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
-        # The objects made so far stay, and a collection that visits them would delay Allocate.
+        # The existing objects stay. A garbage collection that visits them would delay Allocate.
         gc.freeze()
         gc.enable()
         while not (stop.is_set() or tasks.defect.done() or systemd.notify("READY=1")):
@@ -157,7 +159,10 @@ async def _serve(
 
 
 async def _all_serve(resources: ResourceManager, endpoints: Sequence[Endpoint]) -> None:
-    """Return once every resource is served and every endpoint has tried to listen; a taken port delays no device."""
+    """Return once every resource is served and every endpoint has tried to listen.
+
+    A port that is in use delays no device.
+    """
     for endpoint in endpoints:
         await endpoint.tried.wait()
     await resources.all_served()

@@ -1,6 +1,6 @@
 """Whether this process may open the host's devices at all.
 
-Only ``run`` checks this: ``validate`` gives the same answer on every machine.
+Only ``run`` checks this, because ``validate`` must give the same answer on every machine.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 
 
 def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/status") -> None:
-    """Refuse open probes in an unprivileged pod. Raises DeclarationError with every resource that has one.
+    """Refuse open probes in an unprivileged pod. Raises DeclarationError with every such probe.
 
-    The device cgroup of such a pod denies every device of the host, so the probe would call each device unhealthy.
-    A privileged pod and a service can open them. status: the path of a status file as in proc(5).
+    The device cgroup of such a pod denies access to host devices, so each device would fail its
+    probe. A privileged pod and a service can open host devices. status: the path of a status file
+    as in proc(5).
     """
     problems = [
         Problem(
@@ -34,7 +35,7 @@ def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/s
 
 
 def _is_privileged(status: str) -> bool:
-    """Whether CAP_SYS_ADMIN is effective: privileged containers have it, and the role's own pod has no capability."""
+    """Whether CAP_SYS_ADMIN is effective. It is in privileged containers, not in the role's pod."""
     with open(status) as file:
         for line in file:
             if line.startswith("CapEff:"):

@@ -1,4 +1,4 @@
-"""The reconcile loop: scans the devices after each event, and prunes the CDI specs of devices that are gone."""
+"""The loops that scan devices after each event, check their holders and prune the CDI specs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .resource_manager import ResourceManager
 
 #: Minimum pause after a scan, in seconds; a change after a quiet time starts a scan at once.
 _PAUSE = 0.02
-#: The pause is at least this many times the last scan's CPU time, so that busy directories cost little.
+#: Between both limits, the pause is this many times the scan's CPU time, to bound the CPU load.
 _REST = 5
 #: Maximum pause after a scan, in seconds, so that a slow node still notices a lost device soon.
 _LONGEST_REST = 1.0
-#: Seconds between two checks of which pods hold devices by other names.
+#: Seconds between two checks for pods that hold devices by other names.
 HOLDERS_PERIOD = 2.0
 #: Maximum seconds between two scans while a flapping device waits to be trusted again.
 _UNSTEADY_PERIOD = 1.0
 
 
 async def reconcile(resources: ResourceManager, watch: Watch) -> None:
-    """Scan every device after each event and when a sweep is due, until cancelled."""
+    """Scan all devices after each relevant event and at each sweep, until cancelled."""
     while True:
         happened = await watch.changed(None if resources.are_steady else _UNSTEADY_PERIOD)
         before = time.process_time()
@@ -31,12 +31,15 @@ async def reconcile(resources: ResourceManager, watch: Watch) -> None:
 
 
 def rest(worked: float) -> float:
-    """Seconds until the next scan. worked: seconds of CPU that the last scan used, without the time that it waited."""
+    """Seconds until the next scan may start. worked: CPU seconds of the last scan."""
     return min(_LONGEST_REST, max(_PAUSE, _REST * worked))
 
 
 async def watch_holders(resources: ResourceManager) -> None:
-    """Offer devices again once no pod holds them by another name, until cancelled; the kubelet sends no event."""
+    """Until cancelled, offer devices again once no pod holds them by another name.
+
+    This loop polls, because the kubelet sends no event.
+    """
     while True:
         await asyncio.sleep(HOLDERS_PERIOD)
         await resources.ask_for_holders()
@@ -45,7 +48,7 @@ async def watch_holders(resources: ResourceManager) -> None:
 async def prune(resources: ResourceManager) -> None:
     """Prune the dynamic CDI specs with each sweep, until cancelled.
 
-    A task of its own, because a slow answer of the kubelet must not delay a scan.
+    This task is separate, because a slow answer of the kubelet must not delay a scan.
     """
     while True:
         await asyncio.sleep(SWEEP)

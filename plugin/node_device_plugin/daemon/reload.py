@@ -1,4 +1,4 @@
-"""Reloads the configuration while the plugin runs: on SIGHUP, on request, and when the file changes."""
+"""Reloads the configuration of the running plugin: on SIGHUP, on request, after a file change."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..telemetry.logs import Log
 
 log = Log(__name__)
 
-#: Seconds that reading the file may take.
+#: Maximum seconds for reading the file.
 _LIMIT = 30.0
 
 
 class Reloader:
-    """Applies the configuration file whenever it changes; an invalid file is refused and changes nothing.
+    """Applies the configuration file after each change, but refuses an invalid file.
 
-    path: the file. loaded: the configuration in force. apply: makes the plugin run with another configuration; if it
-    cannot, it changes nothing and raises DeclarationError.
+    path: the file. loaded: the configuration in use. apply: applies another configuration, or
+    changes nothing and raises DeclarationError.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Reloader:
                     answer.set_result(self.last)
 
     async def reload(self) -> Outcome:
-        """Reload and return the outcome. ``run`` does the work, so the reload goes on if the caller stops waiting."""
+        """Reload and return the outcome. ``run`` reloads even if the caller stops waiting."""
         answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         self.ask()
@@ -64,7 +64,7 @@ class Reloader:
 
     async def _reload(self) -> Outcome:
         try:
-            # In a thread, because a file with thousands of devices takes long to parse.
+            # Use a thread, because a file with thousands of devices takes long to parse.
             loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.path))
             if loaded.sha256 == self.loaded.sha256:
                 log.info("the configuration is unchanged", sha256=loaded.sha256[:12])

@@ -1,4 +1,4 @@
-"""The resources that the plugin serves; another configuration touches only the resources that it changes."""
+"""Manages the served resources; a new configuration affects only the resources that it changes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ..telemetry.logs import Log
 
 log = Log(__name__)
 
-#: Seconds that the kubelet may take to list the holders of devices.
+#: Maximum seconds for an answer of the kubelet or of the other instance.
 _ANSWER = 2.0
-#: The holder of every device that the other instance offers, until that instance has ended.
+#: The holder of each device that the other instance offers, until the other instance ends.
 ANOTHER_INSTANCE = "another instance of the plugin"
-#: Devices of a resource that one log line names.
+#: Maximum number of devices that one log line names.
 _MOST_TOLD = 10
 #: Seconds after a rename in which an Allocate under the former name may still finish.
 _DOUBT = 10.0
@@ -46,7 +46,7 @@ class ServedResource(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The names of resources that a new configuration changed. changed: those that kept the kubelet's open stream."""
+    """Resource names by what a reload did to them. changed: the kubelet's stream stayed open."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -62,22 +62,23 @@ class Change(NamedTuple):
 
 
 class ResourceManager:
-    """Keeps a configuration's resources offered to the kubelet.
+    """Offers the resources of a configuration to the kubelet.
 
-    tasks: runs the frontend. scanner: scans the devices. overlaps: whether another instance may serve them, too.
+    tasks: runs the frontend. scanner: scans the devices. overlaps: whether another
+    instance may also serve.
     """
 
     def __init__(self, tasks: TaskGroup, scanner: DeviceScanner, overlaps: bool = False) -> None:
         #: When the last full scan ended (time.monotonic); None before the first scan.
         self.checked_at: float | None = None
-        #: By name, in the order of the configuration.
+        #: The tables by resource name, in the order of the configuration.
         self._served: dict[str, DeviceTable] = {}
         self._tasks = tasks
         self._scanner = scanner
         self._overlaps = overlaps
         self._one_at_a_time = asyncio.Lock()
         self._place: Place | None = None
-        #: The known holdings of containers; when they were last asked for; until when to ask repeatedly.
+        #: Known holdings of containers; time of the last request; end of the repeated requests.
         self._holdings: Sequence[Holding] = ()
         self._asked_at = self._in_doubt_until = 0.0
         #: The names of all resources that this process has ever served.
@@ -104,7 +105,7 @@ class ResourceManager:
 
     @property
     def are_steady(self) -> bool:
-        """Whether no flapping device waits to be trusted again; only another scan ends such a wait."""
+        """Whether no flapping device waits to be stable. Only another scan ends such a wait."""
         return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
 
     async def apply(self, configuration: Configuration) -> Change:
@@ -134,8 +135,8 @@ class ResourceManager:
             served[resource.name] = table
         kept = tuple(name for name, table in served.items() if table is before.get(name))
         new = {name: table for name, table in served.items() if name not in kept}
-        # The scan comes before the offer, so that no pod meets a resource whose devices are unknown. It includes the
-        # resources that stay, because a device belongs to one resource.
+        # Scan before the offer, so that no pod requests a resource whose devices are unknown. Scan
+        # unchanged resources also, because a device belongs to only one resource.
         self._places = _places(configuration)
         await self._keep_redefined(served, before)
         await self._look(served)
@@ -147,7 +148,7 @@ class ResourceManager:
         await asyncio.gather(*map(frontend.withdraw, removed))
         went_on = await self._offer(frontend, {name: each for name, each in new.items() if name in before})
         if before and (new or removed):
-            # No new pod gets a device under a former name from here on, so the kubelet's answer is now final.
+            # From now on no new pod gets a device by a former name, so the next answer is complete.
             await self._learn_holders(served, place, is_sure=True)
             self._in_doubt_until = time.monotonic() + _DOUBT
         await self._offer(frontend, {name: each for name, each in new.items() if name not in before})
@@ -164,7 +165,7 @@ class ResourceManager:
         )
 
     async def _offer(self, frontend: Frontend, offers: Mapping[str, DeviceTable]) -> dict[str, bool]:
-        """Offer these resources; returns, by name, whether the kubelet's connection continues."""
+        """Offer these resources. Returns, by name, whether the kubelet's connection continues."""
         return dict(zip(offers, await asyncio.gather(*map(frontend.offer, offers.values()))))
 
     async def _run(self, frontend: Frontend, place: Place) -> None:
@@ -177,13 +178,13 @@ class ResourceManager:
         self._frontend_task = self._tasks.start(frontend.run())
 
     async def is_news(self) -> bool:
-        """Whether the last events of the watch call for a ``check``."""
+        """Whether the last events of the watch require a ``check``."""
         return await self._scanner.is_news(self._places)
 
     async def check(self) -> None:
         """Scan every device."""
-        # Wait while a new configuration is applied. Otherwise, tables that are about to end would get other resources'
-        # devices.
+        # Wait while a new configuration is applied. Otherwise, former tables would get devices of
+        # other resources.
         async with self._one_at_a_time:
             await self._look(self._served)
             self.checked_at = time.monotonic()
@@ -197,7 +198,8 @@ class ResourceManager:
         is_due = now < self._in_doubt_until or now - self._asked_at > SWEEP
         if place is None or not (is_due or any(table.is_any_held for table in self.tables)):
             return
-        # Ask outside the lock, because the kubelet may be slow; an answer from before a new configuration is dropped.
+        # Ask outside the lock, because the kubelet may be slow. If a new configuration was applied
+        # meanwhile, ignore the answer.
         holdings = await self._ask(place, self._places)
         if holdings is None and time.monotonic() < self._in_doubt_until:
             return
@@ -214,7 +216,7 @@ class ResourceManager:
         is_sure: bool,
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Tell the tables which devices are held by other names; without an answer the known holdings stay."""
+        """Mark devices held by other names. Without an answer, the known holdings stay."""
         holdings = await self._ask(place, self._places)
         if holdings is not None:
             self._holdings = holdings
@@ -227,27 +229,27 @@ class ResourceManager:
         is_sure: bool,
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """is_sure: whether ``_holdings`` names every pod that may need the former meaning of a CDI name."""
+        """is_sure: whether ``_holdings`` has all pods that may need a CDI name's former meaning."""
         kept = self._scanner.kept
         if is_sure:
             self._scanner.kept = still_meant(kept, self._holdings)
         if len(self._scanner.kept) < len(kept):
-            # A name without holders gets its new meaning in the specs before its device is offered.
+            # Write a released name's new meaning to the specs before its device is offered.
             await self._look(served)
         else:
             await self._scanner.tell_held(list(served.values()), self._holdings, doubtful)
 
     async def _keep_redefined(self, served: Mapping[str, DeviceTable], former: Mapping[str, DeviceTable]) -> None:
-        """Keep the meaning of redefined CDI names in our specs until their holders are known."""
+        """Keep the former meaning of redefined CDI names until their holders are known."""
         if self._scanner.writes:
             now, before = ([each.declared for each in those.values()] for those in (served, former))
             names = await self._scanner.redefined(now, before, self._places)
             self._scanner.kept = {**dict.fromkeys(names, IN_DOUBT), **self._scanner.kept}
 
     async def _ask(self, place: Place, places: Places) -> list[Holding] | None:
-        """The holdings of containers; if they are unknown, log the reason and return None.
+        """The holdings of containers. If they are unknown, logs the reason and returns None.
 
-        While the kubelet does not answer, its checkpoint does: it lists every device that the kubelet allocated.
+        If the kubelet does not answer, reads its checkpoint, which lists every allocated device.
         """
         directory, links = place.device_plugin_dir, self._scanner.links
         specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
@@ -264,7 +266,7 @@ class ResourceManager:
         return found if self._scanner.writes else found + await self._offered_by_another(place)
 
     async def _offered_by_another(self, place: Place) -> list[Holding]:
-        """The devices that the leading instance offers: its configuration may offer them under other names."""
+        """The devices that the leader offers; its configuration may use other names for them."""
         try:
             state = await result_within(client.ask(place.device_plugin_dir, "GET", "/status"), _ANSWER)
         except (client.NotAnswering, asyncio.TimeoutError) as error:
@@ -295,21 +297,21 @@ class ResourceManager:
             self._frontend.repeat()
 
     async def prune(self) -> None:
-        """Forget devices that are long gone, and remove orphans from our dynamic CDI specs, unless a pod holds them.
+        """Forget long-gone devices and remove orphans from our dynamic CDI specs, unless held.
 
         Does nothing while another instance writes the specs, because that instance prunes them.
         """
         if not self._scanner.writes:
             return
         before, places, place = [table.resource for table in self.tables], self._places, self._place
-        # The kubelet's answer covers only the devices that are long gone before the question.
+        # The kubelet's answer is valid only for devices that were long gone before the question.
         gone = frozenset().union(*(table.long_gone() for table in self.tables))
         # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
         held = await self._held_of_orphans(before, bool(gone))
         async with self._one_at_a_time:
             if held is not None and (self._places, self._place) == (places, place):
                 self._forget(gone.difference(*map(devices_behind, held)))
-                # The devices of both configurations stay, because pods may have got one since the kubelet's answer.
+                # Keep the devices of both configurations: a pod may have got one since the answer.
                 await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
 
     def _forget(self, device_ids: frozenset[str]) -> None:
@@ -327,7 +329,7 @@ class ResourceManager:
                 )
 
     async def _held_of_orphans(self, resources: Sequence[Resource], is_any_gone: bool) -> list[str] | None:
-        """The held ids: empty if there is nothing to remove; if unknown, log the reason and return None."""
+        """The held ids; empty if there is nothing to remove; None, with a log line, if unknown."""
         places, place = self._places, self._place
         if place is None:
             return None

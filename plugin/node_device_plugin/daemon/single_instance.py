@@ -1,7 +1,8 @@
-"""Which instance on a node leads: the leader writes the CDI specs and has the status socket.
+"""Chooses the leader on a node, which writes the CDI specs and serves the status socket.
 
-Up to Kubernetes 1.36 only the leader serves, because two instances would take each other's registrations with the
-kubelet. From 1.37 the next instance may serve beside the leader, and leads when the leader has ended.
+Up to Kubernetes 1.36, only the leader serves, because two instances would replace each other's
+registrations with the kubelet. From 1.37, the next instance may serve beside the leader. When the
+leader has ended, the next instance becomes the leader.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ class AnotherServes(Locked):
 class SingleInstance:
     """Locks device plugin directories for this instance.
 
-    The kernel holds the lock (flock) on the directory of our sockets. The lock leaves no file and ends with the
-    process, even after a SIGKILL.
+    The lock is an flock(2) on the directory of our sockets. It leaves no file and ends with the
+    process, even after SIGKILL.
     """
 
     def __init__(self) -> None:
         self._locks: dict[str, int] = {}
 
     async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
-        """Lock a directory once no other instance (as in an upgrade) serves there; False if ``stop`` is set first.
+        """Lock a directory once no other instance serves there, as in an upgrade.
 
-        The log shows each reason to wait. overlaps: if another instance serves, return True without the lock.
+        Returns False if ``stop`` is set first. Logs each reason to wait. overlaps: if another
+        instance serves, return True without the lock.
         """
         said = ""
         while not stop.is_set():
@@ -70,7 +72,7 @@ class SingleInstance:
         return directory in self._locks
 
     async def lead(self, directory: Callable[[], str]) -> None:
-        """Return once this instance has locked the directory. directory: gives its path, which a reload may change."""
+        """Wait for the lock. directory: returns the path to lock, which a reload may change."""
         while not self.leads(directory()):
             try:
                 self.take(directory())
@@ -78,7 +80,7 @@ class SingleInstance:
                 await asyncio.sleep(error.pause)
 
     def take(self, directory: str) -> bool:
-        """Lock a directory; False if this instance has locked it already. Raises Locked."""
+        """Lock a directory. Returns False if this instance has the lock already. Raises Locked."""
         if directory in self._locks:
             return False
         sockets = os.path.join(directory, SOCKET_DIRECTORY)

@@ -22,7 +22,7 @@ DISCOVERY_FRESH = 60.0
 
 
 class State:
-    """The served resources, the configuration behind them, and the start time."""
+    """The served resources, their configuration, and the start time."""
 
     def __init__(self, resources: ResourceManager, reloader: Reloader) -> None:
         self._resources = resources
@@ -30,7 +30,7 @@ class State:
         self._started = time.time()
 
     def not_ready(self) -> list[str]:
-        """Why the plugin is not ready, one sentence each. Ready: every stream is open, and the last scan is recent."""
+        """Why the plugin is not ready; empty if all streams are open and the scan is recent."""
         reasons = [
             f"{each.name}: the kubelet has no stream open"
             for each in self._resources.served()
@@ -116,7 +116,8 @@ class State:
         counts: dict[tuple[str, ...], float] = collections.defaultdict(float)
         for each in self._resources.served():
             table = each.table
-            # A resource without a device needs a series, too: an alert on a sum of no series never fires.
+            # A resource without devices also needs a series, because an alert on a sum of no
+            # series never fires.
             counts[(table.resource.name, "healthy", "")] += 0
             for _device, state, reason in _states(table):
                 counts[(table.resource.name, state, kind_of(reason or ""))] += 1
@@ -152,7 +153,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
 
 
 def _states(table: DeviceTable) -> Iterator[tuple[Device, str, str | None]]:
-    """Each device with its state and reason. A device is absent if it is optional and was never on this node."""
+    """Each device, its state and reason. absent: an optional device that was never on this node."""
     shown = {device.id for device, _reason in table.shown()}
     for device in table.resource.devices:
         reason = table.reason(device)

@@ -12,10 +12,10 @@ log = Log(__name__)
 
 
 def notify(message: str) -> bool:
-    """Send a message, e.g. ``READY=1``, to the socket in NOTIFY_SOCKET; do nothing if the variable is not set.
+    """Send a message, e.g. ``READY=1``, to the socket in NOTIFY_SOCKET, if this variable is set.
 
-    Never waits: False if systemd's queue of messages is full. Any other failure to send only goes to the debug log,
-    because a process may inherit a NOTIFY_SOCKET on which no process listens.
+    Never waits. Returns False if systemd's message queue is full. Any other failure only goes to
+    the debug log, because a process may inherit a NOTIFY_SOCKET on which no process listens.
     """
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -40,7 +40,7 @@ def notify(message: str) -> bool:
 
 
 def watchdog_interval() -> float | None:
-    """Seconds between pings: a third of systemd's limit; None if the watchdog is off (see sd_watchdog_enabled)."""
+    """Seconds between pings: a third of systemd's limit; None if off (see sd_watchdog_enabled)."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdigit() or (pid and pid != str(os.getpid())):
         return None
@@ -48,7 +48,7 @@ def watchdog_interval() -> float | None:
 
 
 async def ping_watchdog(every: float) -> None:
-    """Ping until cancelled. The event loop sends the pings: if the loop hangs, systemd restarts the plugin."""
+    """Ping until cancelled. If the event loop hangs, pings stop and systemd restarts the plugin."""
     while True:
         notify("WATCHDOG=1")
         await asyncio.sleep(every)

@@ -1,4 +1,4 @@
-"""Runs commands of the configuration for one device, without a shell, with a time limit, without blocking the loop."""
+"""Runs configured commands for one device: no shell, a time limit, no blocked event loop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from ..declaration import Device, Resource
 from ..support.bounded_calls import in_thread
 from .reason import Reason
 
-#: Bytes kept from the end of a command's stderr, for the reason.
+#: Maximum bytes kept from the end of a command's stderr, for the reason.
 _KEPT = 2048
 #: Seconds to wait for a command to end after its SIGKILL.
 _AFTERMATH = 0.5
 
 
 def environment(resource: Resource, device: Device) -> dict[str, str]:
-    """The environment of a command for a device: this process's environment and the variables of the device.
+    """The environment of a command: this process's environment and the variables of the device.
 
-    These are RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (the first node's path on the host), DEVICE_PROPERTY_<NAME> for each
-    property and DEVICE_<NAME> for each known attribute, such as DEVICE_PCI_ADDRESS.
+    The device variables are RESOURCE_NAME, DEVICE_ID, DEVICE_PATH (the first node's path on the
+    host), DEVICE_PROPERTY_<NAME> for each property and DEVICE_<NAME> for each known attribute, such
+    as DEVICE_PCI_ADDRESS.
     """
     told = {"RESOURCE_NAME": resource.name, "DEVICE_ID": device.id}
     if device.nodes:
@@ -38,11 +39,12 @@ def environment(resource: Resource, device: Device) -> dict[str, str]:
 async def run_command(command: Sequence[str], variables: dict[str, str], timeout: float) -> str | None:
     """Run a command to its end. Returns the reason why the command failed, or None.
 
-    command: the program's absolute path and its arguments. timeout: seconds, after which the command's whole process
-    group is killed.
+    command: the program's absolute path and its arguments. timeout: seconds. When the
+    command or the time ends, this function kills the whole process group.
     """
     loop = asyncio.get_running_loop()
-    # asyncio's own pipe would stay open as long as any process that inherited the other end, so this makes one.
+    # Create a pipe, because asyncio's own pipe would stay open until all processes that inherited
+    # the other end have exited.
     try:
         reading, writing = os.pipe()
     except OSError as error:
@@ -52,7 +54,7 @@ async def run_command(command: Sequence[str], variables: dict[str, str], timeout
 
     def drain() -> None:
         if not _drain(reading, said):
-            # A pipe at its end stays readable forever.
+            # At its end, a pipe stays readable forever.
             loop.remove_reader(reading)
 
     loop.add_reader(reading, drain)
@@ -69,7 +71,7 @@ async def run_command(command: Sequence[str], variables: dict[str, str], timeout
             return "{}: {}".format(command[0], getattr(error, "strerror", None) or error)
         finally:
             running.kill()
-            # A process that hangs in the kernel does not die even from SIGKILL.
+            # Limit the wait: a process that hangs in the kernel does not end at SIGKILL.
             await asyncio.wait([ended], timeout=_AFTERMATH)
             ended.cancel()
         _drain(reading, said)
@@ -81,7 +83,7 @@ async def run_command(command: Sequence[str], variables: dict[str, str], timeout
     lines = said.decode("utf-8", "replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     ending = "ended with %d" % code if code > 0 else "was killed by signal %d" % -code
-    # The kind omits the command's output, because the output may change at every run, such as a temperature.
+    # The kind omits the output, because it may change at every run, such as a temperature.
     return Reason("{} {}{}".format(command[0], ending, ": " + last if last else ""), ending)
 
 

@@ -1,16 +1,19 @@
-"""Damps flapping devices: a loss counts at once, a repeated recovery only after the device was steady for a while."""
+"""Damps flapping: a loss counts at once, but a repeated recovery only after a stable period."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Callable
 
-#: The reason of a device that is healthy again but not trusted yet.
+#: The reason for a device that is healthy again, but not for long enough.
 UNSTEADY = "the device was lost again soon after a recovery; waiting until it is stable"
 
 
 class _History:
-    """Seconds of the clock, or None. came_back: the last counted recovery. fine_since: a flapping device's recovery."""
+    """Clock times in seconds, or None.
+
+    came_back: the last recovery that counted. fine_since: a flapping device's pending recovery.
+    """
 
     def __init__(self) -> None:
         self.came_back: float | None = None
@@ -19,9 +22,10 @@ class _History:
 
 
 class Flapping:
-    """If a device is lost again within ``delay`` seconds of its recovery, it must stay healthy for ``delay`` seconds.
+    """If a device is lost within ``delay`` seconds of its recovery, delays its next recovery.
 
-    The first recovery counts at once. clock: returns monotonic seconds.
+    The device must then stay healthy for ``delay`` seconds. The first recovery counts at once.
+    clock: returns monotonic seconds.
     """
 
     def __init__(self, delay: float, clock: Callable[[], float]) -> None:
@@ -39,7 +43,7 @@ class Flapping:
             self._histories.pop(device_id, None)
 
     def judged(self, device_id: str, reason: str | None, is_new: bool, shown: str | None) -> str | None:
-        """The reason to show: ``reason`` as a check found it (None: healthy), or UNSTEADY.
+        """The reason to show: ``reason`` from a check (None: healthy), or UNSTEADY.
 
         is_new: whether the device was never shown. shown: the reason shown now.
         """

@@ -1,6 +1,6 @@
-"""The host's directories that the plugin reads, which its sandbox (a unit's or a pod's) must show.
+"""The host directories that the plugin reads. Its sandbox (systemd unit or pod) must expose them.
 
-Ansible imports this module on the controller, so it needs only the standard library.
+Ansible imports this module on the controller, so the module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ def directories(resource: Resource) -> Iterator[str]:
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths that are not below another of the paths, sorted."""
+    """The paths that are not below another given path, sorted."""
     found = set(paths)
     return tuple(sorted(path for path in found if found.isdisjoint(map(str, PurePosixPath(path).parents))))

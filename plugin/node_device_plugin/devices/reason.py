@@ -6,7 +6,8 @@ from __future__ import annotations
 class Reason(str):
     """A reason in words. kind: the reason without the parts that differ by device or time.
 
-    The metrics count by kind, because each text would make its own series. A plain text is its own kind.
+    The metrics count by kind, because each text would create a series. The kind of a plain
+    string is the string.
     """
 
     kind: str

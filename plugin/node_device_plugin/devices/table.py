@@ -14,15 +14,16 @@ from .flap_damping import Flapping
 
 log = Log(__name__)
 
-#: Returns the found devices (third argument) that a frontend cannot carry beside the staying ones (second), by id.
+#: Returns the found devices (third argument) that do not fit in a frontend with the staying
+#: devices (second argument): device id to the reason.
 WithoutRoom = Callable[[Resource, Sequence[Device], Sequence[Device]], Mapping[str, str]]
-#: Most devices without room that the log names at a time.
+#: Maximum number of devices without room that the log names at a time.
 _MOST_TOLD = 10
 #: The reason for a discovered device that is no longer found.
 GONE = "gone"
 #: Seconds until a discovered device that is gone, and that no pod holds, may be forgotten.
 FORGOTTEN_AFTER = 600.0
-#: The reason while a device's health command has not answered yet; a device already shown keeps its state.
+#: The reason until a device's health command has answered. A device already shown keeps its state.
 UNANSWERED = "the health command has not finished yet"
 _ABSENT = "the device is not on this node"
 _DIGITS = re.compile(r"([0-9]+)")
@@ -33,15 +34,16 @@ def _room_for_all(resource: Resource, staying: Sequence[Device], found: Sequence
 
 
 class DeviceTable:
-    """Knows which devices of a resource are shown and why a device is unhealthy. A frontend presents them to a kubelet.
+    """Tracks the shown devices of a resource and their health. A frontend offers them to a kubelet.
 
-    A device that is not required is left out until it was present once. After that the device stays shown, unhealthy
-    while it is away, because the kubelet keeps calling a dropped device healthy. The same applies to discovered
-    devices until they are forgotten.
+    An optional device is not shown until it was present once. After that, the device stays shown,
+    unhealthy while it is away, because the kubelet keeps calling a dropped device healthy. The same
+    applies to discovered devices until they are forgotten.
 
-    resource: as declared. recovery_delay: seconds (see Flapping). clock: returns monotonic seconds. former: the
-    resource's table until now; this table takes over the state of devices that stay. without_room: the frontend's
-    limit; a discovered device that it names is left out.
+    resource: as declared. recovery_delay: seconds (see Flapping). clock: returns monotonic seconds.
+    former: the resource's previous table; this table takes over the state of unchanged devices.
+    without_room: the frontend's limit; this table leaves out the discovered devices that it
+    names.
     """
 
     def __init__(
@@ -54,9 +56,10 @@ class DeviceTable:
     ) -> None:
         #: The resource as declared, and the seconds for Flapping.
         self.declared, self.recovery_delay = resource, recovery_delay
-        #: The resource with every present or former device: declared ones in their order, then discovered ones by id.
+        #: The resource with all present and former devices: declared devices in their order, then
+        #: discovered devices by id.
         self.resource = resource
-        #: Discovered devices that the frontend cannot carry: id to the reason.
+        #: Discovered devices that do not fit in the frontend: id to the reason.
         self.left_out: Mapping[str, str] = {}
         self._without_room = without_room
         self._clock = clock
@@ -66,9 +69,9 @@ class DeviceTable:
         self._gone: dict[str, float] = {}
         #: Device id to the reason why the device is unhealthy (None: healthy); shown devices only.
         self._reasons: dict[str, str | None] = {}
-        #: Device id to the reason naming who holds the device by another name.
+        #: Device id to the reason, for devices that are or may be held by another name.
         self._held: Mapping[str, str] = {}
-        #: Set at the next change and then replaced: take the event, read the table, then wait for the event.
+        #: Set at the next change, then replaced: take the event, read the table, await the event.
         self.change = asyncio.Event()
         if former is not None:
             self._inherit(former)
@@ -89,10 +92,11 @@ class DeviceTable:
         return frozenset(self._discovered)
 
     def set_devices(self, devices: Iterable[Device]) -> list[tuple[Device, str | None]]:
-        """Set the devices that discovery finds now. devices: all of them; declared devices are ignored.
+        """Set the devices that discovery finds now. devices: all found devices.
 
-        A missing device is unhealthy at once, with the reason GONE. A new or returned device shows with the next
-        ``update``, so that no container gets an unchecked device. Returns the changes, like ``update``.
+        This method ignores declared devices. A missing device is unhealthy at once, with the reason
+        GONE. A new or returned device is shown at the next ``update``, so that no container gets an
+        unchecked device. Returns the changes, like ``update``.
         """
         declared = {device.id for device in self.declared.devices}
         found = {device.id: device for device in devices if device.id not in declared}
@@ -111,7 +115,7 @@ class DeviceTable:
     def _discovered_changed(self) -> None:
         in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
         self.resource = self.declared._replace(devices=(*self.declared.devices, *in_order))
-        # The wake-up makes a frontend read the devices now instead of while a pod waits.
+        # Wake the frontend, so that it reads the devices now instead of while a pod waits.
         self.wake()
 
     @property
@@ -131,7 +135,7 @@ class DeviceTable:
         return frozenset(device_id for device_id, since in self._gone.items() if since <= due)
 
     def forget(self, device_ids: Collection[str]) -> None:
-        """Forget these devices, which are gone: another resource may use their ids, and they take no room."""
+        """Forget these gone devices, which frees their room, and their ids for other resources."""
         for device_id in device_ids:
             self._discovered.pop(device_id, None)
             self._gone.pop(device_id, None)
@@ -148,9 +152,10 @@ class DeviceTable:
         self.left_out = left_out
 
     def update(self, reasons: Mapping[str, str | None]) -> list[tuple[Device, str | None]]:
-        """Set the result of a check: device id to the reason why it is unhealthy, or None; other devices keep theirs.
+        """Set check results. reasons: device id to the reason why it is unhealthy, or None.
 
-        Returns the devices whose state changed, with the reason. Wakes watchers only if a state changed.
+        Other devices keep their state. Returns the devices whose state changed, with the
+        reason. Wakes watchers only if a state changed.
         """
         news = []
         for device in self.resource.devices:
@@ -176,9 +181,10 @@ class DeviceTable:
         return bool(self._held)
 
     def set_held(self, held: Mapping[str, str]) -> list[tuple[Device, str | None]]:
-        """Set which devices must not be given to a container because of their holders: device id to the reason.
+        """Block devices because of their holders. held: device id to the reason.
 
-        This state is apart from checks, so a released device is trusted at once. Returns the changes, like ``update``.
+        This state is separate from checks, so a released device is available at once.
+        Returns the changes, like ``update``.
         """
         before, self._held = self._held, held
         changed = {name for name in (*before, *held) if before.get(name) != held.get(name)}

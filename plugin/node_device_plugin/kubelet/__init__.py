@@ -1,1 +1,1 @@
-"""The APIs of the kubelet, and the kubelet's knowledge of devices."""
+"""The kubelet's APIs, and the kubelet's records of devices."""

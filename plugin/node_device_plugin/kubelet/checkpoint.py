@@ -1,7 +1,8 @@
-"""Reads the kubelet's device checkpoint without the kubelet: its resources, and the devices of each pod.
+"""Reads resources and the devices of each pod from the kubelet's checkpoint, without the kubelet.
 
-Only the checkpoint shows a resource without devices; PodResources leaves such a resource out. Its format is that of
-pkg/kubelet/cm/devicemanager/checkpoint in Kubernetes (since 1.20: device ids by NUMA node).
+Only the checkpoint shows a resource without devices; PodResources omits such a resource. Source of
+the checkpoint's format: pkg/kubelet/cm/devicemanager/checkpoint in Kubernetes (since 1.20: device
+ids by NUMA node).
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ class CheckpointError(ValueError):
 
 
 class PodDevices(NamedTuple):
-    """The devices of one resource in one container, and the Allocate answer that the kubelet replays at a restart.
+    """The devices of one resource in one container.
 
-    allocate_response: a serialised ContainerAllocateResponse.
+    allocate_response: a serialised ContainerAllocateResponse, which the kubelet replays
+    at a restart.
     """
 
     pod_uid: str
@@ -35,8 +37,8 @@ class PodDevices(NamedTuple):
 class Checkpoint(NamedTuple):
     """The last checkpoint that the kubelet wrote.
 
-    registered: every known resource to its healthy devices, sorted. After a restart of the kubelet, these are the
-    devices from before the restart until the plugin registers again.
+    registered: each known resource with its healthy devices, sorted. After a kubelet restart, the
+    devices from before the restart stay until the plugin registers again.
     """
 
     registered: dict[str, tuple[str, ...]]

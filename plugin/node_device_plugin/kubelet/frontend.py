@@ -1,4 +1,4 @@
-"""The interface for each device API of the kubelet: v1beta1 device plugins now, and possibly DRA beside them."""
+"""The interface of a kubelet device API: v1beta1 device plugins now, and possibly also DRA."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ..devices.table import DeviceTable
 class ResourceStatus(NamedTuple):
     """The status of one resource with the kubelet.
 
-    is_registered: whether the kubelet can allocate its devices. connected_seconds: for how long, or None.
+    is_registered: whether the kubelet can allocate its devices. connected_seconds: how long the
+    kubelet has been connected; None without a connection.
     """
 
     is_registered: bool
@@ -26,12 +27,12 @@ class Frontend(Protocol):
         """Serve every offered resource until cancelled. Raises the error that makes serving impossible."""
 
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
-        """The devices in ``found`` for which the API has no room beside ``staying``: device id to the reason."""
+        """The devices in ``found`` that do not fit beside ``staying``: device id to the reason."""
 
     async def offer(self, table: DeviceTable) -> bool:
         """Offer a resource with its devices, replacing an earlier offer of the same name.
 
-        True if the kubelet's connection for the earlier offer continues with the new table.
+        Returns True if the kubelet's connection for the earlier offer continues with the new table.
         """
 
     async def withdraw(self, resource: str) -> None:
@@ -41,7 +42,7 @@ class Frontend(Protocol):
         """Return once the kubelet can reach every offered resource."""
 
     def repeat(self) -> None:
-        """Send the kubelet all devices again, because an instance that has ended may have sent it other devices."""
+        """Send all devices again, because an ended instance may have sent other devices."""
 
     def status(self, resource: str) -> ResourceStatus:
         """The status of a resource, by its name; a resource that is not offered is not registered."""

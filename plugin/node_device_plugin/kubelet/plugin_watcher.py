@@ -1,8 +1,9 @@
 """Registration through a socket in ``plugins_registry``, which the kubelet finds and calls by itself.
 
-The kubelet (k8s.io/kubernetes, pkg/kubelet/pluginmanager) watches the directory, calls GetInfo on a new socket, opens
-the ListAndWatch stream to the endpoint in the answer, and reports the outcome. A restarted kubelet finds an existing
-socket again. The kubelet never reopens a lost stream unless the socket disappears and a new one appears.
+The kubelet (k8s.io/kubernetes, pkg/kubelet/pluginmanager) watches the directory and calls GetInfo
+on a new socket. It opens the ListAndWatch stream to the endpoint in the answer, and reports the
+outcome. A restarted kubelet finds an existing socket again. The kubelet reopens a lost stream only
+if the socket disappears and a new socket appears.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ DIRECTORY = "plugins_registry"
 _PREFIX = "node-device-plugin-"
 #: Seconds between two checks of our socket while the kubelet has no stream open.
 _LOOK = 1.0
-#: Seconds that the kubelet has to open the stream after a successful registration; milliseconds are usual.
+#: Maximum seconds until the kubelet opens the stream after a registration; usually milliseconds.
 _STREAM_DEADLINE = 5.0
-#: Seconds that a kubelet has to reopen a stream by itself. The kubelet checks once a second: one check drops a socket
-#: that was made again, and the next check adds the socket.
+#: Maximum seconds until a kubelet reopens a stream by itself. The kubelet checks once a second: one
+#: check drops a recreated socket, and the next check adds the socket.
 _BACK = 2.5
 
 
@@ -49,7 +50,10 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
         self._told = asyncio.Event()
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:
-        """This socket serves both APIs (k8s.io/kubelet, pkg/apis/pluginregistration/v1: PluginInfo)."""
+        """Name this socket, which serves both APIs, as the endpoint.
+
+        Source: k8s.io/kubelet, pkg/apis/pluginregistration/v1, PluginInfo.
+        """
         return registry.PluginInfo(
             type="DevicePlugin", name=self.resource, endpoint=self.socket, supported_versions=[API_VERSION]
         )
@@ -57,7 +61,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
     async def NotifyRegistrationStatus(
         self, request: registry.RegistrationStatus, context: Any
     ) -> registry.RegistrationStatusResponse:
-        """The kubelet reports the outcome. After a failure, the kubelet retries by itself with a growing pause."""
+        """Handle the outcome. After a failure, the kubelet retries with growing pauses."""
         if request.plugin_registered:
             self._told.set()
         else:
@@ -79,14 +83,14 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
             log.warning("the kubelet's stream ended", resource=self.resource)
             if self._socket_has_gone(path):
                 return
-            # A restarted kubelet finds the existing socket. A new socket at once would cut the new kubelet's connection
-            # and so end its stream, again and again (seen more than 20 times in a row).
+            # A restarted kubelet finds the existing socket. If the plugin created a new socket at
+            # once, the kubelet's new stream would end, repeatedly (seen over 20 times in a row).
             if not await done_within(self.service.stream.wait_until(True), _BACK):
                 log.warning("the kubelet does not open the stream again; creating a new socket", resource=self.resource)
                 return
 
     async def _stream_opened(self, path: str) -> bool:
-        """Wait for the stream; False if a new socket is needed first."""
+        """Wait for the stream. Returns False if a new socket is needed first."""
         self._told.clear()
         without_stream = 0.0
         while not await done_within(self.service.stream.wait_until(True), _LOOK):
@@ -104,9 +108,11 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
 
 
 def socket_path(root: str, resource: str, instance: str = "") -> str:
-    """The path of a resource's socket: a fixed path, so that the kubelet sees the old socket go before the new one.
+    """The socket path of a resource.
 
-    instance: six characters, for a path that only one instance has. From 1.37 a kubelet tells sockets apart.
+    The path is fixed, so that the kubelet sees the old socket disappear before the new one appears.
+    instance: six characters for a path that only one instance has. From 1.37 on, the kubelet
+    distinguishes sockets.
     """
     tail = instance or hashlib.sha256(resource.encode()).hexdigest()[:6]
     return os.path.join(root, DIRECTORY, _PREFIX + socket_name(resource, tail))

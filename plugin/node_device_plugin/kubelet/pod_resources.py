@@ -13,15 +13,16 @@ from ..wire import pod_resources_v1_pb2_grpc as pod_resources_grpc
 if TYPE_CHECKING:
     from ..wire.pod_resources_v1_pb2_grpc import PodResourcesListerAsyncStub
 
-#: The socket's default path; the kubelet's --root-dir moves it.
+#: The socket's default path; the kubelet's --root-dir changes it.
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
-#: Seconds that an answer may take.
+#: Maximum seconds for an answer.
 _TIMEOUT = 10.0
-#: Seconds to retry while the kubelet's rate limit refuses a call (100 calls a second, from all clients together); and
-#: the first and the longest pause between two tries, in seconds.
+#: Maximum seconds to retry a call that the kubelet's rate limit refuses (100 calls a second from
+#: all clients together). Below: the first and the longest pause between two tries, in seconds.
 _LIMITED = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-#: The kubelet's words for its rate limit, because gRPC also reports an oversized answer as RESOURCE_EXHAUSTED.
+#: Text of the kubelet's rate limit error. gRPC also reports an oversized answer as
+#: RESOURCE_EXHAUSTED.
 _RATE_LIMIT = "rate limit"
 
 _Request = TypeVar("_Request")
@@ -29,9 +30,9 @@ _Response = TypeVar("_Response")
 
 
 class PodResourcesError(Exception):
-    """A call to the kubelet failed. socket: its path. code, details: as gRPC reports them.
+    """A call to the kubelet failed. socket: the socket's path. code, details: as gRPC reports them.
 
-    is_limited: whether the kubelet answers but its rate limit refuses the call.
+    is_limited: whether the kubelet's rate limit refused the call.
     """
 
     def __init__(self, socket: str, attempted: str, code: grpc.StatusCode, details: str) -> None:
@@ -67,8 +68,8 @@ class Pods(NamedTuple):
 class PodResourcesClient(UnixClient):
     """One connection to the kubelet: ``async with PodResourcesClient() as kubelet``. Raises PodResourcesError.
 
-    socket: the path of the kubelet's socket. The kubelet serves at most 100 calls a second; the client retries a call
-    that this limit refuses.
+    socket: the path of the kubelet's socket. The kubelet serves at most 100 calls a second.
+    If this limit refuses a call, the client retries the call.
     """
 
     def __init__(self, socket: str = SOCKET) -> None:
@@ -85,13 +86,13 @@ class PodResourcesClient(UnixClient):
     async def pods(self) -> Pods:
         """The number of pods, and the containers that hold devices.
 
-        A pod that has ended holds nothing, and kubelets from 1.34 on do not list it.
+        An ended pod holds no device. Kubelets from 1.34 on do not list ended pods.
         """
         answer = await self._call("list pods", self._lister.List, pod_resources.ListPodResourcesRequest())
         held: dict[tuple[str, str, str, str], set[str]] = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
-                # The kubelet has an entry for each device (and NUMA node), not for each resource.
+                # The kubelet lists one entry per device (and NUMA node), not per resource.
                 for devices in container.devices:
                     key = (pod.namespace, pod.name, container.name, devices.resource_name)
                     held.setdefault(key, set()).update(devices.device_ids)
@@ -101,7 +102,8 @@ class PodResourcesClient(UnixClient):
     async def allocatable(self) -> dict[str, tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.
 
-        The kubelet leaves out a resource without healthy devices: only the checkpoint shows it (see checkpoint).
+        The kubelet omits a resource without healthy devices. Only the checkpoint shows the resource
+        (see checkpoint).
         """
         request = pod_resources.AllocatableResourcesRequest()
         answer = await self._call("list allocatable devices", self._lister.GetAllocatableResources, request)

@@ -1,4 +1,4 @@
-"""Watches directories with inotify(7), by calls of the C library instead of a package."""
+"""Watches directories with inotify(7), through the C library instead of a package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OVERFLOW = 0x00004000
 _IGNORED = 0x00008000
 _MOVE_SELF = 0x00000800
 _ENTRIES = _ADD_OR_REMOVE | _SELF | _ONLYDIR
-#: Stands for an unknown directory in a set of changed ones; not a path.
+#: Represents an unknown directory in a set of changed directories; not a path.
 UNKNOWN = ""
 _HEADER = struct.Struct("iIII")
 _READ_SIZE = 1 << 16
@@ -28,7 +28,7 @@ _Add = Callable[[], tuple[int, int]]
 
 
 class Inotify:
-    """Reports that an entry of a watched directory came, went or was renamed.
+    """Reports that an entry of a watched directory was created, removed or renamed.
 
     Raises OSError if no inotify instance is left. fileno(): readable after an event.
     """
@@ -58,10 +58,10 @@ class Inotify:
         return self._taken_in((path, add()) for path, add in due)
 
     async def watch(self, directories: Iterable[str], of_files: Iterable[str], calls: BoundedCalls) -> list[str]:
-        """Watch these directories and no others; missing or hanging directories are left out.
+        """Watch these directories and no others; skip missing or hanging directories.
 
-        of_files: directories in which also a write to a file counts. Never pass directories of device nodes, where
-        writes happen all the time. calls: runs the calls to the kernel.
+        of_files: directories in which a write to a file also counts. Never pass directories of
+        device nodes, where writes happen all the time. calls: runs the calls to the kernel.
 
         Returns a message for each directory that cannot be watched because of a kernel limit
         (fs.inotify.max_user_watches) or another error.
@@ -74,15 +74,15 @@ class Inotify:
         wanted = files.union(directories)
         for path in self.watched - wanted:
             self._leave(path)
-        # Every directory is added each time, because a link above may lead elsewhere without an event. If two paths
-        # lead to one directory, the later one sets the mask.
+        # Add every directory each time, because a link in its path may change without an event. If
+        # two paths lead to one directory, the later path sets the mask.
         return [
             (path, functools.partial(self._add, path, _ENTRIES | (_CLOSE_WRITE if path in files else 0)))
             for path in sorted(wanted, key=lambda path: (path in files, path))
         ]
 
     def _add(self, path: str, mask: int) -> tuple[int, int]:
-        """The watch descriptor (negative on an error) and errno. Until ``_taken_in``, its events count as UNKNOWN."""
+        """The descriptor (< 0: error) and errno. Until ``_taken_in``, its events are UNKNOWN."""
         descriptor = self._libc.inotify_add_watch(self._fd, os.fsencode(path), ctypes.c_uint32(mask))
         return descriptor, ctypes.get_errno()
 
@@ -105,11 +105,11 @@ class Inotify:
             self._libc.inotify_rm_watch(self._fd, descriptor)
 
     def read(self) -> set[str]:
-        """Read all events; returns the watched directories that changed, with UNKNOWN for an unknown directory.
+        """Read all events. Returns the changed directories, with UNKNOWN for an unknown directory.
 
-        The end of a removed watch is not a change.
-        A removed or renamed directory is no longer watched. If the kernel dropped events
-        (fs.inotify.max_queued_events), such a removal may be lost, so every watch ends until the next ``watch``.
+        The end of a removed watch is not a change. A removed or renamed directory is no longer
+        watched. If the kernel dropped events (fs.inotify.max_queued_events), a removal may be lost.
+        All watches therefore end until the next ``watch``.
         """
         news: set[str] = set()
         while True:

@@ -1,9 +1,10 @@
-"""Reads the kernel's uevents, the netlink messages that udev reads, too (NETLINK_KOBJECT_UEVENT, netlink(7)).
+"""Reads kernel uevents, which udev also reads (NETLINK_KOBJECT_UEVENT, netlink(7)).
 
-A message is ``add@/devices/...`` and lines NAME=value, each ended by a NUL. The kernel sends it after it has made the
-device's sysfs entries and its node in /dev (drivers/base/core.c, device_add). The message reaches every network
-namespace of the initial user namespace, and so a service with a private network. udev's own messages do not arrive
-there, so inotify watches the links that udev makes.
+A message is ``add@/devices/...`` and lines NAME=value, each terminated by a NUL. The kernel sends
+the message after creating the device's sysfs entries and /dev node (drivers/base/core.c,
+device_add). The message reaches every network namespace of the initial user namespace, and so a
+service with a private network. udev's own messages do not arrive there, so inotify watches the
+links that udev creates.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import socket
 _NETLINK_KOBJECT_UEVENT = 15
 _KERNEL_GROUP = 1
 _MESSAGE_SIZE = 8192
-#: "change" is left out: batteries and disks send it all the time, and no device comes or goes with it.
+#: Without "change": batteries and disks send it all the time, and it adds or removes no device.
 _ACTIONS = frozenset((b"add", b"remove", b"move", b"bind", b"unbind"))
 
 
 class Uevents:
-    """Reports that a device came or went. Raises OSError if the socket is not allowed (RestrictAddressFamilies).
+    """Reports that a device came or went. Raises OSError if not allowed (RestrictAddressFamilies).
 
     fileno(): readable when a message has arrived.
     """
@@ -41,7 +42,7 @@ class Uevents:
         self._socket.close()
 
     def read(self) -> bool:
-        """Read all messages; returns whether a device came or went, or messages were lost."""
+        """Read all messages. Returns whether a device came or went, or messages were lost."""
         news = False
         while True:
             try:

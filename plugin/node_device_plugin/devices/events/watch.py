@@ -1,4 +1,4 @@
-"""Watches for changes of devices: inotify on directories, the kernel's uevents, and a slow sweep as a safety net."""
+"""Watches for device changes: inotify, kernel uevents and, as a fallback, periodic sweeps."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Watch:
         self._loop = asyncio.get_running_loop()
         self._calls = calls or BoundedCalls()
         self._news = asyncio.Event()
-        #: The directories changed since the last ``changed``, and those that ``changed`` reported last.
+        #: The directories changed since the last ``changed``; the directories that it reported.
         self._places: set[str] = set()
         self._told: frozenset[str] = frozenset()
         self._usual_sweep = sweep
         self._uevents: Uevents | None = None
         self._inotify: Inotify | None = None
         self._uevents_refused = False
-        #: Why some directory is not watched, as last logged; empty if all are watched.
+        #: Why a directory is not watched, as last logged; empty if all directories are watched.
         self._unwatched = ""
         self._open()
 
@@ -53,7 +53,7 @@ class Watch:
         return min(self._usual_sweep, SWEEP_WITHOUT_INOTIFY) if self._unwatched else self._usual_sweep
 
     def _open(self) -> Inotify | None:
-        """The inotify instance; None while the kernel has none left (fs.inotify.max_user_instances), logged once."""
+        """The inotify instance; None, logged once, beyond fs.inotify.max_user_instances."""
         if self._inotify is None:
             try:
                 self._inotify = Inotify()
@@ -75,15 +75,15 @@ class Watch:
             log.info("all directories are watched again")
 
     def watch_now(self, directory: str | None) -> None:
-        """Watch only this directory, which must never hang; None watches nothing."""
+        """Watch only this directory, which must never hang. None: watch no directory."""
         inotify = self._open()
         if inotify is not None:
             self._say_unwatched("; ".join(inotify.watch_now([] if directory is None else [directory])[:1]))
 
     async def look_at(self, directories: Iterable[str], buses: bool, of_files: Iterable[str] = ()) -> None:
-        """Set what to watch from now on. buses: whether to receive uevents as well; once started, they go on.
+        """Set the directories to watch. buses: whether to receive uevents, which then never stop.
 
-        of_files: more directories, in which also a write to a file is a change.
+        of_files: more directories, in which a write to a file is also a change.
         """
         inotify = self._open()
         if inotify is not None:
@@ -102,7 +102,7 @@ class Watch:
         self._tell({UNKNOWN})
 
     def covers(self, directories: Iterable[str]) -> bool:
-        """Whether all these directories are watched; also True while some directory cannot be watched at all."""
+        """Whether all these directories are watched. True also if a directory cannot be watched."""
         return self._inotify is None or bool(self._unwatched) or self._inotify.watched.issuperset(directories)
 
     def sees(self, directory: str) -> bool:
@@ -112,7 +112,7 @@ class Watch:
     async def changed(self, at_most: float | None = None) -> bool:
         """Wait until something changed since the last call (True) or a sweep is due (False).
 
-        at_most: seconds to wait, if less than the sweep's.
+        at_most: maximum seconds to wait, if less than the sweep.
         """
         seconds = self._sweep if at_most is None else min(at_most, self._sweep)
         await done_within(self._news.wait(), seconds)
@@ -139,5 +139,5 @@ class Watch:
             self._news.set()
 
 
-#: Each Watch with an unwatched directory, with the reason: several Watches with one reason log it once.
+#: Each Watch with an unwatched directory, and the reason. Several Watches log one reason once.
 _UNWATCHED: MutableMapping[Watch, str] = weakref.WeakKeyDictionary()

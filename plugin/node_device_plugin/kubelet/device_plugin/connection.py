@@ -1,4 +1,4 @@
-"""The common part of both registrations: serve one resource on a socket, and make a new socket when needed."""
+"""Base of both registrations: serves one resource on a socket and replaces the socket if needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KubeletConnection(abc.ABC):
                     try:
                         await self._stay_registered(path)
                     finally:
-                        # End the stream first, because a server that stops waits for its streams.
+                        # End the stream first, because a stopping server waits for its streams.
                         self.service.stream.end()
             except OSError as error:
                 self._tries.failed(
@@ -98,7 +98,7 @@ class KubeletConnection(abc.ABC):
 
 
 def socket_name(resource: str, tail: str) -> str:
-    """A resource's socket name: short, because the kernel limits socket paths, and unique by its tail."""
+    """A short socket name, because the kernel limits socket paths. tail: makes the name unique."""
     return "{}-{}.sock".format(re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12], tail)
 
 
@@ -107,7 +107,7 @@ def remove_sockets(directory: str, prefix: str = "") -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for entry in os.scandir(directory):
             if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
-                # Anything but a socket stays; if it blocks a new socket, the server reports that.
+                # Other files stay. If a file blocks a new socket, the server reports the error.
                 with contextlib.suppress(OSError):
                     if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) and not answers(entry.path):
                         os.unlink(entry.path)

@@ -11,7 +11,7 @@ from ...devices.table import DeviceTable
 
 
 class Listed(NamedTuple):
-    """One entry: a share of a device. numa_node: None if unknown."""
+    """A list entry for one share of a device. numa_node: None if unknown."""
 
     kubelet_id: str
     healthy: bool
@@ -19,7 +19,7 @@ class Listed(NamedTuple):
 
 
 class DeviceList:
-    """Lists a device table for the kubelet, and finds the device behind a kubelet id."""
+    """Lists the devices of a table for the kubelet, and finds the device behind a kubelet id."""
 
     def __init__(self, table: DeviceTable) -> None:
         self.table = table
@@ -30,7 +30,7 @@ class DeviceList:
         self._places: dict[str, int] = {}
 
     def follow(self, table: DeviceTable) -> None:
-        """List another table from now on. An open stream stays open and continues with the new table's devices."""
+        """List another table from now on. An open stream continues with the new table's devices."""
         former, self.table = self.table, table
         former.wake()
 
@@ -50,7 +50,7 @@ class DeviceList:
         )
 
     async def changed(self, last: tuple[Listed, ...] | None, repeats: int = 0) -> tuple[Listed, ...]:
-        """Wait until the list differs from ``last``, or ``self.repeats`` from ``repeats``; return the list."""
+        """Return the list once it differs from ``last`` or ``repeats`` is no longer current."""
         while True:
             change = self.table.change
             listed = self.listed()
@@ -75,7 +75,7 @@ class DeviceList:
 
 
 def without_room(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> dict[str, str]:
-    """The devices in ``found`` for which a ListAndWatch answer has no room beside ``staying``: id to the reason."""
+    """Devices in ``found`` that do not fit in a list with ``staying``: device id to the reason."""
     size = sum(listed_size(resource, device) for device in staying)
     left_out = {}
     for device in found:

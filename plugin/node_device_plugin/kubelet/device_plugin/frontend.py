@@ -21,8 +21,9 @@ from .server import DevicePluginServer, options
 class Place(NamedTuple):
     """How to reach the kubelet.
 
-    registration: ``device_plugins`` (its registration socket) or ``plugins_registry`` (the kubelet finds our sockets).
-    device_plugin_dir, kubelet_root: its directories. overlaps: whether another instance may serve there, too.
+    registration: ``device_plugins`` (the kubelet's registration socket) or ``plugins_registry``
+    (the kubelet finds our sockets). device_plugin_dir, kubelet_root: the kubelet's directories.
+    overlaps: whether another instance may also serve there.
     """
 
     registration: str
@@ -53,11 +54,11 @@ class DevicePluginFrontend:
             self._kubelet.close()
 
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
-        """The found devices that make the list too long for one answer to ListAndWatch, each with the reason."""
+        """The found devices that do not fit in one ListAndWatch answer: device id to the reason."""
         return without_room(resource, staying, found)
 
     async def offer(self, table: DeviceTable) -> bool:
-        """Keep an open stream if the options are the same: the kubelet reads options only at a registration."""
+        """Keep an open stream if the options stay, which the kubelet reads only at registration."""
         name = table.declared.name
         former = self._offers.get(name)
         if former is not None and options(former.connection.service.resource) == options(table.declared):

@@ -15,12 +15,12 @@ from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 NAME = "kubelet.sock"
 
-#: Seconds between two checks for a new kubelet: if inotify watches the directory, and if it cannot.
+#: Seconds between two checks for a new kubelet: with inotify, and without inotify.
 _SWEEP, _LOOK = 2.0, 0.05
 
 
 class KubeletSocket:
-    """The socket in a device plugin directory."""
+    """The kubelet's socket in a device plugin directory."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -30,11 +30,11 @@ class KubeletSocket:
         self._waiting = 0
 
     def identity(self) -> Identity | None:
-        """The identity of the present socket; None if there is no socket."""
+        """The identity of the current socket; None if there is no socket."""
         return identity(self.path)
 
     def answers(self) -> bool:
-        """Whether a process listens on the socket, because a kubelet that ends leaves its socket behind."""
+        """Whether a process listens on the socket. An ended kubelet leaves its socket."""
         return answers(self.path)
 
     async def other_than(self, known: Identity | None) -> Identity:
@@ -54,7 +54,7 @@ class KubeletSocket:
         finally:
             self._waiting -= 1
             if not self._waiting and watch is self._watch:
-                # The kubelet writes its checkpoint here at each Allocate, so a watch would wake the plugin for nothing.
+                # At each Allocate, the kubelet writes its checkpoint here, which would wake us.
                 watch.watch_now(None)
 
     def close(self) -> None:
@@ -66,8 +66,9 @@ class KubeletSocket:
     async def register(self, request: api.RegisterRequest, timeout: float) -> None:
         """Call Register. timeout: seconds. Raises grpc.aio.AioRpcError.
 
-        Simultaneous calls share a connection, because connecting is half of the work when a kubelet returns. The
-        connection closes with its last call, and is not reused after a failure, because gRPC would back off.
+        Simultaneous calls share a connection, because connecting is half of the work when a
+        kubelet returns. The connection closes after its last call. New calls do not reuse it after
+        a failure, because gRPC would back off.
         """
         async with self._shared_connection() as channel:
             await api_grpc.RegistrationStub(channel).Register(request, timeout=timeout)

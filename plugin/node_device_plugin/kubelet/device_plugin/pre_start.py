@@ -13,7 +13,7 @@ _AT_ONCE = 8
 
 
 async def pre_start(resource: Resource, devices: Sequence[Device]) -> str | None:
-    """Run the command for each device. Returns the reasons why the container cannot use its devices, or None.
+    """Run the command for each device. Returns why the container cannot use its devices, or None.
 
     The resource's timeout covers all devices together, as the kubelet's limit (30 s) does.
     """

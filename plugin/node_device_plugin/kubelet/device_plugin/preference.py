@@ -23,9 +23,9 @@ class Share(NamedTuple):
 
 
 def preferred(resource: Resource, available: Iterable[str], must_include: Iterable[str], size: int) -> list[str]:
-    """``size`` of the ids in ``available``, by the resource's preference, in the order of the declaration.
+    """``size`` ids of ``available``, chosen by the preference, in the declaration's order.
 
-    Ids that the resource does not have are ignored; fewer than ``size`` are returned if there are not enough.
+    Unknown ids are ignored. If there are too few ids, returns fewer than ``size``.
     """
     wanted = set(available) | set(must_include)
     shares = [
@@ -44,7 +44,7 @@ def preferred(resource: Resource, available: Iterable[str], must_include: Iterab
 
 
 def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
-    """As few devices as possible, partly used ones first, so that whole devices stay free for other pods."""
+    """Partly used devices first, so that whole devices stay free for other pods."""
     touched = {share.device.id for share in chosen}
     groups = _grouped(free, lambda device: device.id)
     order = sorted(groups.values(), key=lambda group: (group[0].device.id not in touched, len(group), group[0].order))
@@ -52,7 +52,7 @@ def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[S
 
 
 def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
-    """As many devices as possible, the least used ones first."""
+    """As many devices as possible, the least used devices first."""
     groups = _grouped(free, lambda device: device.id)
     load: dict[str, int] = dict.fromkeys(groups, 0)
     for share in chosen:
@@ -68,7 +68,10 @@ def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> l
 
 
 def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
-    """As few NUMA nodes as possible: first those of the required ids, then the smallest that has enough shares."""
+    """As few NUMA nodes as possible.
+
+    First the nodes of the required ids, then the smallest node with enough shares.
+    """
     touched = {share.device.numa_node for share in chosen}
     groups = _grouped(free, lambda device: device.numa_node)
     picked: list[Share] = []

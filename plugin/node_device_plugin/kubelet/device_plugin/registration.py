@@ -1,13 +1,14 @@
-"""The kubelet connection of one resource: serve, register, notice a lost stream, register again.
+"""Connects one resource to the kubelet: serves, registers, and registers again after a lost stream.
 
 The kubelet's behaviour (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager) and the consequences:
 - The kubelet calls back inside Register, so the server must run first.
 - The kubelet never reopens a lost ListAndWatch stream, so a lost stream needs a new registration.
-- Up to 1.36, the end of an old stream drops the present registration of that name (kubernetes#127803). The plugin
-  therefore registers only while no stream is open.
-- From 1.37 the kubelet refuses a socket that it knows, and then misses the end of its stream: the node offers devices
-  without a server. So a kubelet process gets a socket only once; a restarted kubelet gets the existing socket.
-- Two servers on one socket path steal the path from each other, so each server has its own path.
+- Up to 1.36, the end of an old stream drops the current registration of the same name
+  (kubernetes#127803). The plugin therefore registers only while no stream is open.
+- From 1.37, the kubelet refuses a known socket and then misses the end of its stream, so the node
+  offers devices without a server. The plugin therefore gives a kubelet process each socket only
+  once. A restarted kubelet gets the existing socket.
+- Two servers on one socket path take the path from each other, so each server has its own path.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from .server import DevicePluginServer
 
 log = Log(__name__)
 
-#: Seconds. Inside Register, the kubelet dials back for up to 10 s.
+#: Maximum seconds for Register, in which the kubelet dials back for up to 10 s.
 _REGISTER_DEADLINE = 15.0
-#: Seconds that the kubelet has to open the stream after a successful registration; milliseconds are usual.
+#: Maximum seconds until the kubelet opens the stream after a registration; usually milliseconds.
 _STREAM_DEADLINE = 5.0
-#: The same if the kubelet restarted during the call: either kubelet may have taken the registration.
+#: The same limit if the kubelet restarted during the call: either kubelet may have accepted it.
 _STREAM_DEADLINE_IN_DOUBT = 0.5
 _FIRST_RETRY, _LAST_RETRY = 0.1, 2.0
-#: Seconds until the next try of a socket without a listener: a starting kubelet binds its socket before it listens.
+#: First pause, in seconds, before a retry on a socket without a listener. A starting kubelet binds
+#: its socket before it listens.
 _FIRST_LOOK = 0.01
 #: A stream that stays open for more than this many seconds counts as stable.
 _STEADY = 5.0
@@ -78,7 +80,7 @@ class Registration(KubeletConnection):
                 registered = time.monotonic()
                 await self.service.stream.wait_until(False)
                 log.warning("the kubelet's stream ended; registering again", resource=self.resource)
-                # If a kubelet ends each stream at once, the retries slow down; another kubelet is tried at once.
+                # If streams end soon, retries slow down. A new kubelet ends the pause.
                 if time.monotonic() - registered > _STEADY:
                     self._retry = _FIRST_RETRY
                     continue
@@ -86,7 +88,10 @@ class Registration(KubeletConnection):
             self._retry = min(2 * self._retry, _LAST_RETRY)
 
     async def _register(self, socket: str, kubelet: Identity, asked: set[Identity]) -> bool:
-        """Register; whether the kubelet opened its stream. asked: gets every kubelet that may now know the socket."""
+        """Register. Returns whether the kubelet opened its stream.
+
+        asked: this method adds every kubelet that may now know the socket.
+        """
         request = api.RegisterRequest(
             version=API_VERSION,
             endpoint=os.path.relpath(socket, self._directory),
@@ -116,7 +121,7 @@ class Registration(KubeletConnection):
         return is_open
 
     async def _stream_opened(self, kubelet: Identity | None, deadline: float) -> bool:
-        """Whether the kubelet opens the stream before ``deadline`` seconds pass or another kubelet takes its place."""
+        """Whether the stream opens before ``deadline`` seconds pass or another kubelet starts."""
         opened = asyncio.ensure_future(self.service.stream.wait_until(True))
         replaced = asyncio.ensure_future(self._kubelet.other_than(kubelet))
         try:

@@ -24,12 +24,13 @@ log = Log(__name__)
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
-#: Seconds that gather further changes into one message, because the kubelet syncs its checkpoint to disk for each.
+#: Seconds after a change in which the server collects further changes for one message. The kubelet
+#: syncs its checkpoint to disk for each message.
 COALESCE = 1.0
 
 
 class Stream:
-    """Whether the kubelet has its ListAndWatch stream open."""
+    """Tracks whether the kubelet has its ListAndWatch stream open."""
 
     def __init__(self) -> None:
         self._ends: set[asyncio.Future[None]] = set()
@@ -47,10 +48,10 @@ class Stream:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[asyncio.Future[None]]:
-        """Mark a stream as open inside this block; leave the block when the yielded future is done.
+        """Mark a stream as open in this block. The caller leaves once the future is done.
 
-        Ends a stream that was open before. Either its kubelet has gone, or the kubelet reads only the newer of two
-        streams, and the older one would hide the end of the newer one.
+        Ends an older stream: its kubelet has gone, or the kubelet reads only the newer stream. An
+        open older stream would hide the end of the newer stream.
         """
         self.end()
         end = asyncio.get_running_loop().create_future()
@@ -64,7 +65,7 @@ class Stream:
             self._tell()
 
     def end(self) -> None:
-        """End the stream, so that the kubelet notices at once and a stopping server need not wait."""
+        """End the stream, so that the kubelet notices at once and a server can stop."""
         for end in self._ends:
             if not end.done():
                 end.set_result(None)
@@ -101,11 +102,11 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         return self.offered.table.resource
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
-        """The resource's options. The kubelet calls this inside Register and ignores the options in Register itself."""
+        """The options. The kubelet calls this in Register, and ignores Register's own options."""
         return options(self.resource)
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
-        """The devices now and after each change. A change goes out at once, or COALESCE seconds after the last."""
+        """Send the devices now and after changes, with COALESCE seconds between two changes."""
         # gRPC cancels this coroutine as soon as the kubelet disconnects.
         with self.stream.opened() as end:
             last: tuple[Listed, ...] | None = None
@@ -123,7 +124,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
     async def GetPreferredAllocation(
         self, request: api.PreferredAllocationRequest, context: Any
     ) -> api.PreferredAllocationResponse:
-        """A choice by the resource's preference. Never an error, because the kubelet would then reject the pod."""
+        """Choose by the preference. Never fails, because the kubelet would then reject the pod."""
         return api.PreferredAllocationResponse(
             container_responses=[
                 api.ContainerPreferredAllocationResponse(
@@ -141,7 +142,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
     async def PreStartContainer(
         self, request: api.PreStartContainerRequest, context: Any
     ) -> api.PreStartContainerResponse:
-        """Run the resource's command: FAILED_PRECONDITION if the command fails, NOT_FOUND for an unknown id."""
+        """Run the command. FAILED_PRECONDITION: the command failed; NOT_FOUND: an unknown id."""
         resource = self.resource
         try:
             devices = devices_of(self.offered, request.devices_ids)
@@ -154,7 +155,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         return api.PreStartContainerResponse()
 
     async def Allocate(self, request: api.AllocateRequest, context: Any) -> api.AllocateResponse:
-        """The answer for each container, or the code of NotAllocatable."""
+        """Answer for each container, or fail with the code of NotAllocatable."""
         resource, result, started = self.resource.name, "error", time.perf_counter()
         try:
             answers = [allocate(self.offered, list(asked.devices_ids)) for asked in request.container_requests]
@@ -165,7 +166,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         finally:
             metrics.ALLOCATIONS.increment(resource, result)
             metrics.ALLOCATION_SECONDS.observe(time.perf_counter() - started, resource)
-        # The log line comes after the answer, because the admission of pods waits for the answer.
+        # Log after the answer, because the admission of pods waits for the answer.
         asyncio.get_running_loop().call_soon(_tell, resource, request, answers)
         return api.AllocateResponse(container_responses=answers)
 
@@ -191,7 +192,7 @@ def _device(entry: Listed) -> api.Device:
 
 
 async def _first(awaited: asyncio.Future[Any], end: asyncio.Future[None]) -> bool:
-    """Whether ``awaited`` is done before the stream must end."""
+    """Wait for ``awaited``. Returns False if the stream must end first."""
     try:
         await asyncio.wait([awaited, end], return_when=asyncio.FIRST_COMPLETED)
     finally:
