@@ -159,7 +159,7 @@ def named(name: str) -> tuple[list[NodeProcess], list[str]]:
 
 
 def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, str | None]:
-    """Return the node's own process that listens on a unix socket, and None; or None and the problem.
+    """Find the node's own process that listens on a unix socket. Returns (process, None), or (None, problem).
 
     seconds: how long a socket-activated service may take to start. Source: unix(7), SO_PEERCRED.
     """

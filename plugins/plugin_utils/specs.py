@@ -169,7 +169,7 @@ class Specs:
         for device, its_names in by_device.items():
             same = {(name.partition("=")[0], resolution.same_device(names.edits[name])): name for name in its_names}
             if same.keys() <= givers.keys():
-                key, name = next(iter(same.items()))
+                key, name = min(same.items())
                 other = givers[key]
                 yield f"{name} of {device} is the same device as {other} of {self._foreign[other]}: declare it once"
             for key, name in same.items():

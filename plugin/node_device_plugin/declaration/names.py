@@ -143,7 +143,7 @@ def qualified_cdi_name(kind: str, device: str) -> str:
 
 def class_and_name(qualified: str) -> str:
     """The class and the device's name of a fully qualified CDI name: ``gpu-0`` for ``vendor.com/gpu=0``."""
-    kind, _, name = qualified.partition("=")
+    kind, name = qualified.split("=", 1)
     return f"{kind.partition('/')[2]}-{name}"
 
 

@@ -397,9 +397,9 @@ RESOURCE: dict[str, Field] = {
     ),
     "preference": Field(
         "str",
-        "Which free shares the plugin recommends to the kubelet. packed: on as few devices as possible, devices in "
-        "use first. distributed: on as many devices as possible, the least used first. numa: on as few NUMA nodes as "
-        "possible. If left out, the kubelet chooses.",
+        "Which free shares the plugin recommends to the kubelet. packed: on few devices, devices in use first, "
+        "then devices with few free shares. distributed: on as many devices as possible, the least used first. "
+        "numa: on as few NUMA nodes as possible. If left out, the kubelet chooses.",
         choices=("packed", "distributed", "numa"),
     ),
     "pre_start": _mapping(

@@ -120,7 +120,7 @@ class DeviceTable:
 
     @property
     def present(self) -> Resource:
-        """The resource without devices that other programs' CDI specs no longer have.
+        """The resource. If it discovers devices in other programs' specs, devices that are gone from them are left out.
 
         The same hardware may be there with another id, because these specs name one device in several ways.
         """

@@ -124,9 +124,9 @@ class Runtime:
     def torn_down(self, before, answer):
         """Return the containers that ran before and were ended by the restart, each with how it ended.
 
-        If a container's shim still runs, the container ended by itself, as jobs do. A CRI-O container's conmon ends
-        with the container, so for CRI-O the runtime's record decides. before: from ``processes``. answer: the runtime's
-        answer after the restart.
+        A container that is gone although its shim still runs ended by itself, as a Job's container does. A CRI-O
+        container's conmon ends with the container, so for CRI-O the runtime's record decides. before: from
+        ``processes``. answer: the runtime's answer after the restart.
         """
         now = processes(answer)
         gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]

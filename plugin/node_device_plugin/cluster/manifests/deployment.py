@@ -66,7 +66,7 @@ DEPLOYMENT: dict[str, Field] = {
     "image": Field("str", "Image of the plugin.", required=True, rule=form(r"\S+", "an image name without spaces")),
     "image_pull_policy": Field(
         "str",
-        "Pull policy of the image: whether the kubelet pulls the image only if it is missing, always or never.",
+        "When the kubelet pulls the image: only if the node does not have it (IfNotPresent), always, or never.",
         default="IfNotPresent",
         choices=("IfNotPresent", "Always", "Never"),
     ),
@@ -128,8 +128,9 @@ DEPLOYMENT: dict[str, Field] = {
     "overlap": Field(
         "str",
         "Whether a node's new pod serves before the old one ends, so that the kubelet always has the devices. This "
-        "requires kubelet 1.37 or later on all nodes. auto: a play checks the kubelets of the DaemonSet's nodes; the "
-        "command manifests cannot check them, so its pods do not overlap. Set never for an older image.",
+        "requires kubelet 1.37 or later on all nodes. auto: pods overlap only if a play finds such kubelets on all "
+        "nodes. The command node-device-plugin manifests cannot check the kubelets, so with auto its pods do not "
+        "overlap. Set never for an older image.",
         default="auto",
         choices=("auto", "always", "never"),
     ),

@@ -66,7 +66,7 @@ def methods_of(discovery: Discovery) -> list[DiscoveryMethod]:
 class Discoverer:
     """Discovers repeatedly; if a method hangs for a resource, the resource keeps its last findings.
 
-    links: resolves device nodes; its calls also run the methods.
+    links: resolves links in the paths of device nodes. Its ``calls`` also runs the discovery methods.
     """
 
     def __init__(self, links: Links, root: str = "/") -> None:

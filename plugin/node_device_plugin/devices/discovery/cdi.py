@@ -43,9 +43,10 @@ class _Listed(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """What declared devices take of other programs' specs: fully qualified names, and host paths, each with its owner.
+    """What declared devices already use from other programs' CDI specs.
 
-    names: with every other name of the same devices.
+    names: each fully qualified name, and every other name of the same device, with the declared device. nodes: each
+    host path that only one declared device uses, with that device.
     """
 
     names: Mapping[str, str]

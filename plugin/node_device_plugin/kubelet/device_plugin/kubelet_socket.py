@@ -67,8 +67,8 @@ class KubeletSocket:
         """Call Register. timeout: seconds. Raises grpc.aio.AioRpcError.
 
         Simultaneous calls share a connection, because connecting is half of the work when a
-        kubelet returns. The connection closes after its last call. New calls do not reuse it after
-        a failure, because gRPC would back off.
+        kubelet returns. The last of these calls closes the connection. After a failed call, later
+        calls open a new connection, because gRPC would back off on the old one.
         """
         async with self._shared_connection() as channel:
             await api_grpc.RegistrationStub(channel).Register(request, timeout=timeout)

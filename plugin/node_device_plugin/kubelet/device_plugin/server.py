@@ -102,7 +102,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         return self.offered.table.resource
 
     async def GetDevicePluginOptions(self, request: api.Empty, context: Any) -> api.DevicePluginOptions:
-        """The options. The kubelet calls this in Register, and ignores Register's own options."""
+        """The options. The kubelet calls this while it handles Register. It ignores the options in that request."""
         return options(self.resource)
 
     async def ListAndWatch(self, request: api.Empty, context: Any) -> AsyncIterator[api.ListAndWatchResponse]:
