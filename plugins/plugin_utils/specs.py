@@ -66,6 +66,7 @@ class Specs:
         #: already.
         self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
         self._foreign: Mapping[str, str] = declaration.get("foreign_cdi", {})
+        self._foreign_kinds: Collection[str] = declaration.get("foreign_kinds", ())
         self.node = node
         self.own_paths = {
             path for path, entry in node["ledger"].items() if entry.get("owner") == _OWNER and entry["kind"] == "file"
@@ -181,11 +182,18 @@ class Specs:
         None of them affects our specs. ``node-device-plugin doctor`` reports the same.
         """
         return [
-            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; the file belongs to another owner and "
-            "affects no declared device: its owner has to fix it"
+            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; {self._effect(file.kind)}"
             for file in self._checked({})
             if file.owner == directories.FOREIGN and file.problems and not file.harm
         ]
+
+    def _effect(self, kind: str) -> str:
+        if kind in self._foreign_kinds:
+            return (
+                f"the declaration uses devices of its kind {kind}, which containers do not get: let the vendor's "
+                "program generate the spec again"
+            )
+        return "the file belongs to another owner and affects no declared device: its owner has to fix it"
 
     def _too_new(self, specs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         version, accepted = self.node["runtime"].get("version"), self._accepted()

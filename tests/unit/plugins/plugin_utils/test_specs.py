@@ -246,6 +246,18 @@ def test_a_broken_file_of_others_is_no_conflict_and_named():
     )
 
 
+def test_a_broken_file_of_a_declared_kind_costs_its_devices():
+    """The run goes on, because optional and discovered devices may come later."""
+    discovering = {"name": "example.com/gpu", "discover": {"cdi": {"kind": "nvidia.com/gpu"}}}
+    for wanted in (pair(required=False), discovering):
+        (line,) = made(node(vendor("0", version="7.0.0")), wanted).broken()
+        assert line.startswith("/etc/cdi/nvidia.json: cdiVersion: ")
+        assert line.endswith(
+            "; the declaration uses devices of its kind nvidia.com/gpu, which containers do not get: let the vendor's "
+            "program generate the spec again"
+        )
+
+
 def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_counted():
     broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red", shape="round", size="large")
     (line,) = made(node(broken), resource("a")).broken()
