@@ -128,7 +128,10 @@ def _verify(cluster, node, arguments):
 
 
 def _outcomes(cluster, node, resources, shares, timeout):
-    """Prove resources by pods; returns each with its outcome. shares: resource name to number of shares to request."""
+    """Prove resources with temporary pods; returns pairs of resource and outcome.
+
+    shares: the number of shares to request, by resource name.
+    """
     wanted = []
     for resource in resources:
         if resource.name in shares:
@@ -248,7 +251,7 @@ def _judged(resource, shown, use, devices, held=0):
 
 
 def _compared(resource, shares, outcome):
-    """A row's result: whether the container has devices that the kubelet may have allocated.
+    """A row's result: whether the container has devices that the kubelet could have allocated to it.
 
     The API does not show which device was allocated, so the container of one share may match any declared device.
     """

@@ -24,7 +24,10 @@ _NAMESPACE = "kube-system"
 
 
 class ActionModule(ActionBase):
-    """Runs a command on the node, again for each inspection of pods, and a module if the proof record changes."""
+    """Runs the plugin's command on the node, and once more for each inspection of pods.
+
+    If the proof record changes, a module writes the record.
+    """
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -196,7 +196,7 @@ def listed(toml, directory):
 
 
 def texts_of_list(toml, key):
-    """Return a list of strings from TOML that containerd prints; nodes have no TOML parser."""
+    """Return a list of strings from TOML that containerd prints. Python 3.9 has no TOML parser."""
     inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
     listed = re.search(rf"(?m)^[ \t]*{key}\s*=\s*\[({inside})\]", toml or "")
     items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []

@@ -251,7 +251,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 # Maximum bytes of a CDI spec; larger files are no CDI specs.
 _LARGEST_SPEC = 16 << 20
-_KUBELET_ROOT, _REGISTRY = "/var/lib/kubelet", "plugins_registry"
+_KUBELET_ROOT = "/var/lib/kubelet"
+_REGISTRY = "plugins_registry"
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 

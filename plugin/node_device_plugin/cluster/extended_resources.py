@@ -148,7 +148,8 @@ def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expec
     """The device plugin's resources that a plan removed from the node object but that the kubelet still writes.
 
     The node object alone cannot show this beforehand, because a removed resource has 0 allocatable in both cases.
-    before: the node object before the plan. Returns an empty list if anything else differs, too.
+    before: the node object before the plan. Returns an empty list if any other resource differs
+    from the plan, too.
     """
     wrong, served = differing(now, expected, "allocatable"), remembered(before).served
     return wrong if all(name in served and expected.allocatable[name] is None for name in wrong) else []

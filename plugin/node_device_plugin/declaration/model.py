@@ -61,7 +61,7 @@ class Mount(NamedTuple):
 
     @property
     def is_bind(self) -> bool:
-        """Whether this is a bind mount of a host path. Source: mount(8) (type none or ignored)."""
+        """Whether this is a bind mount of a host path. With option (r)bind the type does not matter (mount(8))."""
         return self.type in BIND or bool({"bind", "rbind"}.intersection(self.options))
 
 

@@ -11,9 +11,9 @@ _DEEPEST = 50
 
 
 def read_json(content: bytes) -> Any:
-    """The document in ``content``. Raises ValueError for invalid JSON or text or a repeated key.
+    """The document in ``content``. Raises ValueError for invalid JSON, and for a repeated key.
 
-    Raises RecursionError if the document nests too deep.
+    Half of a surrogate pair is invalid, too. Raises RecursionError if the document nests too deep.
     """
     document = json.loads(content, object_pairs_hook=_unique)
     if b"\\u" in content:

@@ -23,7 +23,7 @@ def old(path):
 
 
 def new(path):
-    """Return the path of the new file before it is moved into place."""
+    """Return the temporary path that the new file has until it is moved into place."""
     return _beside(path, "new")
 
 

@@ -145,7 +145,8 @@ class Runtime:
 def processes(answer):
     """Return an answer's running containers by id; empty if it lists none.
 
-    Each is a list: pid and start of its process, then pid and start of its parent (containerd's shim, one per pod).
+    Each value is a list: the pid and start time of the container's process, then the pid and start time of its
+        parent (containerd's shim, one per pod).
     """
     found = {}
     for each in answer.get("containers", ()):

@@ -154,7 +154,7 @@ def await_node(
 def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
     """Wait until a node's pod runs, even if it only waits for another instance.
 
-    If it may overlap with the old pod, wait until the new pod is ready. Raises DeploymentError.
+    If the new pod may run beside the old pod, wait until the new pod is also ready. Raises DeploymentError.
     """
     deadline = time.monotonic() + timeout
     while True:

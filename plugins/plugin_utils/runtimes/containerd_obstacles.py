@@ -75,7 +75,8 @@ def obstacles(
 def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
     """Yield the files that disable CRI, each with the disabled names. files: in reading order.
 
-    A name of another version disables nothing, or containerd refuses it. Source: V1DisabledFilter
+    The version of the configuration decides which name disables CRI. With a name of another version, containerd
+    disables nothing or does not start. Source: V1DisabledFilter
     and V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x, for each file by its own
     version.
     """

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Share(NamedTuple):
-    """A share of a device that the kubelet may allocate. order: its index in the resource's list."""
+    """One share of a device. order: the share's index among all shares of the resource."""
 
     kubelet_id: str
     device: Device
