@@ -105,7 +105,7 @@ def names_of(process):
     """Return a runtime's name and its program's path.
 
     Only argv[0] identifies a program with several names: k3s runs as containerd through a link ``containerd`` beside
-    it. Without such a link, the returned path is the running program's own, for example that of a wrapper.
+    it. Without such a link, the returned path is that of the running executable.
     """
     name, executable = os.path.basename(process.executable), process.executable
     called = os.path.basename(process.arguments[0]) if process.arguments else ""

@@ -175,7 +175,10 @@ def revealed(params, entries, hidden):
 
 
 def check(params):
-    """Return the runtime's effective configuration for the text, and the path of the checked copy. Raises Failed."""
+    """Let the runtime check the new text. Raises Failed.
+
+    Returns the effective configuration that the runtime prints, and the path of the checked copy.
+    """
     if params["drop_in_directory"]:
         return check_drop_in(params)
     path, content = params["files"][0]["path"], params["files"][0]["content"] or ""

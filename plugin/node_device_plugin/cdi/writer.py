@@ -60,8 +60,9 @@ def write(
 ) -> Written | None:
     """Write the spec of a resource if the plugin owns the spec; a file that is up to date is not touched.
 
-    Devices that the resource no longer has stay in the file until ``prune``. Devices that the role now owns also stay,
-    updated to the declaration, because this file takes precedence over the role's.
+    Devices that the resource no longer has stay in the file until ``prune``. If the role now
+    owns the spec, devices that are in this file stay and follow the declaration, because this file takes precedence
+    over the role's file.
 
     before: the last call's result, which saves rendering thousands of unchanged devices. kept: fully qualified names
     that must keep their meaning while containers hold them. Raises NotWritten.
@@ -114,7 +115,7 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) 
 def redefined(
     resources: Sequence[Resource], links: Links, directory: str, former: Sequence[Resource] = ()
 ) -> frozenset[str]:
-    """The fully qualified names that mean other devices in our specs than the resources now declare.
+    """The fully qualified names that stand for one device in our specs, and for another device in the declaration.
 
     A container that holds such a name would get the other device when it restarts. One more or one less host path
     does not make another device. Nor does a new target of a link, as after a re-plug, so for links the former

@@ -111,7 +111,8 @@ class ResourceManager:
     async def apply(self, configuration: Configuration) -> Change:
         """Serve the resources of this configuration, and return what changed.
 
-        A changed resource keeps its server and its stream, unless its place or its plugin options change.
+        A changed resource keeps its server and its stream, unless its plugin options change or the place changes. The
+        place of all resources tells how to reach the kubelet.
         """
         place = Place(
             configuration.registration,

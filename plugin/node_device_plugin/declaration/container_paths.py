@@ -1,4 +1,4 @@
-"""Checks paths inside a container: of nodes or mounts at one path, a container silently gets one.
+"""Checks paths inside a container. If nodes or mounts have the same path, the container silently gets only one.
 
 A CDI edit replaces an earlier edit at the same path (pkg/cdi, ContainerEdits.Apply). Without CDI,
 the order of the device nodes in the container is not guaranteed.

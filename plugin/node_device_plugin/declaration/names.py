@@ -100,8 +100,8 @@ def cdi_kind_problem(kind: str) -> str | None:
 def foreign_kind_problem(kind: str) -> str | None:
     """Why a resource must not offer devices of another program's CDI kind, or None.
 
-    Sources: NVIDIA's device plugin, DRA driver and GPU operator write such kinds for containers
-    that they allocate.
+    NVIDIA's device plugin, DRA driver and GPU operator write such kinds for the containers to
+    which they give devices themselves.
     """
     if kind.startswith(_OF_ALLOCATORS):
         return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combines all nodes in one document, which is the JSON and the source of table and page."""
+"""Combines all nodes in one document: the JSON file. The table and the page are made from it."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Stream:
     def opened(self) -> Iterator[asyncio.Future[None]]:
         """Mark a stream as open in this block. The caller leaves once the future is done.
 
-        Ends an older stream: its kubelet has gone, or the kubelet reads only the newer stream. An
-        open older stream would hide the end of the newer stream.
+        Ends an older stream: its kubelet has gone, or the kubelet reads only the newer stream. If the
+        older stream stayed open, the plugin would not notice the end of the newer stream.
         """
         self.end()
         end = asyncio.get_running_loop().create_future()
