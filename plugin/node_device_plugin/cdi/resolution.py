@@ -16,12 +16,14 @@ from .directories import FOREIGN, SpecFile
 class HostPath(NamedTuple):
     """A host path that a container gets with a device. what: ``device node``, ``mount`` or ``hook``.
 
-    number: of a device node whose type and numbers the spec gives, such as ``char/226:0``; else empty.
+    number: of a device node whose type and numbers the spec gives, such as ``char/226:0``; else empty. is_of_host:
+    whether the spec names the path for the host, not for the container alone.
     """
 
     what: str
     path: str
     number: str = ""
+    is_of_host: bool = True
 
 
 class Resolution(NamedTuple):
@@ -119,7 +121,9 @@ def host_paths(edits: Mapping[str, Any]) -> Iterator[HostPath]:
     Runtimes do not read a device node whose type and major number the spec gives (the CDI library, fillMissingInfo).
     """
     for node in edits.get("deviceNodes") or ():
-        yield HostPath("device node", node.get("hostPath") or node["path"], _given_number(node))
+        number = _given_number(node)
+        is_of_host = bool(node.get("hostPath") or not number)
+        yield HostPath("device node", node.get("hostPath") or node["path"], number, is_of_host)
     for mount in edits.get("mounts") or ():
         if mount.get("type") in (*BIND, "") and os.path.isabs(mount["hostPath"]):
             yield HostPath("mount", mount["hostPath"])

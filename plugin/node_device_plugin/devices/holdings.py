@@ -55,7 +55,7 @@ def renamed(
 
     real, specs: see held_by_other_names.
     """
-    moved = _moved(former, now, real, specs)
+    moved = _moved(former, now, real, specs, specs)
     return {
         name: dict.fromkeys(those, IN_DOUBT)
         for name, devices in moved.items()
@@ -64,26 +64,26 @@ def renamed(
 
 
 def with_new_ids(
-    former: Sequence[Resource], now: Sequence[Resource], real: Real, specs: Resolution
+    former: Sequence[Resource], now: Sequence[Resource], real: Real, specs_before: Resolution, specs: Resolution
 ) -> dict[str, dict[str, str]]:
     """By resource, the ids of its devices that had another id before, each with the reason why it must wait.
 
-    real, specs: see held_by_other_names.
+    real, specs: see held_by_other_names. specs_before: the specs of that time.
     """
-    moved = _moved(former, now, real, specs)
+    moved = _moved(former, now, real, specs_before, specs)
     return {name: dict.fromkeys(devices, IN_DOUBT) for name, devices in moved.items()}
 
 
 def _moved(
-    former: Sequence[Resource], now: Sequence[Resource], real: Real, specs: Resolution
+    former: Sequence[Resource], now: Sequence[Resource], real: Real, specs_before: Resolution, specs: Resolution
 ) -> dict[str, dict[str, list[Holding]]]:
-    paths = functools.partial(_host_paths, real=real, specs=specs)
+    before = functools.partial(_host_paths, real=real, specs=specs_before)
     offered = [
-        Holding("", resource.name, resource.kubelet_ids(device)[0], paths(device), resource.replicas > 1)
+        Holding("", resource.name, resource.kubelet_ids(device)[0], before(device), resource.replicas > 1)
         for resource in former
         for device in resource.devices
     ]
-    return _matches(now, offered, paths)
+    return _matches(now, offered, functools.partial(_host_paths, real=real, specs=specs))
 
 
 def held_by_other_names(
@@ -138,6 +138,14 @@ def _matches(
     foreign = [holding for holding in holdings if not _is_counted(holding, counted, offered, paths_of)]
     if not foreign:
         return {}
+    # A container's paths may be those of several devices, and the kubelet counts some of them itself.
+    uncounted = set(map(id, foreign))
+    by_themselves = {
+        (holding.holder, holding.resource, device_id)
+        for holding in holdings
+        if holding.holder and id(holding) not in uncounted
+        for device_id in devices_behind(holding.kubelet_id)
+    }
     paths = {(resource.name, device.id): paths_of(device) for resource in resources for device in resource.devices}
     givers = collections.Counter(path for given in paths.values() for path in given)
     by_path: dict[str, _Place] = {}
@@ -157,6 +165,8 @@ def _matches(
         same = [place for place in same if _is_same(holding, place, paths[place.resource.name, place.device.id])]
         same += [place for place in by_name if holding.is_ours and not (theirs and place.own)]
         for place in same:
+            if (holding.holder, place.resource.name, place.device.id) in by_themselves:
+                continue
             # The kubelet counts this device itself, or the device was shared and still is.
             if _is_of(holding, place.resource, place.device) or (place.resource.replicas > 1 and holding.is_share):
                 continue

@@ -200,10 +200,11 @@ class DeviceScanner:
         # The spec of a device must exist before the device is given to a container.
         current = [table.resource for table in tables]
         unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
+        specs_before = self.specs
         await self._read_specs(current, places)
         by_specs = [table.present for table in tables if table.declared.discover.cdi]
         if by_specs != former:
-            moved = await in_thread(with_new_ids, former, by_specs, self.links.real, self.specs)
+            moved = await in_thread(with_new_ids, former, by_specs, self.links.real, specs_before, self.specs)
             self._new_ids = {
                 name: {**self._new_ids.get(name, {}), **moved.get(name, {})} for name in {*self._new_ids, *moved}
             }

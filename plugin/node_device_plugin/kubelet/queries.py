@@ -259,6 +259,8 @@ class _Given:
 
 #: Keeps the parsed specs, because YAML takes long.
 _reader_of = functools.lru_cache(maxsize=4)(SpecReader)
+#: The paths of held devices as last known: a name may be gone from the specs while a pod holds its device.
+_last_known: dict[str, writer.HostPaths] = {}
 
 
 def _pods_and_specs(
@@ -275,13 +277,13 @@ def _pods_and_specs(
 def _of_foreign(specs: Resolution, names: Collection[str]) -> dict[str, writer.HostPaths]:
     """The host paths of other programs' devices, by fully qualified name."""
     own = specs.own_nodes(names)
-    return {
-        name: writer.HostPaths(
-            own[name], frozenset(each.path for each in specs.host_paths(name) if each.what != "hook")
-        )
-        for name in names
-        if name in own
-    }
+    found = {name: _last_known[name] for name in names if name in _last_known}
+    for name in own.keys() & set(names):
+        paths = (each.path for each in specs.host_paths(name) if each.what != "hook")
+        found[name] = writer.HostPaths(own[name], frozenset(paths))
+    _last_known.clear()
+    _last_known.update(found)
+    return found
 
 
 def _answers(pod_devices: Iterable[PodDevices]) -> Mapping[tuple[str, str, str], api.ContainerAllocateResponse]:

@@ -13,7 +13,7 @@ from kubelet_stand_in.stand_in import PodRejected
 from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import Resource, parse_configuration
-from node_device_plugin.devices.discovery import Discoverer
+from node_device_plugin.devices.discovery import CDI, Discoverer
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.holdings import IN_DOUBT, Holding, held_by_other_names, renamed
 from node_device_plugin.devices.scanner import DeviceScanner
@@ -256,6 +256,58 @@ async def test_a_device_of_another_spec_that_gets_a_uuid_is_not_given_twice(
     assert node.reasons()[UUID] == HELD % NEW
     await kubelet.remove_pod(pod)
     await kubelet.until(lambda: kubelet.devices(NEW)[UUID] == "Healthy", 10, "the device stays withheld")
+
+
+async def test_a_device_whose_only_name_changes_is_not_given_twice(node: Node, kubelet: StandInKubelet) -> None:
+    vendor(node, "0")
+    await node.start(GPUS)
+    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+    await hold(kubelet, NEW, 2)
+    assert node.resources is not None
+    # The plugin asks regularly who holds what.
+    await asyncio.sleep(0.15)
+    await node.resources.ask_for_holders()
+    vendor(node, UUID)
+    await node.resources.check()
+    await has(kubelet, NEW, {UUID: "Unhealthy", "gpu-0": "Unhealthy", "other": "Healthy"})
+    # It stays so when the plugin has asked again.
+    await asyncio.sleep(0.5)
+    assert node.reasons()[UUID] == HELD % NEW
+
+
+async def test_a_device_that_goes_leaves_its_neighbour_in_the_container_healthy(
+    node: Node, kubelet: StandInKubelet
+) -> None:
+    vendor(node, "0")
+    await node.start(GPUS)
+    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+    await hold(kubelet, NEW, 2)
+    vendor(node)
+    assert node.resources is not None
+    await node.resources.check()
+    await asyncio.sleep(0.3)
+    await node.resources.ask_for_holders()
+    assert node.reasons() == {"gpu-0": "gone", "other": None}
+
+
+async def test_a_declared_device_stays_reserved_while_the_specs_cannot_be_read(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor(node, "0")
+    declared = {"id": "gpu", "cdi_devices": ["vendor.com/gpu=0"]}
+    await node.start(resource(OLD, declared), GPUS)
+    await has(kubelet, NEW, {"other": "Healthy"})
+
+    def fail(*_: object) -> Any:
+        raise OSError("no specs")
+
+    monkeypatch.setattr(CDI, "reserved", fail)
+    assert node.resources is not None
+    await node.resources.check()
+    assert node.reasons() == {"gpu": None, "other": None}
+    # Of another declaration nothing is known, so its devices stay as they are.
+    await node.apply(resource(OLD, {**declared, "cdi_devices": ["vendor.com/gpu=other"]}), GPUS)
+    assert node.reasons().get("gpu-0") is None
 
 
 @pytest.mark.parametrize("later", [True, False])

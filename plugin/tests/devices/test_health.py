@@ -226,8 +226,18 @@ def foreign(**edits: Any) -> str:
         ({"deviceNodes": [{"path": "/dev/no", "type": "c", "major": 1, "minor": 3}]}, None),
         ({"deviceNodes": [{"path": "/dev/null", "type": "c", "major": 1, "minor": 3}]}, None),
         ({"deviceNodes": [{"path": "/dev/no", "type": "c", "major": 4095, "minor": 77}]}, "/dev/no: the device node"),
-        ({"deviceNodes": [{"path": "/dev/null", "type": "c", "major": 1, "minor": 5}]}, "/dev/null: the device node"),
-        ({"deviceNodes": [{"path": "/dev/null", "type": "b", "major": 1, "minor": 3}]}, "/dev/null: the device node"),
+        # Without a path on the host, the path is the container's.
+        ({"deviceNodes": [{"path": "/dev/null", "type": "c", "major": 1, "minor": 5}]}, None),
+        # Some drivers have no device in sysfs: 1 is the major number of memory devices.
+        ({"deviceNodes": [{"path": "/dev/no", "type": "c", "major": 1, "minor": 250}]}, None),
+        (
+            {"deviceNodes": [{"path": "/dev/a", "hostPath": "/dev/null", "type": "c", "major": 1, "minor": 5}]},
+            "/dev/null: the device node",
+        ),
+        (
+            {"deviceNodes": [{"path": "/dev/a", "hostPath": "/dev/null", "type": "b", "major": 1, "minor": 3}]},
+            "/dev/null: the device node",
+        ),
         ({"deviceNodes": [{"path": "/dev/pipe", "type": "p"}]}, None),
         ({"deviceNodes": [{"path": "/dev/\0"}]}, "/dev/\0: the device node"),
         ({"mounts": [{"hostPath": "/\0", "containerPath": "/a"}]}, "/\0: the mount"),

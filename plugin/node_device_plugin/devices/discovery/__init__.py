@@ -76,6 +76,8 @@ class Discoverer:
         self._last: dict[Key, tuple[Resource, list[_Made]]] = {}
         #: Resource to the reason why a method did not answer for it in the last scan.
         self.late: Mapping[str, str] = {}
+        #: The declared devices that CDI names give, and what they use, as last read.
+        self._reserved: tuple[Mapping[str, Device], Reserved] | None = None
 
     async def discover(
         self,
@@ -101,7 +103,7 @@ class Discoverer:
             for method in methods_of(resource.discover)
         }
         root = Root(self._root, spec_dirs)
-        reserved = await self._reserved(resources, root)
+        reserved = await self._reserve(resources, root)
         answers = await self._links.calls.run(
             [
                 (key, functools.partial(_find, resource, method, root, self._before(key, resource), offered))
@@ -123,6 +125,12 @@ class Discoverer:
             else:
                 self._last[key] = (resource, answer)
             found.setdefault(resource.name, []).extend(self._before(key, resource))
+        if reserved is None:
+            # Without the specs, devices that are declared by CDI names could be offered a second time.
+            for resource in resources:
+                if resource.discover.cdi:
+                    unknown.add(resource.name)
+                    late.setdefault(resource.name, "cannot read which CDI devices the configuration names")
         self.late = late
         return await in_thread(
             _assigned,
@@ -130,11 +138,11 @@ class Discoverer:
             {name: _in_order(made) for name, made in found.items() if name not in unknown},
             self._links.real,
             taken,
-            reserved,
+            reserved or Reserved({}, {}),
         )
 
-    async def _reserved(self, resources: Sequence[Resource], root: Root) -> Reserved:
-        """What declared devices take of other programs' CDI specs."""
+    async def _reserve(self, resources: Sequence[Resource], root: Root) -> Reserved | None:
+        """What declared devices use from other programs' CDI specs, as last read; None if that is unknown."""
         declared = {
             f"{resource.name}={device.id}": device
             for resource in resources
@@ -145,9 +153,9 @@ class Discoverer:
             return Reserved({}, {})
         key = Key("", "CDI devices that the configuration names")
         answer = (await self._links.calls.run([(key, functools.partial(CDI.reserved, declared, root))]))[key]
-        if isinstance(answer, Exception):
-            return Reserved({name: owner for owner, each in declared.items() for name in each.cdi_devices}, {})
-        return answer
+        if not isinstance(answer, Exception):
+            self._reserved = declared, answer
+        return self._reserved[1] if self._reserved and self._reserved[0] == declared else None
 
     def _before(self, key: Key, resource: Resource) -> list[_Made]:
         declared, made = self._last.get(key, (None, []))

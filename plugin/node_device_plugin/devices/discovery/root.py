@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import stat
@@ -56,7 +57,8 @@ class Root:
         if path not in self._resolved:
             # If links reach this path again before it is resolved, they form a loop and get this None.
             self._resolved[path] = None
-            self._resolved[path] = self._follow(path)
+            with contextlib.suppress(RecursionError):
+                self._resolved[path] = self._follow(path)
         return self._resolved[path]
 
     def _follow(self, path: str) -> str | None:

@@ -117,14 +117,28 @@ def _is_device_node(path: str) -> bool:
 
 def _has_number(each: HostPath) -> bool:
     """Whether the kernel has the device whose numbers the spec gives, and the path, if it exists, is that device."""
-    if each.number == "pipe" or not os.path.isdir("/sys/dev"):
+    if each.number == "pipe":
         return True
     try:
-        found = os.stat(each.path)
+        found = os.stat(each.path) if each.is_of_host else None
     except (OSError, ValueError):
-        return os.path.exists("/sys/dev/" + each.number)
+        found = None
+    if found is None:
+        return os.path.exists("/sys/dev/" + each.number) or _has_driver(each.number)
     kind = "block" if stat.S_ISBLK(found.st_mode) else "char"
     return each.number == "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
+
+
+def _has_driver(number: str) -> bool:
+    """Whether a driver has the major number; some drivers have no device in sysfs. Source: proc_devices(5)."""
+    kind, _slash, numbers = number.partition("/")
+    try:
+        with open("/proc/devices", encoding="ascii") as file:
+            characters, _title, blocks = file.read().partition("Block devices:")
+    except OSError:
+        return True
+    lines = (blocks if kind == "block" else characters).splitlines()
+    return numbers.partition(":")[0] in (line.split()[0] for line in lines if line.strip())
 
 
 def _is_hidden(path: str) -> bool:

@@ -149,10 +149,11 @@ def test_equal_names_of_two_kinds_are_two_devices(machine: Machine) -> None:
     [
         device("x", "/dev/\0"),
         device("x", "/dev" + "/a" * 3000),
+        device("x", "/" + "a/" * 600 + "x"),
         device("1" * 5000, "/dev/x"),
         device("x", "/dev/x", mounts=[{"hostPath": "/\0", "containerPath": "/a"}]),
     ],
-    ids=["nul", "deep", "digits", "mount"],
+    ids=["nul", "long", "deep", "digits", "mount"],
 )
 def test_an_odd_device_hides_no_other_one(machine: Machine, odd: dict[str, Any]) -> None:
     machine.file("/dev/lamp0")
