@@ -294,7 +294,10 @@ async def test_a_declared_device_stays_reserved_while_the_specs_cannot_be_read(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vendor(node, "0")
-    declared = {"id": "gpu", "cdi_devices": ["vendor.com/gpu=0"]}
+    # The same node by a name of another kind, so that only the specs tell.
+    spec = (node.folder / "cdi" / "vendor.json").read_text().replace("vendor.com/gpu", "vendor.com/set")
+    (node.folder / "cdi" / "set.json").write_text(spec)
+    declared = {"id": "gpu", "cdi_devices": ["vendor.com/set=0"]}
     await node.start(resource(OLD, declared), GPUS)
     await has(kubelet, NEW, {"other": "Healthy"})
 
@@ -306,7 +309,7 @@ async def test_a_declared_device_stays_reserved_while_the_specs_cannot_be_read(
     await node.resources.check()
     assert node.reasons() == {"gpu": None, "other": None}
     # Of another declaration nothing is known, so its devices stay as they are.
-    await node.apply(resource(OLD, {**declared, "cdi_devices": ["vendor.com/gpu=other"]}), GPUS)
+    await node.apply(resource(OLD, {**declared, "cdi_devices": ["vendor.com/set=other"]}), GPUS)
     assert node.reasons().get("gpu-0") is None
 
 
