@@ -242,13 +242,18 @@ GPUS = {"name": NEW, "discover": {"cdi": {"kind": "vendor.com/gpu"}}}
 UUID = "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"
 
 
-async def test_a_device_of_another_spec_that_gets_a_uuid_is_not_given_twice(
-    node: Node, kubelet: StandInKubelet
-) -> None:
+async def hold_two_gpus(node: Node, kubelet: StandInKubelet) -> str:
+    """A pod gets both devices of a spec that has only indexes; returns its uid."""
     vendor(node, "0")
     await node.start(GPUS)
     await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
-    pod = await hold(kubelet, NEW, 2)
+    return await hold(kubelet, NEW, 2)
+
+
+async def test_a_device_of_another_spec_that_gets_a_uuid_is_not_given_twice(
+    node: Node, kubelet: StandInKubelet
+) -> None:
+    pod = await hold_two_gpus(node, kubelet)
     vendor(node, "0", UUID)
     assert node.resources is not None
     await node.resources.check()
@@ -259,10 +264,7 @@ async def test_a_device_of_another_spec_that_gets_a_uuid_is_not_given_twice(
 
 
 async def test_a_device_whose_only_name_changes_is_not_given_twice(node: Node, kubelet: StandInKubelet) -> None:
-    vendor(node, "0")
-    await node.start(GPUS)
-    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
-    await hold(kubelet, NEW, 2)
+    await hold_two_gpus(node, kubelet)
     assert node.resources is not None
     # The plugin asks regularly who holds what.
     await asyncio.sleep(0.15)
@@ -278,10 +280,7 @@ async def test_a_device_whose_only_name_changes_is_not_given_twice(node: Node, k
 async def test_a_device_that_goes_leaves_its_neighbour_in_the_container_healthy(
     node: Node, kubelet: StandInKubelet
 ) -> None:
-    vendor(node, "0")
-    await node.start(GPUS)
-    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
-    await hold(kubelet, NEW, 2)
+    await hold_two_gpus(node, kubelet)
     vendor(node)
     assert node.resources is not None
     await node.resources.check()

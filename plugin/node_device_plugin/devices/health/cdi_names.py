@@ -85,7 +85,9 @@ def _missing(name: str, each: HostPath) -> Reason:
     if each.what == "device node" and "\0" not in each.path and os.path.lexists(each.path):
         what = f"is not the device {each.number}" if each.number else "is no device node"
     why = f"the {each.what} of its CDI spec {what}"
-    return Reason(f"{each.path}: {why}, so no container with {name} starts: generate the spec again", why)
+    # With numbers from the spec, a container starts, whatever the host has.
+    effect = f"{name} does not work in a container" if each.number else f"no container with {name} starts"
+    return Reason(f"{each.path}: {why}, so {effect}: generate the spec again", why)
 
 
 def _exists(each: HostPath) -> bool:
