@@ -9,6 +9,7 @@ import json
 import sys
 
 from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.devices.health import CdiNames
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.verification import proof_by_runtime
 
@@ -16,7 +17,9 @@ from node_device_plugin.verification import proof_by_runtime
 async def main():
     resource = next(r for r in parse_configuration(json.load(sys.stdin)).resources if r.uses_cdi)
     async with CriClient(sys.argv[1]) as cri:
-        outcome = await proof_by_runtime.prove(resource, cri, await cri.sandbox_image())
+        image = await cri.sandbox_image()
+        assert image, "the runtime names no sandbox image"
+        outcome = await proof_by_runtime.prove(resource, cri, image, CdiNames(()))
     print(json.dumps(outcome._asdict()))
 
 
