@@ -94,6 +94,7 @@ lint:
 	ruff check
 	ruff format --check
 	mypy
+	mypy --explicit-package-bases molecule
 	yamllint --strict .
 	tools/generate_wire --check
 	tools/generate_argument_specs --check

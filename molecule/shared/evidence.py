@@ -65,7 +65,7 @@ def of_node(directory: pathlib.Path, node: str) -> None:
     directory.mkdir(parents=True)
     with (directory / "container.log").open("wb") as log:
         subprocess.run([ENGINE, "logs", node], stdout=log, stderr=log, timeout=TIMEOUT, check=False)
-    command = [ENGINE, "exec", "--interactive", node, "sh"]
+    command: list[str | pathlib.Path] = [ENGINE, "exec", "--interactive", node, "sh"]
     done = subprocess.run(command, input=IN_THE_NODE.encode(), capture_output=True, timeout=TIMEOUT, check=False)
     if not done.stdout:
         raise OSError(done.stderr.decode().strip())

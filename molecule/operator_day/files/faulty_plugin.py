@@ -15,7 +15,7 @@ import json
 import os
 import pathlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from kubelet_stand_in.recorder import RecordingPlugin, healthy
@@ -80,4 +80,5 @@ async def streams(at_once: str, later: str) -> None:
         await plugin.stop()
 
 
-asyncio.run({"options": options, "streams": streams}[sys.argv[1]](*sys.argv[2:]))
+_RUNS: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"options": options, "streams": streams}
+asyncio.run(_RUNS[sys.argv[1]](*sys.argv[2:]))

@@ -8,8 +8,8 @@ from node_device_plugin.wire import cri_v1_pb2 as api
 
 async def main():
     async with CriClient("/run/containerd/containerd.sock") as cri:
-        for sandbox in await cri.pod_sandboxes():
-            await cri.remove_pod_sandbox(sandbox.id)
+        for there in await cri.pod_sandboxes():
+            await cri.remove_pod_sandbox(there.id)
         for name in ("one", "two"):
             namespaces = api.NamespaceOption(network=api.NODE, pid=api.CONTAINER, ipc=api.POD)
             security = api.LinuxSandboxSecurityContext(namespace_options=namespaces)

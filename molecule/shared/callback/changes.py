@@ -73,7 +73,7 @@ def _lines_of(diff: Any) -> Iterator[str]:
         return
     for name in ("before_header", "after_header"):
         yield str(diff.get(name, ""))
-    texts = [text if isinstance(text, str) else repr(text) for text in (diff.get("before"), diff.get("after"))]
-    for line in difflib.unified_diff(*(text.splitlines() for text in texts), lineterm="", n=0):
+    before, after = (text if isinstance(text, str) else repr(text) for text in (diff.get("before"), diff.get("after")))
+    for line in difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0):
         if not line.startswith(("---", "+++", "@@")):
             yield line

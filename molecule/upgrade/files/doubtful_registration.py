@@ -51,7 +51,7 @@ async def main():
             asked.append(is_open)
             return is_open and len(asked) > TIMES
 
-    asked = []
+    asked: list[bool] = []
     running = asyncio.create_task(Doubtful(service, KubeletSocket(DIRECTORY)).run())
     await count(2)
     while len(asked) <= TIMES:

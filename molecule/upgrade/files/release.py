@@ -24,8 +24,9 @@ PARTS = (
     "plugins",
     "pyproject.toml",
     "README.md",
+    "requirements",
+    "roles",
 )
-PARTS += ("requirements", "roles")
 PACKAGE = "plugin/node_device_plugin/"
 #: What is wrong with a release: the file, what stands there, and what stands there instead.
 FAULTS = {
