@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ansible.errors import AnsibleUndefinedVariable
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, preflight, role_arguments
 
@@ -33,7 +34,9 @@ class ActionModule(ActionBase):
         what = "declaration" if problems else "cluster"
         # A node that only the API reaches has no preflight, and the run writes to other nodes before this one.
         if look.api_only and roles:
-            problems += _of_the_cluster(task_vars, template, None if problems else read)
+            found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
+            problems += found
+            result = {**result, "warnings": warnings} if warnings else result
         if problems:
             unusable = declaration.unusable(task_vars.get("inventory_hostname", ""), problems, what)
             return {**result, "failed": True, "msg": unusable}
@@ -51,12 +54,16 @@ def _of_a_daemonset(task_vars, template, configuration):
 
 
 def _of_the_cluster(task_vars, template, read):
-    """Reasons why the run could not do this node's work through the API. read: the declaration, None if invalid."""
+    """Reasons why the run could not do this node's work through the API, and warnings.
+
+    read: the declaration, None if invalid.
+    """
+    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import requirements
     from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
     path = template(task_vars.get("node_devices_kubeconfig"))
     if not path:
-        return []
+        return [], []
     try:
         node = template(task_vars.get("node_devices_node_name"))
     except AnsibleUndefinedVariable:
@@ -65,4 +72,9 @@ def _of_the_cluster(task_vars, template, read):
     if read is not None and template(task_vars.get("device_plugin_mode")) == "daemonset":
         deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
     name = str(node or task_vars.get("inventory_hostname", ""))
-    return list(cluster_access.problems(str(path), name, True, bool(read and read.capacities), deployment))
+    problems = list(cluster_access.problems(str(path), name, True, bool(read and read.capacities), deployment))
+    kinds = read.as_data()["foreign_kinds"] if read is not None else ()
+    if problems or not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
+        return problems, []
+    drivers, unknown = cluster_access.dra_drivers(str(path), name)
+    return list(requirements.offered_twice((), drivers, kinds)), [f"{name}: {unknown}"] if unknown else []

@@ -229,6 +229,11 @@ class Preflight:
                 # Warn once in a play, although each role checks.
                 warnings += [] if known else [f"{self.host}: {sentence}" for sentence in broken]
             if declared and mode and not takeover:
+                if path and declared["foreign_kinds"] and not known:
+                    drivers, unknown = cluster_access.dra_drivers(path, node_name or self.host)
+                    plugins = facts["device_plugins"]
+                    facts = {**facts, "device_plugins": {**plugins, "drivers": [*plugins["drivers"], *drivers]}}
+                    warnings += [f"{self.host}: {unknown}"] if unknown else []
                 names = [resource["name"] for resource in declared["resources"]]
                 sentences += requirements.taken(facts["device_plugins"], names, mode, declared["foreign_kinds"])
             if drained:

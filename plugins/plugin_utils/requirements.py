@@ -91,10 +91,10 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
         )
     registered = plugins["registered"] if plugins["others"] else ()
     others = [name for name in registered if name not in {*names, *instance["resources"]}]
-    yield from _offered_twice(others, plugins["drivers"], kinds)
+    yield from offered_twice(others, plugins["drivers"], kinds)
 
 
-def _offered_twice(resources: Iterable[str], drivers: Iterable[str], kinds: Iterable[str]) -> Iterator[str]:
+def offered_twice(resources: Iterable[str], drivers: Iterable[str], kinds: Iterable[str]) -> Iterator[str]:
     """One message for each kind if somebody else serves devices of the kind's vendor.
 
     resources: of other device plugins. drivers: names of DRA drivers.

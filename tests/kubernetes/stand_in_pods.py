@@ -1,4 +1,4 @@
-"""Pods and PodDisruptionBudgets of the stand-in API server, as far as a drain needs them.
+"""Pods, PodDisruptionBudgets and ResourceSlices of the stand-in API server, as far as a run needs them.
 
 Taken from kube-apiserver 1.36.2, which the same tests run against where it is there: what the eviction of a pod answers
 while a budget allows none, of a pod that has gone, and of one whose name another one has by now.
@@ -27,6 +27,7 @@ class Pods:
         self._uids = itertools.count(1)
         self._pods: dict[tuple[str, str], dict[str, Any]] = {}
         self._budgets: dict[tuple[str, str], dict[str, Any]] = {}
+        self._slices: dict[str, dict[str, Any]] = {}
 
     def answer(self, method: str, parts: list[str], query: dict[str, str], content: Any) -> dict[str, Any]:
         """parts: of the address, after its version."""
@@ -35,6 +36,8 @@ class Pods:
                 node = query.get("fieldSelector", "spec.nodeName=").removeprefix("spec.nodeName=")
                 items = [pod for pod in self._pods.values() if not node or pod["spec"]["nodeName"] == node]
                 return {"kind": "PodList", "items": items}
+            if parts[0] == "resourceslices":
+                return self._of_slices(method, parts[1:], query, content)
             _namespaces, namespace, kinds, name, part = (*parts, "", "")[:5]
             if kinds == "serviceaccounts":
                 raise StatusError(409, f'serviceaccounts "{content["metadata"]["name"]}" already exists')
@@ -56,6 +59,17 @@ class Pods:
             elif method == "DELETE":
                 del self._pods[key]
             return {"kind": "Pod", **pod}
+
+    def _of_slices(self, method: str, name: list[str], query: dict[str, str], content: Any) -> dict[str, Any]:
+        if method == "POST":
+            self._slices[content["metadata"]["name"]] = content
+        elif method == "DELETE":
+            del self._slices[name[0]]
+        node = query.get("fieldSelector", "").removeprefix("spec.nodeName=")
+        return {
+            "kind": "ResourceSliceList",
+            "items": [each for each in self._slices.values() if each["spec"]["nodeName"] == node],
+        }
 
     def _evict(self, pod: dict[str, Any], eviction: dict[str, Any], dry_run: bool) -> dict[str, Any]:
         metadata = pod["metadata"]

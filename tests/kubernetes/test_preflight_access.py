@@ -15,7 +15,7 @@ FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
     "uid": 0,
     "runtime": {"name": "containerd"},
-    "device_plugins": {"instance": None, "registered": [], "others": []},
+    "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "cdi_files": [],
     "ledger": {},
 }
@@ -30,14 +30,13 @@ def node(cluster):
 
 
 @pytest.fixture
-def look(monkeypatch):
-    """What the preflight says for a kubeconfig, and what ran on the node."""
+def preflight(monkeypatch):
+    """Runs the preflight with a kubeconfig; returns its result and the modules that ran on the node."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_action(kubeconfig, declaration=DECLARED, node_name="worker1", drain=None):
+    def run_action(kubeconfig, node_name="worker1", **more):
         action = object.__new__(node_preflight.ActionModule)
         arguments = {"kubeconfig": kubeconfig, "node_name": node_name, "requires": ["python"], "lock": {}}
-        more = {"declaration": declaration, "drain": drain}
         arguments.update({name: value for name, value in more.items() if value is not None})
         play = types.SimpleNamespace(_uuid="play")
         action._task = types.SimpleNamespace(args=arguments, check_mode=False, get_play=lambda: play)
@@ -50,6 +49,17 @@ def look(monkeypatch):
         action._execute_module = execute
         result = action.run(None, {"inventory_hostname": "worker1"})
         assert WORD not in str(result)
+        return result, executed
+
+    return run_action
+
+
+@pytest.fixture
+def look(preflight):
+    """What the preflight says for a kubeconfig, and what ran on the node."""
+
+    def run_action(kubeconfig, declaration=DECLARED, node_name="worker1", drain=None):
+        result, executed = preflight(kubeconfig, node_name, declaration=declaration, drain=drain)
         if not result.get("failed"):
             return "", executed
         head, *lines = result["msg"].splitlines()
@@ -133,6 +143,52 @@ def test_a_cluster_without_the_node(cluster, look):
 def test_a_node_that_may_be_drained_is_there_before_anything_is_touched(cluster, look):
     said = look(cluster.kubeconfig(), None, node_name="none-such", drain={"minutes": 10})
     assert "the cluster has no node none-such" in said
+
+
+GPUS = {"name": "devices.example.com/gpu", "discover": {"cdi": {"kind": "nvidia.com/gpu"}}}
+
+GPUS_HERE = {
+    "declaration": read({"node_devices_resources": [GPUS]}, template=lambda value: value).as_data(),
+    "mode": "service",
+}
+
+
+@pytest.fixture
+def driver(cluster, node):
+    """The name of a DRA driver that offers devices of the node in a ResourceSlice."""
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    spec = {
+        "driver": "gpu.nvidia.com",
+        "nodeName": node.name,
+        "pool": {"name": node.name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
+    }
+    cluster.ask("POST", slices, {"metadata": {"name": node.name}, "spec": spec})
+    yield spec["driver"]
+    cluster.ask("DELETE", f"{slices}/{node.name}")
+
+
+REFUSED = "worker1: a DRA driver serves gpu.nvidia.com on this node, and the declaration offers devices of the CDI kind"
+
+
+def test_devices_of_a_vendor_whose_dra_driver_has_a_resource_slice(cluster, node, driver, declare, preflight):
+    named = {"node_devices_node_name": node.name, "node_devices_resources": [GPUS]}
+    (_, line) = declare(cluster.kubeconfig(), **named)
+    assert line.startswith(REFUSED)
+    assert declare(cluster.kubeconfig(), device_plugin_takeover=True, **named) == []
+    (_, line) = preflight(cluster.kubeconfig(), node.name, **GPUS_HERE)[0]["msg"].splitlines()
+    assert line.startswith(REFUSED)
+    # The slice is of one node.
+    other = cluster.node({"cpu": "2"})
+    assert declare(cluster.kubeconfig(), **{**named, "node_devices_node_name": other.name}) == []
+    assert not preflight(cluster.kubeconfig(), other.name, **GPUS_HERE)[0].get("failed")
+
+
+def test_resource_slices_that_the_user_may_not_list(cluster, node, preflight):
+    user = cluster.kubeconfig({"token": "reader-token"})
+    (warning,) = preflight(user, node.name, **GPUS_HERE)[0]["warnings"]
+    assert warning.startswith("worker1: cannot check whether a DRA driver offers this node's devices in ResourceSlices")
+    assert "give this user list on resourceslices.resource.k8s.io in a ClusterRole" in warning
 
 
 LICENCES = {"name": "example.com/licence", "capacity": 3}

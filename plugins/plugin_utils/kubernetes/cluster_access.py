@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, before the run writes anything, whether a kubeconfig allows the run's work."""
+"""Asks the cluster, before the run writes anything, what the run must know about a node and its kubeconfig."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    NotFound,
+    Place,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 
 from . import daemonset_slot, deployed
 
 _VARIABLE = "node_devices_kubeconfig"
+# The versions that serve ResourceSlices, newest first: Kubernetes 1.34, 1.33 and 1.32.
+_DRA_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
 
 
 def problems(
@@ -40,6 +48,23 @@ def problems(
         said = " ".join(str(error).split())
         where = "" if path in said else f" ({path})"
         yield f"{_VARIABLE}{where}: {said}"
+
+
+def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
+    """Return the DRA drivers whose ResourceSlices offer devices of a node, and why they are unknown, or empty text.
+
+    A cluster that does not serve ResourceSlices has no drivers.
+    """
+    try:
+        api = Api(kubeconfig.read(path))
+        for version in _DRA_VERSIONS:
+            with contextlib.suppress(NotFound):
+                slices = api.list(Place("resourceslices", group=version), fieldSelector=f"spec.nodeName={node}")
+                return sorted({each["spec"]["driver"] for each in slices}), ""
+        return [], ""
+    except (kubeconfig.KubeconfigError, ApiError) as error:
+        said = " ".join(str(error).split())
+        return [], f"cannot check whether a DRA driver offers this node's devices in ResourceSlices: {said}"
 
 
 def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
