@@ -18,6 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     plugin_cli,
     requirements,
     runtimes,
+    spec_templates,
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
@@ -53,7 +54,8 @@ class ActionModule(ActionBase):
         owner = {"cdi_owner": "plugin"} if self._api_only else {}
         settings = {**(self._arguments.get("settings") or {}), **owner}
         try:
-            return declaration.read(self._vars, self._templar.template, settings).as_data()
+            render = None if self._api_only else spec_templates.renderer(self, self._vars)
+            return declaration.read(self._vars, self._templar.template, settings, render).as_data()
         except declaration.DeclarationProblems as error:
             problems.extend(error.lines)
             return None

@@ -22,6 +22,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.device
     host_directories,
 )
 
+from . import spec_templates
+
 #: All host variables with this prefix together form the host's declaration.
 PREFIX = "node_devices_resources"
 #: The variable with the rest of the plugin's configuration.
@@ -93,12 +95,18 @@ def variables_of(names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(PREFIX))
 
 
-def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings: Any = None) -> Declaration:
+def read(
+    variables: Mapping[str, Any],
+    template: Callable[[Any], Any],
+    settings: Any = None,
+    render: spec_templates.Render | None = None,
+) -> Declaration:
     """Read a host's declaration: the union of its variables.
 
     variables: all of the host's variables, by name.
     template: evaluates the expressions in a value, or raises.
     settings: the plugin's configuration apart from resources.
+    render: renders the templates of CDI specs; None if no role writes specs on the node.
     Raises DeclarationProblems if anything in the declaration is invalid.
     """
     problems: list[str] = []
@@ -139,10 +147,18 @@ def read(variables: Mapping[str, Any], template: Callable[[Any], Any], settings:
         configuration = declaration.parse_configuration({**(settings or {}), "resources": []})
     except declaration.DeclarationError as error:
         problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
+    own_specs: dict[str, dict[str, Any]] = {}
+    templates, failed = _worked_out(variables.get(spec_templates.VARIABLE) or [], spec_templates.VARIABLE, template)
+    problems.extend(failed)
+    if templates and render is None:
+        problems.append(spec_templates.API_ONLY)
+    elif templates and not failed:
+        own_specs, failed = spec_templates.specs(templates, render, _failure, resources)
+        problems.extend(failed)
     if problems:
         raise DeclarationProblems(problems)
     configuration = declaration.with_resources(configuration, resources)
-    return Declaration(configuration, cdi.render_specs(configuration.resources), capacities)
+    return Declaration(configuration, {**cdi.render_specs(configuration.resources), **own_specs}, capacities)
 
 
 def _worked_out(raw: Any, name: str, template: Callable[[Any], Any]) -> tuple[Any, list[str]]:

@@ -18,7 +18,16 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from . import declaration, host_devices, play, plugin_cli, requirements, specs, task_arguments
+from . import (
+    declaration,
+    host_devices,
+    play,
+    plugin_cli,
+    requirements,
+    spec_templates,
+    specs,
+    task_arguments,
+)
 from .kubernetes import cluster_access, drain
 
 #: The variable in which a playbook registers the preflight's result.
@@ -134,7 +143,8 @@ class Preflight:
         if self.api_only and (settings is None or isinstance(settings, Mapping)):
             # If only the API reaches the node, only the plugin can write CDI specs there.
             settings = {**(settings or {}), "cdi_owner": "plugin"}
-        return declaration.read(self._vars, template, settings)
+        render = None if self.api_only else spec_templates.renderer(self._action, self._vars)
+        return declaration.read(self._vars, template, settings, render)
 
     def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
         """Return the task's own facts ``given``, or else a preflight's.

@@ -105,7 +105,7 @@ class Specs:
         """
         problems = []
         for device, (before, now) in self.redefined().items():
-            who = [holder(held) for held in holders["held"] if self._is(device, held["resource"], held["device"])]
+            who = [holder(held) for held in holders["held"] if self._holds(held, device)]
             if who:
                 problems.append(
                     f"{device.name} is held by {', '.join(sorted(set(who)))} and would become another device ({now} "
@@ -146,7 +146,7 @@ class Specs:
 
         Also yield one for each device that two required devices list by different names.
         """
-        names = resolution.resolution(self._checked({}) if self._foreign else [])
+        names = resolution.resolution(self._checked(self.declared) if self._foreign else [])
         yield from self._given_twice(names)
         for name, device in self._foreign.items():
             if name not in names.files:
@@ -252,13 +252,13 @@ class Specs:
                 going.append(leftover)
         return staying, going
 
-    def has(self, resource: str, kubelet_id: str) -> bool:
-        """Whether a kubelet's device may be one of the leftovers."""
-        return any(self._is(leftover, resource, kubelet_id) for leftover in self.leftovers)
+    def has(self, held: Mapping[str, Any]) -> bool:
+        """Whether a held device may be one of the leftovers. held: an entry of ``node-device-plugin holders``."""
+        return any(self._holds(held, leftover) for leftover in self.leftovers)
 
     def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
         for held in holders.get("held", []):
-            if self._is(leftover, held["resource"], held["device"]):
+            if self._holds(held, leftover):
                 return f"held by {holder(held)}"
         # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes
         # precedence.
@@ -267,6 +267,11 @@ class Specs:
                 if any(self._is(leftover, resource, device) for device in devices):
                     return f"still offered by the kubelet as {resource}"
         return None
+
+    def _holds(self, held: Mapping[str, Any], leftover: Leftover) -> bool:
+        # The plugin of an earlier release does not list the CDI names.
+        is_named = leftover.name in held.get("cdi_names", ())
+        return is_named or self._is(leftover, held["resource"], held["device"])
 
     def _is(self, leftover: Leftover, resource: str, kubelet_id: str) -> bool:
         """Whether a kubelet's device may be the leftover.
@@ -314,9 +319,7 @@ class Ours:
         return [
             held
             for held in holders["held"]
-            if held["resource"] in self._served
-            or held.get("by_our_cdi")
-            or self._specs.has(held["resource"], held["device"])
+            if held["resource"] in self._served or held.get("by_our_cdi") or self._specs.has(held)
         ]
 
 

@@ -12,6 +12,9 @@ from .model import BIND, ContainerEdits, Device, DeviceNode, Mount, Resource
 
 #: The prefix of the names of our spec files.
 FILE_PREFIX = "node-device-plugin_"
+#: The prefix of the names of spec files that the role cdi_specs makes from templates. For the plugin, these files are
+#: other programs' specs.
+TEMPLATE_PREFIX = "node-devices_"
 
 #: Maximum characters of the kind in a file name. File systems allow 255 bytes, and the temporary
 #: file during a write has a longer name.
@@ -128,13 +131,13 @@ def with_kept(
     return {**merged, "cdiVersion": minimum_version(merged)}
 
 
-def file_name(kind: str) -> str:
+def file_name(kind: str, prefix: str = FILE_PREFIX) -> str:
     """The file name of a kind: one path component, unique, and short enough for file systems."""
     name = kind.replace("/", "_")
     if "_" in kind.partition("/")[0] or len(name) > _LONGEST_NAME:
         # The hash separates "a_b/cc" from "a/b_cc", and keeps shortened names unique.
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(kind.encode()).hexdigest()[:8]}"
-    return f"{FILE_PREFIX}{name}.json"
+    return f"{prefix}{name}.json"
 
 
 #: A shared encoder, because json.dumps would create one for each of thousands of devices.

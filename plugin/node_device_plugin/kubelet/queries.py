@@ -94,6 +94,8 @@ class HeldDevice(NamedTuple):
     host_paths: tuple[str, ...] = ()
     all_host_paths: tuple[str, ...] = ()
     by_our_cdi: bool = False
+    #: The CDI names in the Allocate answer for all devices of the resource in the container.
+    cdi_names: tuple[str, ...] = ()
 
 
 class Holders(NamedTuple):
@@ -240,7 +242,8 @@ class _Given:
         """The held device with its host paths, as far as they are known."""
         key = held.container, held.resource, held.device
         answer = self._answers.get(key, api.ContainerAllocateResponse())
-        names = [each.name for each in answer.cdi_devices if each.name in self._by_cdi]
+        given = tuple(each.name for each in answer.cdi_devices)
+        names = [name for name in given if name in self._by_cdi]
         # One answer covers all devices of the resource in the container.
         behind = set(devices_behind(held.device))
         by_cdi = []
@@ -254,6 +257,7 @@ class _Given:
             host_paths=tuple(sorted(paths.union(*(each.own for each in by_cdi)))),
             all_host_paths=tuple(sorted(paths.union(*(each.all for each in by_cdi)))),
             by_our_cdi=any(name in self._ours for name in names),
+            cdi_names=given,
         )
 
 

@@ -546,6 +546,7 @@ async def test_what_several_devices_give_is_held_and_tells_none_apart(node: Node
     own = {"c0": "/dev/null", "c1": "/dev/zero"}[held.device]
     assert held.host_paths == (own,)
     assert held.all_host_paths == tuple(sorted([own, "/dev/full", "/dev/random"]))
+    assert held.cdi_names == (f"{OLD}={held.device}",)
 
 
 FIRST, SECOND = "first", "second"

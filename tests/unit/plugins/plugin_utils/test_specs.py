@@ -80,6 +80,44 @@ def test_what_a_pod_holds_stays_and_the_rest_goes():
     assert [leftover.device for leftover in going] == ["b"]
 
 
+OWN = json.dumps(
+    {
+        "cdiVersion": "0.5.0",
+        "kind": "example.com/fpga",
+        "devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/fpga0"}]}}],
+    }
+)
+NEEDS_FPGA = {"name": "example.com/card", "devices": [{"id": "card", "cdi_devices": ["example.com/fpga=0"]}]}
+
+
+def of_template(*resources):
+    """A declaration with the spec of a template."""
+    read_again = declaration.read(
+        {"node_devices_resources": list(resources), "cdi_specs_templates": [{"src": "fpga.yaml.j2"}]},
+        lambda value: value,
+        render=lambda _source: OWN,
+    )
+    return read_again.as_data()
+
+
+def test_a_template_s_spec_has_the_device_that_a_resource_needs():
+    assert "example.com/fpga=0 is in no valid CDI spec" in next(made(node(), NEEDS_FPGA).missing())
+    wanted = specs.Specs(of_template(NEEDS_FPGA), node())
+    assert list(wanted.missing()) == []
+    assert json.loads(wanted.texts([])["node-devices_example.com_fpga.json"]) == json.loads(OWN)
+
+
+def test_a_template_s_device_stays_while_a_pod_holds_it_by_another_id():
+    path = "/etc/cdi/node-devices_example.com_fpga.json"
+    gone = made(node(file(path, OWN), ours=(path,)))
+    held = {"resource": "example.com/card", "device": "card", "namespace": "default", "pod": "user"}
+    holders = {"held": [{**held, "cdi_names": ["example.com/fpga=0"]}]}
+    ((staying,), _going) = gone.split(holders, advertised_counts=False)
+    assert staying.reason == "held by default/user"
+    assert gone.has(holders["held"][0])
+    assert not gone.has({**held, "cdi_names": ["example.com/fpga=1"]})
+
+
 def test_an_id_may_have_what_stands_before_a_share_s_number():
     wanted = made(node_with(resource("a::b", "c::0", "d")), resource("d"))
     held = [
