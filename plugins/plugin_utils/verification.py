@@ -12,15 +12,21 @@ _WITHOUT_PROOF = ("unproven", "in use", "pending")
 
 
 def judged(report: Mapping[str, Any], host: str, require_proof: bool) -> dict[str, Any]:
-    """The report, with a warning for each unproven resource.
+    """The report, with its own warnings and one for each unproven resource, all with the host's name.
 
-    require_proof: whether each resource without a proof is a problem; there are then no warnings.
+    require_proof: whether each resource without a proof is a problem instead.
     """
+    # The plugin of an earlier release has no warnings.
+    warnings = [f"{host}: {warning}" for warning in report.get("warnings", ())]
     without = {row["resource"]: row for row in report["resources"] if row["state"] in _WITHOUT_PROOF}
     if require_proof:
         problems = [f"{name}: {row['state']}: {row['detail']}" for name, row in without.items()]
-        return {**report, "problems": [*report["problems"], *problems]}
+        return {**_with(report, warnings), "problems": [*report["problems"], *problems]}
     unproven = {name: row["detail"] for name, row in without.items() if row["state"] == "unproven"}
-    if not unproven:
-        return dict(report)
-    return {**report, "warnings": [f"{host}: {name} is unproven: {why}" for name, why in unproven.items()]}
+    return _with(report, [*warnings, *(f"{host}: {name} is unproven: {why}" for name, why in unproven.items())])
+
+
+def _with(report: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    # Ansible prints even an empty list of warnings.
+    result = {name: value for name, value in report.items() if name != "warnings"}
+    return {**result, "warnings": warnings} if warnings else result

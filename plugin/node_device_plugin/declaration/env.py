@@ -11,10 +11,13 @@ from .problems import Problem
 
 _INDEX = "index"
 #: Placeholders for values other than properties; no property may use these names.
-BUILT_IN_VALUES = ("id", "path", "host_path", _INDEX)
+_PATHS = ("path", "host_path")
+BUILT_IN_VALUES = ("id", *_PATHS, _INDEX)
 #: How many numbers to check if a resource has discovery and thus an unknown number of devices.
 _DISCOVERED = 100
 _A = {"variable": "a variable", "annotation": "an annotation"}
+#: Separates the devices' values in a joined variable.
+_SEPARATOR = ","
 
 
 def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
@@ -22,7 +25,12 @@ def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str
 
     devices: each once, in the declaration's order (see Resource.devices_of). {index} starts at 0.
     """
-    return _filled(resource.env, devices)
+    values = [_values(number, device) for number, device in enumerate(devices)]
+    joined = {
+        name: _SEPARATOR.join(filter(None, (fill(template, each) for each in values)))
+        for name, template in resource.joined_env.items()
+    }
+    return {**_filled(resource.env, devices), **joined}
 
 
 def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
@@ -33,27 +41,39 @@ def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> dict[
 def _filled(templates: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
     result = {}
     for number, device in enumerate(devices):
-        values = {_INDEX: str(number), **device.template_values()}
+        values = _values(number, device)
         for name, value in templates.items():
             result[fill(name, values)] = fill(value, values)
     return result
 
 
+def _values(number: int, device: Device) -> dict[str, str]:
+    return {_INDEX: str(number), **device.template_values()}
+
+
 def template_problems(resource: Resource, where: str) -> Iterator[Problem]:
     """The problems of one resource's templates."""
     for what, key, templates in _templates(resource):
-        yield from _template_problems(resource, templates, f"{where}.{key}", what)
+        yield from _template_problems(resource, templates, f"{where}.{key}", what, key == "joined_env")
+    for name in sorted(resource.joined_env.keys() & resource.env.keys()):
+        yield Problem(f"{where}.joined_env.{name}", "is also set by env: remove one")
 
 
 def _templates(resource: Resource) -> Iterator[tuple[str, str, Mapping[str, str]]]:
     """For variables and annotations: the word for messages, the key, and the templates by name."""
     yield "variable", "env", resource.env
+    yield "variable", "joined_env", resource.joined_env
     yield "annotation", "annotations", resource.annotations
 
 
-def _template_problems(resource: Resource, templates: Mapping[str, str], where: str, what: str) -> Iterator[Problem]:
+def _template_problems(
+    resource: Resource, templates: Mapping[str, str], where: str, what: str, is_joined: bool
+) -> Iterator[Problem]:
     for name, value in templates.items():
         field = f"{where}.{name}"
+        if is_joined and placeholders(name):
+            yield Problem(field, "is one variable for all devices of a container: remove the placeholder from its name")
+            continue
         others = [placeholder for placeholder in placeholders(name) if placeholder != _INDEX]
         if others:
             yield Problem(field, f"{_A[what]}'s name may contain only the placeholder {{index}}, not {{{others[0]}}}")
@@ -65,9 +85,11 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
         if message:
             yield Problem(field, message)
         # A container limited to one device needs no number.
-        is_one = f"{{{_INDEX}}}" in name or resource.container_limit == 1
+        is_one = is_joined or f"{{{_INDEX}}}" in name or resource.container_limit == 1
         if not is_one and (resource.discover.methods or len(resource.devices) > 1):
             fix = "add {index} to the name or set container_limit: 1"
+            if what == "variable":
+                fix = "add {index} to the name, move the variable to joined_env, or set container_limit: 1"
             yield Problem(field, f"a container may get several devices, which would all set this {what}: {fix}")
         for placeholder in dict.fromkeys(placeholders(value)):
             without = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
@@ -80,8 +102,15 @@ def _template_problems(resource: Resource, templates: Mapping[str, str], where: 
                 yield Problem(field, message)
             known = {_INDEX, *resource.discover.template_names()}
             if resource.discover.methods and placeholder not in known:
-                message = "the placeholder {%s} is unknown; discovered devices have: %s"
-                yield Problem(field, message % (placeholder, ", ".join(sorted(known))))
+                message = (
+                    f"the placeholder {{{placeholder}}} is unknown; discovered devices have: {', '.join(sorted(known))}"
+                )
+                if placeholder in _PATHS:
+                    message = (
+                        f"{{{placeholder}}} is ambiguous, because a discovered device may have several nodes, or none: "
+                        "list the nodes in discover.nodes, this one first and not optional"
+                    )
+                yield Problem(field, message)
 
 
 def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:

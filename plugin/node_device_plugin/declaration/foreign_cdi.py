@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from .model import Device, Resource
@@ -19,11 +20,13 @@ def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterat
             message = f"{kind} is the kind of another program's specs, which the resource's own edits would replace"
             yield Problem(where + ".cdi_kind", message + ": set another cdi_kind")
         if kind.startswith("nvidia.com/"):
-            for name in resource.env.keys() & _LEGACY:
+            for key, name in itertools.product(("env", "joined_env"), _LEGACY):
+                if name not in getattr(resource, key):
+                    continue
                 message = (
                     "has no effect: the CDI spec of nvidia.com sets it to void, so that the legacy hook does nothing"
                 )
-                yield Problem(f"{where}.env.{name}", message + "; leave it out")
+                yield Problem(f"{where}.{key}.{name}", message + "; leave it out")
     for place, device in resource.placed_devices(where):
         for name, count in collections.Counter(device.cdi_devices).items():
             if count > 1:
@@ -32,6 +35,16 @@ def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterat
         if is_judged and _gives_nothing(resource, device):
             message = "gives a container nothing: it has no nodes, edits, cdi_devices or env; did you mean cdi_devices?"
             yield Problem(place, message)
+
+
+def warnings(resource: Resource) -> Iterator[str]:
+    """What a verification must say of variables that give devices by NVIDIA's legacy hook, without CDI."""
+    for name in _LEGACY:
+        if name in resource.env or name in resource.joined_env:
+            yield (
+                f"a container whose image sets {name} gets GPUs from NVIDIA's legacy hook without a request: offer the "
+                "devices by CDI instead (discover.cdi), and turn the hook off"
+            )
 
 
 def kinds(resource: Resource) -> Iterator[str]:
@@ -43,7 +56,7 @@ def kinds(resource: Resource) -> Iterator[str]:
 
 
 def _gives_nothing(resource: Resource, device: Device) -> bool:
-    of_resource = (resource.env, resource.annotations, resource.pre_start.command)
+    of_resource = (resource.env, resource.joined_env, resource.annotations, resource.pre_start.command)
     return not any((resource.edits(device), device.cdi_devices, *of_resource))
 
 

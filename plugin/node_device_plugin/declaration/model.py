@@ -237,9 +237,9 @@ class Discovery(NamedTuple):
     def template_names(self) -> frozenset[str]:
         """The placeholders in ``env`` that every discovered device supports, except {index}.
 
-        A PCI device or a device of a CDI spec may have no node and therefore no path.
+        A device on a bus or of a CDI spec may have no node, or several: then only ``nodes`` decides which is the first.
         """
-        has_node = not (self.pci or self.cdi) or any(not node.optional for node in self.nodes)
+        has_node = not (self.usb or self.pci or self.cdi) or any(not node.optional for node in self.nodes)
         return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
 
 
@@ -277,6 +277,8 @@ class Resource(NamedTuple):
     #: ``cdi`` or ``device_nodes``.
     injection: str = "cdi"
     annotations: Mapping[str, str] = MappingProxyType({})
+    #: Variables whose value joins the values of all devices of a container.
+    joined_env: Mapping[str, str] = MappingProxyType({})
     health: HealthChecks = HealthChecks()
     #: Whether only the plugin can write the kind's spec; ``cdi_owner`` sets this for all resources.
     cdi_by_plugin: bool = False

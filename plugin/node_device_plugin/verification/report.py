@@ -46,6 +46,7 @@ class Report(NamedTuple):
     problems: one sentence each, with the expected and the found value.
     proven, proven_before: the new record for the next verification, and the former record (see proof_record).
     image: the image for a proof's container; None if the node has no such image.
+    warnings: one sentence each; they fail no verification.
     """
 
     runtime: str
@@ -55,6 +56,7 @@ class Report(NamedTuple):
     proven: Mapping[str, str]
     proven_before: Mapping[str, str]
     image: str | None
+    warnings: Sequence[str] = ()
 
     def to_data(self) -> dict[str, Any]:
         """The report, ready for JSON."""
@@ -70,4 +72,5 @@ class Report(NamedTuple):
             rows.append((row.resource, str(row.capacity), str(row.healthy), " ".join(row.seen), state))
         shown = table(("RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE"), rows)
         problems = [f"problem: {problem}" for problem in self.problems]
-        return "\n".join([f"runtime {self.runtime}, kubelet {self.kubelet}", shown, *problems])
+        warnings = [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join([f"runtime {self.runtime}, kubelet {self.kubelet}", shown, *warnings, *problems])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..cdi import writer
 from ..cdi.links import Links, node_paths
 from ..cdi.resolution import Resolution
-from ..declaration import Configuration, Resource
+from ..declaration import Configuration, Resource, foreign_cdi
 from ..devices.discovery import Discoverer, with_discovered
 from ..devices.health import CdiNames, problem_of
 from ..devices.holdings import held_by_other_names
@@ -159,7 +159,8 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     for name, outcome in outcomes.items():
         problems.extend(f"{name}: in a container: {mismatch}" for mismatch in outcome.mismatches)
     rows = [_with_outcome(row, outcomes) for row in rows]
-    return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before, runtime.image)
+    warnings = [f"{resource.name}: {warning}" for resource in resources for warning in foreign_cdi.warnings(resource)]
+    return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before, runtime.image, warnings)
 
 
 async def _without_leftovers(node: Node, timeout: float, problems: list[str]) -> None:

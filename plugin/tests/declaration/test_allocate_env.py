@@ -67,6 +67,25 @@ def test_what_a_container_is_expected_to_show() -> None:
     assert [mount.container_path for mount in expectation.mounts] == ["/b"]
 
 
+def test_a_joined_variable_has_the_values_of_all_devices() -> None:
+    text = """
+    - name: example.com/gpu
+      devices:
+        - {id: b, nodes: [{path: /dev/b}], properties: {address: "0000:02:00.0"}}
+        - {id: a, nodes: [{path: /dev/a}], properties: {address: "0000:01:00.0"}}
+        - {id: c, nodes: [{path: /dev/c}], properties: {address: ""}}
+      joined_env: {PCI_RESOURCE_EXAMPLE_COM_GPU: "{address}"}
+    """
+    (resource,) = parse_resources(yaml.safe_load(text))
+    # In the declaration's order, whatever the kubelet's order; a device without a value adds nothing.
+    assert allocate_env(resource, resource.devices_of(["a", "c", "b"])) == {
+        "PCI_RESOURCE_EXAMPLE_COM_GPU": "0000:02:00.0,0000:01:00.0"
+    }
+    assert expected_in_container(resource, resource.devices[:1]).env == {
+        "PCI_RESOURCE_EXAMPLE_COM_GPU": ("0000:02:00.0",)
+    }
+
+
 def test_a_container_that_may_have_one_device_needs_no_number() -> None:
     text = """
     - name: example.com/found

@@ -124,7 +124,10 @@ def test_each_mistake_is_named(discover: str, says: str) -> None:
         ("- {name: a.bb/cc, discover: {paths: [/dev/x*, /dev/y]}, env: {'A_{index}': '{match1}'}}",
          "the placeholder {match1} is unknown; discovered devices have: host_path, id, index, path"),
         ("- {name: a.bb/cc, discover: {pci: [{vendor: '8086'}]}, env: {'A_{index}': '{path}'}}",
-         "the placeholder {path} is unknown; discovered devices have"),
+         "{path} is ambiguous, because a discovered device may have several nodes, or none: list the nodes in"),
+        # A USB serial adapter also has the node /dev/bus/usb/001/007.
+        ("- {name: a.bb/cc, discover: {usb: [{vendor: '0403'}]}, env: {'A_{index}': '{host_path}'}}",
+         "env.A_{index}: {host_path} is ambiguous"),
         ("- {name: a.bb/c, discover: {paths: [/dev/x*]}}", "but the CDI class 'c' has fewer"),
         ("- {name: a.bb/cc, discover: {paths: [/dev/x*]}, env: {'A_{index}': x}}\n"
          "- {name: a.bb/dd, devices: [{id: d}], env: {A_7: x}}",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from node_device_plugin.declaration import DeclarationError, cdi, parse_configuration, parse_resources
+from node_device_plugin.declaration import DeclarationError, cdi, foreign_cdi, parse_configuration, parse_resources
 from node_device_plugin.declaration.serialise import resources_to_data
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.allocation import allocate
@@ -151,13 +151,21 @@ ONLY = "works only with CDI: remove it, or set injection: cdi instead of device_
         ),
         (
             f"[{{{GPU}, env: {{'GPU_{{index}}': '{{path}}'}}}}]",
-            "resources[0].env.GPU_{index}: the placeholder {path} is unknown; discovered devices have: id, index, "
-            "kind, name, pci_address",
+            "resources[0].env.GPU_{index}: {path} is ambiguous, because a discovered device may have several nodes",
         ),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_field(text: str, says: str) -> None:
     assert [problem for problem in problems(text) if problem.startswith(says)], problems(text)
+
+
+def test_a_verification_warns_of_the_legacy_hook() -> None:
+    text = "[{name: nvidia.com/gpu, devices: [{id: '0'}], joined_env: {NVIDIA_VISIBLE_DEVICES: '{id}'}}]"
+    (resource,) = parse_resources(yaml.safe_load(text))
+    (warning,) = foreign_cdi.warnings(resource)
+    assert warning.startswith("a container whose image sets NVIDIA_VISIBLE_DEVICES gets GPUs")
+    (resource,) = parse_resources(yaml.safe_load("[{name: a.b/c, devices: [{id: '0'}], env: {ID: '{id}'}}]"))
+    assert list(foreign_cdi.warnings(resource)) == []
 
 
 def test_discovery_in_specs_needs_their_directories() -> None:

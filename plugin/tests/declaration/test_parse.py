@@ -207,6 +207,12 @@ def test_what_only_a_template_would_be_filled_in_with_is_no_part_of_edits() -> N
         ("- {name: a.b/c, env: {'A_{index}': x}, devices: [{id: d}]}\n"
          "- {name: a.b/e, env: {A_0: x}, devices: [{id: f}]}",
          "the variable A_0 is also set by a.b/c (A_{index})"),
+        ("- {name: a.b/c, joined_env: {'A_{index}': x}, devices: [{id: d}]}",
+         "joined_env.A_{index}: is one variable for all devices of a container"),
+        ("- {name: a.b/c, joined_env: {A: x}, env: {A: x}, devices: [{id: d}]}",
+         "joined_env.A: is also set by env: remove one"),
+        ("- {name: a.b/c, joined_env: {A: x}, devices: [{id: d}]}\n- {name: a.b/e, env: {A: x}, devices: [{id: f}]}",
+         "resources[1] (a.b/e).env.A: the variable A is also set by a.b/c (A)"),
         ("- {name: a.b/c, devices: [{id: d}]}\n- {name: a.b/e, devices: [{id: d}]}", "knows devices by id only"),
         ("- {name: a.b/cc, devices: [{id: d, nodes: [{path: /x}]}]}\n"
          "- {name: a.b/e, cdi_kind: a.b/cc, devices: [{id: e, nodes: [{path: /x}]}]}", "is already the kind of"),

@@ -14,6 +14,7 @@ REPORT = Report(
     {"example.com/a": "hash"},
     {},
     "pause:3.10",
+    ["example.com/a: a warning"],
 )
 
 
@@ -24,6 +25,7 @@ def test_the_table() -> None:
         "example.com/a    3         3        a0 a1          proven",
         "example.com/bcd  1         1        -              in use (by default/pod)",
         "example.com/e    1         0        -              failed",
+        "warning: example.com/a: a warning",
         "problem: example.com/e: expected 1 healthy devices with the kubelet, found 0",
     ]
 

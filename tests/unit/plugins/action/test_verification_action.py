@@ -206,6 +206,12 @@ def proven(**changes):
     return report(resources=[row], proven={"a.example/crand": "9"})
 
 
+def test_the_node_s_warnings_are_ansible_s(node):
+    for warnings, told in ((["a.example/crand: a warning"], ["node1: a.example/crand: a warning"]), ([], None)):
+        node.says(report(warnings=warnings))
+        assert verify(node).get("warnings") == told
+
+
 def test_with_a_kubeconfig_a_pod_of_the_scheduler_proves_what_the_node_then_sees(node, cluster):
     node.says(report(resources=[TO_PROVE], proven={}), of_proofs=proven())
     configuration = {"resources": [*CONFIGURATION["resources"], {"name": "a.example/other"}]}
