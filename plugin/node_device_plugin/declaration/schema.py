@@ -389,8 +389,8 @@ RESOURCE: dict[str, Field] = {
         model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this resource."
     ),
     "joined_env": _named_texts(
-        "Environment variables that have one value for all devices of a container: the values of the devices, separated "
-        "by commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Placeholders in values are those of env."
+        "Environment variables that have one value for all devices of a container: the devices' values, separated by "
+        "commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Placeholders in values are those of env."
     ),
     "cdi_kind": Field("str", "CDI kind (vendor/class). The default is the resource's name."),
     "replicas": _number("How many containers may share each device.", minimum=1, default=1),
