@@ -22,6 +22,7 @@ from . import (
     reload,
     run,
     runtime,
+    scan,
     seen,
     status,
     validate,
@@ -79,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
         prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.", epilog=EXIT_CODES
     )
     commands = parsed.add_subparsers(metavar="COMMAND", required=True)
-    for each in (run, reload, validate, discover, manifests):
+    for each in (run, reload, validate, scan, discover, manifests):
         each.run.add(commands)
     capacities = commands.add_parser("capacities", help="Manage fixed capacities (role extended_resources).")
     capacities_restore.run.add(capacities.add_subparsers(metavar="COMMAND", required=True))

@@ -1,0 +1,33 @@
+"""``scan``: lists the devices of this machine, with a declaration to paste for each."""
+
+from __future__ import annotations
+
+import argparse
+
+from .shared import Failure, ask, command, option, print_json
+
+
+@command(
+    "scan",
+    option(
+        "-o",
+        "--output",
+        choices=("text", "yaml", "json"),
+        default="text",
+        help="output format; yaml is a declaration for the inventory (default: %(default)s)",
+    ),
+    option("--domain", default="devices.example.com", help="domain of the suggested resources (default: %(default)s)"),
+)
+def run(options: argparse.Namespace) -> int:
+    """List the devices of this machine, with a declaration to paste for each; nothing is opened or changed."""
+    from ..diagnostics import scan
+
+    problem = scan.domain_problem(options.domain)
+    if problem:
+        raise Failure(f"--domain: {problem}")
+    data = ask(scan.scan(options.domain))
+    if options.output == "json":
+        print_json(data)
+    else:
+        print(scan.to_yaml(data) if options.output == "yaml" else scan.to_text(data))
+    return 1 if data["problems"] else 0

@@ -1,0 +1,234 @@
+"""The command ``scan``: what this machine has, with a declaration to paste for each class of devices.
+
+The result is data for JSON, which the playbook ``scan.yml`` also reads, on the controller:
+
+resources: each suggested resource with ``class``, ``about`` (what to know before use), ``declaration`` and the
+``devices`` that it finds here (``id``, ``what``, ``nodes``). unsuggested: devices without a suggestion (``class``,
+``what``, ``nodes``, ``reason``). problems: what could not be read, one sentence each.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..cdi.directories import DEFAULT_DIRECTORIES
+from ..cdi.links import Links
+from ..declaration import Device, parse_resources
+from ..declaration.names import cdi_kind_problem, resource_name_problem
+from ..devices.discovery import Discovered, Discoverer
+from ..devices.discovery.pci import DIRECTORY as PCI
+from ..devices.discovery.root import Root
+from ..devices.discovery.usb import DIRECTORY as USB
+from ..support.bounded_calls import Key
+from ..support.tables import printable, table
+from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, upward, usb_name
+
+#: The domain of suggested resources if the user names none.
+DOMAIN = "devices.example.com"
+_REPLACE = f"# Keep what pods need, and replace the domain {DOMAIN} with yours."
+_MORE = "To print these resources for an inventory: node-device-plugin scan -o yaml"
+_HEAD = ("CLASS", "WHAT", "DEVICE NODES", "SUGGESTED RESOURCE")
+#: Text that every YAML parser reads as the same text without quotes.
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./*-]*")
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
+_WIDTH = 100
+
+
+def domain_problem(domain: str) -> str | None:
+    """Why resources and CDI kinds cannot have this domain, or None."""
+    return resource_name_problem(f"{domain}/name") or cdi_kind_problem(f"{domain}/name")
+
+
+async def scan(
+    domain: str = DOMAIN,
+    links: Links | None = None,
+    root: str = "/",
+    spec_dirs: Sequence[str] = DEFAULT_DIRECTORIES,
+) -> dict[str, Any]:
+    """Look for devices of every class. If a class cannot be read in time, ``problems`` has the reason.
+
+    domain: of the suggested names. spec_dirs: where the runtime reads CDI specs.
+    """
+    links = links or Links()
+    inside = Root(root, spec_dirs)
+    answers = await links.calls.run(
+        [(Key(name, "scan"), functools.partial(_listed, rule, inside)) for name, rule in RULES]
+    )
+    problems = []
+    suggestions: dict[str, Suggestion] = {}
+    unsuggested: list[Unsuggested] = []
+    for name, _rule in RULES:
+        answer = answers[Key(name, "scan")]
+        if isinstance(answer, Exception):
+            problems.append(f"{name}: {_why(answer)}")
+            continue
+        for each in answer:
+            if isinstance(each, Suggestion):
+                suggestions.setdefault(f"{domain}/{each.name}", each)
+            else:
+                unsuggested.append(each)
+    declarations = [{"name": name, **suggestions[name].declaration} for name in suggestions]
+    resources = parse_resources(declarations)
+    discoverer = Discoverer(links, root)
+    found = await discoverer.discover(resources, dict, spec_dirs=spec_dirs)
+    problems.extend("{}: {}".format(*late) for late in discoverer.late.items())
+    devices = {each.name: (*each.devices, *found.get(each.name, Discovered((), ())).devices) for each in resources}
+    # Reading sysfs waits while a device resets.
+    names = await links.calls.run(
+        [(Key(name, "names"), functools.partial(_named, each, inside)) for name, each in devices.items()]
+    )
+    paths = {node.host_path for each in devices.values() for device in each for node in device.nodes}
+    addresses = {device.attributes.pci_address for each in devices.values() for device in each} - {None}
+    return {
+        "resources": [
+            {
+                "class": suggestions[declaration["name"]].kind,
+                "about": suggestions[declaration["name"]].about,
+                "declaration": declaration,
+                "devices": list(_devices(devices[declaration["name"]], names[Key(declaration["name"], "names")])),
+            }
+            for declaration in declarations
+            if devices[declaration["name"]]
+        ],
+        "unsuggested": [
+            {"class": each.kind, "what": each.what, "nodes": list(each.nodes), "reason": each.reason}
+            for each in unsuggested
+            if each.address not in addresses and paths.isdisjoint(each.nodes)
+        ],
+        "problems": problems,
+    }
+
+
+def to_text(data: Mapping[str, Any]) -> str:
+    """The result of ``scan`` as tables."""
+    rows = [
+        (resource["class"], device["what"], _nodes(device["nodes"]), resource["declaration"]["name"])
+        for resource in data["resources"]
+        for device in resource["devices"]
+    ]
+    without = [(each["class"], each["what"], ", ".join(each["nodes"]), each["reason"]) for each in data["unsuggested"]]
+    parts = [table(_HEAD, rows)] if rows else ["No device was found that a declaration could offer."]
+    if without:
+        parts.append(table((*_HEAD[:-1], "WHY NO RESOURCE IS SUGGESTED"), without))
+    if data["problems"]:
+        parts.append("\n".join(printable(f"Not complete: {problem}") for problem in data["problems"]))
+    return "\n\n".join([*parts, _MORE] if rows else parts)
+
+
+def to_yaml(data: Mapping[str, Any]) -> str:
+    """The result of ``scan`` as a variable for the inventory."""
+    entries = [([described(each, device) for device in each["devices"]], each) for each in data["resources"]]
+    left_out = [_sentence(each) for each in data["unsuggested"]]
+    return inventory(entries, [*left_out, *(f"Not complete: {problem}" for problem in data["problems"])])
+
+
+def described(resource: Mapping[str, Any], device: Mapping[str, Any]) -> str:
+    """A device on one line: its class, what it is, and its device nodes."""
+    return "{}: {}".format(resource["class"], ", ".join(filter(None, (device["what"], _nodes(device["nodes"])))))
+
+
+def inventory(entries: Sequence[tuple[Sequence[str], Mapping[str, Any]]], remarks: Sequence[str] = ()) -> str:
+    """Suggested resources as a variable for the inventory.
+
+    entries: comments above each resource, and the resource as ``scan`` has it. remarks: comments at the end.
+    """
+    is_example = any(resource["declaration"]["name"].startswith(DOMAIN + "/") for _comments, resource in entries)
+    lines = [_REPLACE] if is_example else []
+    lines.append("node_devices_resources:" if entries else "node_devices_resources: []")
+    for number, (comments, resource) in enumerate(entries):
+        lines += [""] if number else []
+        lines += [f"  # {printable(text)}" for text in (*comments, resource["about"]) if text]
+        first, *others = _block(resource["declaration"], 4)
+        lines += ["  - " + first.lstrip(), *others]
+    lines += ["", *(f"# {printable(text)}" for text in remarks)] if remarks else []
+    return "\n".join(lines)
+
+
+def _sentence(each: Mapping[str, Any]) -> str:
+    return "{} {}: {}".format(each["what"] or each["class"], ", ".join(each["nodes"]), each["reason"]).replace(
+        " :", ":"
+    )
+
+
+def _listed(rule: Any, root: Root) -> list[Suggestion | Unsuggested]:
+    return list(rule(root))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"this Python has no module {error.name}, which YAML specs need: install PyYAML"
+    return str(error) if isinstance(error, TimeoutError) else f"failed: {error!r}"
+
+
+def _named(devices: Sequence[Device], root: Root) -> list[str]:
+    return [_name(device, root) for device in devices]
+
+
+def _name(device: Device, root: Root) -> str:
+    """What the machine says of a device; empty if it says nothing."""
+    if device.cdi_devices:
+        return device.cdi_devices[0]
+    for bus, key in ((PCI, "address"), (USB, "port")):
+        if key in device.properties:
+            directory = f"{bus}/{device.properties[key]}"
+            return pci_name(directory, root) if bus == PCI else usb_name(directory, root)
+    directory = class_directory(device.nodes[0].host_path, root)
+    # The name of a camera, the model of a watchdog, the name of an InfiniBand device.
+    own = next(filter(None, (root.text(f"{directory}/{name}") for name in ("name", "identity", "ibdev"))), "")
+    return own if own and directory else next(filter(None, (_above(each, root) for each in upward(directory))), "")
+
+
+def _above(directory: str, root: Root) -> str:
+    files = set(root.names(directory))
+    if "idVendor" in files:
+        return usb_name(directory, root)
+    if {"vendor", "device", "class"} <= files:
+        return pci_name(directory, root)
+    # Of a sound card.
+    return root.text(directory + "/id") if {"id", "number"} <= files else ""
+
+
+def _devices(devices: Sequence[Device], names: Any) -> Iterator[dict[str, Any]]:
+    whats = names if isinstance(names, list) else [""] * len(devices)
+    for device, what in zip(devices, whats):
+        nodes = [{"path": node.path, "host_path": node.host_path} for node in device.nodes]
+        yield {"id": device.id, "what": what, "nodes": nodes}
+
+
+def _nodes(nodes: Sequence[Mapping[str, str]]) -> str:
+    return ", ".join(
+        node["path"] if node["path"] == node["host_path"] else "{path} -> {host_path}".format(**node) for node in nodes
+    )
+
+
+def _block(mapping: Mapping[str, Any], indent: int) -> Iterator[str]:
+    """A mapping as lines of YAML: short values on one line, others on lines of their own."""
+    space = " " * indent
+    for key, value in mapping.items():
+        flow = _flow(value)
+        if isinstance(value, dict):
+            yield f"{space}{_scalar(key)}:"
+            yield from _block(value, indent + 2)
+        elif isinstance(value, list) and (key == "devices" or len(flow) > _WIDTH):
+            yield f"{space}{_scalar(key)}:"
+            yield from (f"{space}  - {_flow(each)}" for each in value)
+        else:
+            yield f"{space}{_scalar(key)}: {flow}"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(key)}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    return json.dumps(value)
