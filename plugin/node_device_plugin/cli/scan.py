@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 
-from .shared import Failure, ask, command, option, print_json
+from .shared import Failure, command, option, print_json
 
 
 @command(
@@ -25,7 +26,8 @@ def run(options: argparse.Namespace) -> int:
     problem = scan.domain_problem(options.domain)
     if problem:
         raise Failure(f"--domain: {problem}")
-    data = ask(scan.scan(options.domain))
+    # Not ask: it needs grpc, which a node without the plugin's environment does not have (module node_scan).
+    data = asyncio.run(scan.scan(options.domain))
     if options.output == "json":
         print_json(data)
     else:

@@ -122,8 +122,16 @@ def to_text(data: Mapping[str, Any]) -> str:
 def to_yaml(data: Mapping[str, Any]) -> str:
     """The result of ``scan`` as a variable for the inventory."""
     entries = [([described(each, device) for device in each["devices"]], each) for each in data["resources"]]
-    left_out = [_sentence(each) for each in data["unsuggested"]]
-    return inventory(entries, [*left_out, *(f"Not complete: {problem}" for problem in data["problems"])])
+    return inventory(entries, remarks(data))
+
+
+def remarks(data: Mapping[str, Any]) -> list[str]:
+    """A line for each device without a suggestion, and for each class that could not be read."""
+    left_out = [
+        "{}: {}".format(" ".join([each["what"], ", ".join(each["nodes"])]).strip(), each["reason"])
+        for each in data["unsuggested"]
+    ]
+    return [*left_out, *(f"Not complete: {problem}" for problem in data["problems"])]
 
 
 def described(resource: Mapping[str, Any], device: Mapping[str, Any]) -> str:
@@ -146,12 +154,6 @@ def inventory(entries: Sequence[tuple[Sequence[str], Mapping[str, Any]]], remark
         lines += ["  - " + first.lstrip(), *others]
     lines += ["", *(f"# {printable(text)}" for text in remarks)] if remarks else []
     return "\n".join(lines)
-
-
-def _sentence(each: Mapping[str, Any]) -> str:
-    return "{} {}: {}".format(each["what"] or each["class"], ", ".join(each["nodes"]), each["reason"]).replace(
-        " :", ":"
-    )
 
 
 def _listed(rule: Any, root: Root) -> list[Suggestion | Unsuggested]:

@@ -312,7 +312,7 @@ def _usb_model(path: str, root: Root) -> str:
 
 
 def _selector(model: str, second: str) -> dict[str, str]:
-    vendor, _, number = model.partition("-")
+    vendor, _dash, number = model.partition("-")
     return {"vendor": vendor, second: number}
 
 

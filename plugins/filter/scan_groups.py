@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups nodes for which a scan suggests the same resources."""
+
+from __future__ import annotations
+
+import collections
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.diagnostics import scan
+
+DOCUMENTATION = r"""
+name: scan_groups
+short_description: Show the scans of all hosts, with one declaration for equal nodes
+description:
+  - Nodes are equal if the same resources are suggested for them. The declaration of each group of equal nodes is a
+    variable for the inventory.
+positional: hostvars
+options:
+  _input:
+    description: Names of hosts.
+    type: list
+    elements: str
+    required: true
+  hostvars:
+    description: The variables of all hosts, with the result of M(nodedevices.kubernetes.node_scan) in
+      C(node_devices_scan).
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Print the declarations
+  ansible.builtin.debug:
+    msg: "{{ ansible_play_hosts_all | nodedevices.kubernetes.scan_groups(hostvars) }}"
+  run_once: true
+"""
+
+RETURN = r"""
+_value:
+  description: YAML; each group of nodes is a part of its own.
+  type: str
+"""
+
+
+def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
+    """The suggestions for ``hosts`` as one text; a host without a scan gets a line with the reason."""
+    groups: dict[str, dict[str, Mapping[str, Any]]] = {}
+    failed = []
+    for host in hosts:
+        result = hostvars[host].get("node_devices_scan") or {}
+        if "scan" in result:
+            data = result["scan"]
+            key = json.dumps([each["declaration"] for each in data["resources"]])
+            groups.setdefault(key, {})[host] = data
+        else:
+            failed.append(f"# {host}: not scanned: {_why(result)}")
+    parts = [_group(scans) for scans in groups.values()]
+    return "\n\n\n".join([*parts, "\n".join(failed)] if failed else parts)
+
+
+def _group(scans: Mapping[str, Mapping[str, Any]]) -> str:
+    """A part of the text. scans: of the group's nodes, with the same declarations."""
+    first = next(iter(scans.values()))
+    entries = [
+        (_by_host({host: _devices(data["resources"][number]) for host, data in scans.items()}), resource)
+        for number, resource in enumerate(first["resources"])
+    ]
+    remarks = _by_host({host: scan.remarks(data) for host, data in scans.items()})
+    return f"# {', '.join(scans)}\n{scan.inventory(entries, remarks)}"
+
+
+def _devices(resource: Mapping[str, Any]) -> list[str]:
+    """A line for each kind of device, with the number of such devices."""
+    counts = collections.Counter(
+        ": ".join(filter(None, (resource["class"], device["what"]))) for device in resource["devices"]
+    )
+    return [f"{count} x {text}" for text, count in counts.items()]
+
+
+def _by_host(lines: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each line once. A line that is not of all hosts begins with its hosts."""
+    hosts: dict[str, list[str]] = collections.defaultdict(list)
+    for host, texts in lines.items():
+        for text in texts:
+            hosts[text].append(host)
+    return [text if len(of) == len(lines) else f"{', '.join(of)}: {text}" for text, of in hosts.items()]
+
+
+def _why(result: Mapping[str, Any]) -> str:
+    if result.get("skipped"):
+        return "Ansible does not connect to this host, because node_devices_api_only is set"
+    reason = str(result.get("msg") or "the play ended for this host before").removeprefix("Task failed: ")
+    return " ".join(reason.split())
+
+
+class FilterModule:
+    """The class that Ansible loads."""
+
+    def filters(self) -> dict[str, Any]:
+        """Each filter's name and function."""
+        return {"scan_groups": scan_groups}

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packs the plugin's source so that a node without the plugin can run its command ``scan``.
+
+The node's own Python runs the archive. The command needs only the standard library, and PyYAML for
+CDI specs, so the archive also has the controller's PyYAML, whose source is pure Python.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import zipfile
+from collections.abc import Iterator
+
+import yaml
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels import COLLECTION
+
+_MAIN = "import sys\nfrom node_device_plugin.cli.main import main\nsys.exit(main())\n"
+#: Needs grpc and protobuf, which the command does not use.
+_WITHOUT = "wire"
+
+
+def write(path: pathlib.Path) -> None:
+    """Write the archive to ``path``."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__main__.py", _MAIN)
+        for name, file in _sources():
+            archive.write(file, name)
+
+
+def _sources() -> Iterator[tuple[str, pathlib.Path]]:
+    """The path of each source file in the archive and on the controller."""
+    for package in (COLLECTION / "plugin" / "node_device_plugin", pathlib.Path(yaml.__file__).parent):
+        for file in sorted(package.rglob("*.py")):
+            inside = file.relative_to(package.parent)
+            if inside.parts[1] != _WITHOUT:
+                yield str(inside), file
