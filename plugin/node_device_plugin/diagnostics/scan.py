@@ -17,7 +17,7 @@ from typing import Any
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
 from ..cdi.links import Links
-from ..declaration import Device, parse_resources
+from ..declaration import DeclarationError, Device, parse_resources
 from ..declaration.names import cdi_kind_problem, resource_name_problem
 from ..devices.discovery import Discovered, Discoverer
 from ..devices.discovery.pci import DIRECTORY as PCI
@@ -67,16 +67,31 @@ async def scan(
             problems.append(f"{name}: {_why(answer)}")
             continue
         for each in answer:
-            if isinstance(each, Suggestion):
-                suggestions.setdefault(f"{domain}/{each.name}", each)
-            else:
+            if isinstance(each, Unsuggested):
                 unsuggested.append(each)
+                continue
+            name = f"{domain}/{each.name}"
+            while name in suggestions:
+                name += "-2"
+            try:
+                parse_resources([{"name": name, **each.declaration}], each.kind)
+            except DeclarationError as error:
+                problems.extend(map(str, error.problems))
+            else:
+                suggestions[name] = each
     declarations = [{"name": name, **suggestions[name].declaration} for name in suggestions]
     resources = parse_resources(declarations)
     discoverer = Discoverer(links, root)
     found = await discoverer.discover(resources, dict, spec_dirs=spec_dirs)
     problems.extend("{}: {}".format(*late) for late in discoverer.late.items())
     devices = {each.name: (*each.devices, *found.get(each.name, Discovered((), ())).devices) for each in resources}
+    unsuggested.extend(
+        _left_out(suggestions[name].kind, device, reason)
+        for name, each in found.items()
+        for device, reason in each.left_out
+        # Another suggestion has the same hardware.
+        if " is already " not in reason
+    )
     # Reading sysfs waits while a device resets.
     names = await links.calls.run(
         [(Key(name, "names"), functools.partial(_named, each, inside)) for name, each in devices.items()]
@@ -154,6 +169,12 @@ def inventory(entries: Sequence[tuple[Sequence[str], Mapping[str, Any]]], remark
         lines += ["  - " + first.lstrip(), *others]
     lines += ["", *(f"# {printable(text)}" for text in remarks)] if remarks else []
     return "\n".join(lines)
+
+
+def _left_out(kind: str, device: Device, reason: str) -> Unsuggested:
+    nodes = tuple(node.host_path for node in device.nodes)
+    what = next(iter(device.cdi_devices), device.id)
+    return Unsuggested(kind, what, nodes, reason, device.attributes.pci_address or "")
 
 
 def _listed(rule: Any, root: Root) -> list[Suggestion | Unsuggested]:

@@ -278,6 +278,17 @@ def test_a_class_that_hangs_or_fails_costs_only_itself(machine: Machine, monkeyp
     assert "Not complete: hanging: did not answer in 0.3 s" in scan.to_text(data)
 
 
+def test_kinds_of_one_name_and_a_kind_that_no_resource_can_have(machine: Machine) -> None:
+    for kind, names in (("acme.com/npu", "01"), ("acme.org/npu", "02"), ("acme.com/" + "x" * 70, "0")):
+        spec(machine, kind, {name: [f"/dev/{kind}{name}"] for name in names})
+    data = scanned(machine)
+    assert found(data) == {"acme-npu": ["npu-0", "npu-1"], "acme-npu-2": ["npu-2"]}
+    reason = "devices.example.com/acme-npu already has a device with this id"
+    assert data["unsuggested"] == [{"class": "CDI kind", "what": "acme.org/npu=0", "nodes": [], "reason": reason}]
+    (problem,) = data["problems"]
+    assert problem.startswith("CDI kind[0] (devices.example.com/acme-xxx")
+
+
 def test_names_of_devices_cannot_leave_their_comment(machine: Machine) -> None:
     usb(machine, "1-5", "1209:0001", "Evil", "Key\nnode_devices_resources: []\x1b[2J")
     text = scan.to_yaml(scanned(machine))
