@@ -3,8 +3,9 @@
 The result is data for JSON, which the playbook ``scan.yml`` also reads, on the controller:
 
 resources: each suggested resource with ``class``, ``about`` (what to know before use), ``declaration`` and the
-``devices`` that it finds here (``id``, ``what``, ``nodes``). unsuggested: devices without a suggestion (``class``,
-``what``, ``nodes``, ``reason``). problems: what could not be read, one sentence each.
+``devices`` that it finds here (``id``, ``what``, ``nodes``, ``cdi_devices``). unsuggested: devices without a suggestion
+(``class``, ``what``, ``nodes``, ``address`` on the PCI bus, ``reason``). problems: what could not be read, one sentence
+each.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_na
 DOMAIN = "devices.example.com"
 _REPLACE = f"# Keep what pods need, and replace the domain {DOMAIN} with yours."
 _MORE = "To print these resources for an inventory: node-device-plugin scan -o yaml"
-_HEAD = ("CLASS", "WHAT", "DEVICE NODES", "SUGGESTED RESOURCE")
+_HEAD = ("CLASS", "WHAT", "DEVICE", "SUGGESTED RESOURCE")
 #: Text that every YAML parser reads as the same text without quotes.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./*-]*")
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
@@ -110,7 +111,13 @@ async def scan(
             if devices[declaration["name"]]
         ],
         "unsuggested": [
-            {"class": each.kind, "what": each.what, "nodes": list(each.nodes), "reason": each.reason}
+            {
+                "class": each.kind,
+                "what": each.what,
+                "nodes": list(each.nodes),
+                "address": each.address,
+                "reason": each.reason,
+            }
             for each in unsuggested
             if each.address not in addresses and paths.isdisjoint(each.nodes)
         ],
@@ -121,11 +128,14 @@ async def scan(
 def to_text(data: Mapping[str, Any]) -> str:
     """The result of ``scan`` as tables."""
     rows = [
-        (resource["class"], device["what"], _nodes(device["nodes"]), resource["declaration"]["name"])
+        (resource["class"], device["what"], _place(device), resource["declaration"]["name"])
         for resource in data["resources"]
         for device in resource["devices"]
     ]
-    without = [(each["class"], each["what"], ", ".join(each["nodes"]), each["reason"]) for each in data["unsuggested"]]
+    without = [
+        (each["class"], each["what"], ", ".join(each["nodes"]) or each["address"], each["reason"])
+        for each in data["unsuggested"]
+    ]
     parts = [table(_HEAD, rows)] if rows else ["No device was found that a declaration could offer."]
     if without:
         parts.append(table((*_HEAD[:-1], "WHY NO RESOURCE IS SUGGESTED"), without))
@@ -143,15 +153,15 @@ def to_yaml(data: Mapping[str, Any]) -> str:
 def remarks(data: Mapping[str, Any]) -> list[str]:
     """A line for each device without a suggestion, and for each class that could not be read."""
     left_out = [
-        "{}: {}".format(" ".join([each["what"], ", ".join(each["nodes"])]).strip(), each["reason"])
+        "{}: {}".format(" ".join([each["what"], ", ".join(each["nodes"]) or each["address"]]).strip(), each["reason"])
         for each in data["unsuggested"]
     ]
     return [*left_out, *(f"Not complete: {problem}" for problem in data["problems"])]
 
 
 def described(resource: Mapping[str, Any], device: Mapping[str, Any]) -> str:
-    """A device on one line: its class, what it is, and its device nodes."""
-    return "{}: {}".format(resource["class"], ", ".join(filter(None, (device["what"], _nodes(device["nodes"])))))
+    """A device on one line: its class, what it is, and where it is."""
+    return "{}: {}".format(resource["class"], ", ".join(filter(None, (device["what"], _place(device)))))
 
 
 def inventory(entries: Sequence[tuple[Sequence[str], Mapping[str, Any]]], remarks: Sequence[str] = ()) -> str:
@@ -193,16 +203,16 @@ def _named(devices: Sequence[Device], root: Root) -> list[str]:
 
 def _name(device: Device, root: Root) -> str:
     """What the machine says of a device; empty if it says nothing."""
+    if device.attributes.pci_address:
+        return pci_name(f"{PCI}/{device.attributes.pci_address}", root)
+    if device.attributes.usb_vendor:
+        return usb_name("{}/{}".format(USB, device.properties["port"]), root)
     if device.cdi_devices:
-        return device.cdi_devices[0]
-    for bus, key in ((PCI, "address"), (USB, "port")):
-        if key in device.properties:
-            directory = f"{bus}/{device.properties[key]}"
-            return pci_name(directory, root) if bus == PCI else usb_name(directory, root)
+        return device.cdi_devices[0].partition("=")[0]
     directory = class_directory(device.nodes[0].host_path, root)
     # The name of a camera, the model of a watchdog, the name of an InfiniBand device.
-    own = next(filter(None, (root.text(f"{directory}/{name}") for name in ("name", "identity", "ibdev"))), "")
-    return own if own and directory else next(filter(None, (_above(each, root) for each in upward(directory))), "")
+    own = [root.text(f"{directory}/{name}") for name in ("name", "identity", "ibdev") if directory]
+    return next(filter(None, (*own, *(_above(each, root) for each in upward(directory)))), "")
 
 
 def _above(directory: str, root: Root) -> str:
@@ -219,7 +229,12 @@ def _devices(devices: Sequence[Device], names: Any) -> Iterator[dict[str, Any]]:
     whats = names if isinstance(names, list) else [""] * len(devices)
     for device, what in zip(devices, whats):
         nodes = [{"path": node.path, "host_path": node.host_path} for node in device.nodes]
-        yield {"id": device.id, "what": what, "nodes": nodes}
+        yield {"id": device.id, "what": what, "nodes": nodes, "cdi_devices": list(device.cdi_devices)}
+
+
+def _place(device: Mapping[str, Any]) -> str:
+    """The nodes of a device, or else its CDI names, or its id, which has the address of a PCI device."""
+    return _nodes(device["nodes"]) or ", ".join(device["cdi_devices"]) or str(device["id"])
 
 
 def _nodes(nodes: Sequence[Mapping[str, str]]) -> str:

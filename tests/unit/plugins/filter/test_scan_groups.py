@@ -21,7 +21,7 @@ def scanned(*resources, unsuggested=(), problems=()):
 
 def test_equal_nodes_have_one_declaration():
     kvm = resource("KVM", KVM, "", about="Shared.")
-    disk = {"class": "USB device", "what": "Cruzer", "nodes": ["/dev/sda"], "reason": "is a disk"}
+    disk = {"class": "USB device", "what": "Cruzer", "nodes": ["/dev/sda"], "address": "", "reason": "is a disk"}
     hostvars = {
         "w1": scanned(resource("serial port", SERIAL, "FTDI", "FTDI"), kvm, unsuggested=[disk]),
         "w2": scanned(kvm),
