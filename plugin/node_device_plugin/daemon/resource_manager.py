@@ -61,6 +61,13 @@ class Change(NamedTuple):
         return "; ".join(parts) or "no resources"
 
 
+class _Answer(NamedTuple):
+    """What containers hold. doubts: the scanner's doubts that the answer covers."""
+
+    holdings: Sequence[Holding]
+    doubts: int
+
+
 class ResourceManager:
     """Offers the resources of a configuration to the kubelet.
 
@@ -201,13 +208,13 @@ class ResourceManager:
             return
         # Ask outside the lock, because the kubelet may be slow. If a new configuration was applied
         # meanwhile, ignore the answer.
-        holdings = await self._ask(place, self._places)
-        if holdings is None and time.monotonic() < self._in_doubt_until:
+        answer = await self._ask(place, self._places)
+        if answer is None and time.monotonic() < self._in_doubt_until:
             return
         async with self._one_at_a_time:
             if served is self._served:
-                # If there is no answer, the known holdings stay and the doubt ends.
-                self._holdings = self._holdings if holdings is None else holdings
+                # If there is no answer, the known holdings stay and the doubt about former names ends.
+                self._learn(answer)
                 await self._tell(served, is_sure=True)
 
     async def _learn_holders(
@@ -218,11 +225,15 @@ class ResourceManager:
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Mark devices held by other names. Without an answer, the known holdings stay."""
-        holdings = await self._ask(place, self._places)
-        if holdings is not None:
-            self._holdings = holdings
-        if holdings is not None or doubtful:
-            await self._tell(served, is_sure and holdings is not None, doubtful)
+        answer = await self._ask(place, self._places)
+        self._learn(answer)
+        if answer is not None or doubtful:
+            await self._tell(served, is_sure and answer is not None, doubtful)
+
+    def _learn(self, answer: _Answer | None) -> None:
+        if answer is not None:
+            self._holdings = answer.holdings
+            self._scanner.end_doubts(answer.doubts)
 
     async def _tell(
         self,
@@ -247,14 +258,14 @@ class ResourceManager:
             names = await self._scanner.redefined(now, before, self._places)
             self._scanner.kept = {**dict.fromkeys(names, IN_DOUBT), **self._scanner.kept}
 
-    async def _ask(self, place: Place, places: Places) -> list[Holding] | None:
+    async def _ask(self, place: Place, places: Places) -> _Answer | None:
         """The holdings of containers. If they are unknown, logs the reason and returns None.
 
         If the kubelet does not answer, reads its checkpoint, which lists every allocated device.
         """
         directory, links = place.device_plugin_dir, self._scanner.links
         specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
-        self._asked_at = time.monotonic()
+        self._asked_at, doubts = time.monotonic(), self._scanner.doubts
         try:
             try:
                 state = await result_within(queries.holders(place.kubelet_root, directory, specs, links), _ANSWER)
@@ -264,7 +275,7 @@ class ResourceManager:
             log.warning("cannot find out which devices pods hold under other names", error=error)
             return None
         found = queries.holdings(state, self._own)
-        return found if self._scanner.writes else found + await self._offered_by_another(place)
+        return _Answer(found if self._scanner.writes else found + await self._offered_by_another(place), doubts)
 
     async def _offered_by_another(self, place: Place) -> list[Holding]:
         """The devices that the leader offers; its configuration may use other names for them."""

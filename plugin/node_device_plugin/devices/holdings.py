@@ -65,13 +65,12 @@ def renamed(
 
 def with_new_ids(
     former: Sequence[Resource], now: Sequence[Resource], real: Real, specs_before: Resolution, specs: Resolution
-) -> dict[str, dict[str, str]]:
-    """By resource, the ids of its devices that had another id before, each with the reason why it must wait.
+) -> dict[str, list[str]]:
+    """By resource, the ids of its devices that had another id before.
 
     real, specs: see held_by_other_names. specs_before: the specs of that time.
     """
-    moved = _moved(former, now, real, specs_before, specs)
-    return {name: dict.fromkeys(devices, IN_DOUBT) for name, devices in moved.items()}
+    return {name: list(devices) for name, devices in _moved(former, now, real, specs_before, specs).items()}
 
 
 def _moved(

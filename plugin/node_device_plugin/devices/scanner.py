@@ -25,7 +25,7 @@ from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
 from .events.watch import Watch
 from .health import Health
-from .holdings import Holding, held_by_other_names, with_new_ids
+from .holdings import IN_DOUBT, Holding, held_by_other_names, with_new_ids
 from .table import DeviceTable
 
 log = Log(__name__)
@@ -76,8 +76,10 @@ class DeviceScanner:
         #: Other programs' CDI specs, as last read.
         self.specs = NO_SPECS
         self._reader = SpecReader(())
-        #: By resource, ids of devices that had another id when the holders were last asked for, each with the reason.
-        self._new_ids: Mapping[str, Mapping[str, str]] = {}
+        #: How often a scan has found devices with new ids; a question for the holders covers the new ids known then.
+        self.doubts = 0
+        #: By resource, ids of devices that had another id when the holders were last known, each with its doubt.
+        self._new_ids: Mapping[str, Mapping[str, int]] = {}
         #: Whether a resource discovers devices in CDI specs.
         self._reads_specs = False
         #: Directories that are watched only for their specs.
@@ -151,22 +153,21 @@ class DeviceScanner:
         holdings: Sequence[Holding],
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Set in the tables which devices are held by other names, or may be (doubtful), each with the reason.
-
-        holdings: as the kubelet lists them now, so that devices with a new id are no longer in doubt.
-        """
-        self._new_ids = {}
-        await self._tell_held(tables, holdings, doubtful or {})
-
-    async def _tell_held(
-        self, tables: Sequence[DeviceTable], holdings: Sequence[Holding], doubtful: Mapping[str, Mapping[str, str]]
-    ) -> None:
+        """Set in the tables which devices are held by other names, or may be (doubtful), each with the reason."""
         resources = [table.present for table in tables]
         held = await in_thread(held_by_other_names, resources, holdings, self.links.real, self.specs)
         for table in tables:
             name = table.resource.name
+            new = dict.fromkeys(self._new_ids.get(name, ()), IN_DOUBT)
             kept = self._kept(table.resource) if self.kept else {}
-            _log(table, table.set_held({**doubtful.get(name, {}), **kept, **held.get(name, {})}))
+            _log(table, table.set_held({**(doubtful or {}).get(name, {}), **new, **kept, **held.get(name, {})}))
+
+    def end_doubts(self, known: int) -> None:
+        """End the doubts about new ids that the holders' answer covers. known: ``doubts`` before the question."""
+        self._new_ids = {
+            name: {device_id: doubt for device_id, doubt in ids.items() if doubt > known}
+            for name, ids in self._new_ids.items()
+        }
 
     async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
         """Read other programs' specs if a device needs them. Specs that hang count as last read."""
@@ -205,11 +206,13 @@ class DeviceScanner:
         by_specs = [table.present for table in tables if table.declared.discover.cdi]
         if by_specs != former:
             moved = await in_thread(with_new_ids, former, by_specs, self.links.real, specs_before, self.specs)
+            self.doubts += 1
             self._new_ids = {
-                name: {**self._new_ids.get(name, {}), **moved.get(name, {})} for name in {*self._new_ids, *moved}
+                name: {**self._new_ids.get(name, {}), **dict.fromkeys(moved.get(name, ()), self.doubts)}
+                for name in {*self._new_ids, *moved}
             }
         # Held devices are set before the check, because the check makes a device visible.
-        await self._tell_held(tables, holdings, self._new_ids)
+        await self.tell_held(tables, holdings)
         checked = await self._health.check(current, places.specs)
         for table in tables:
             reasons = checked[table.resource.name]
