@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,10 @@ from ..declaration import Device, Resource
 from ..declaration.model import BIND, DeviceNode
 from ..declaration.names import qualified_cdi_name
 from .directories import FOREIGN, SpecFile
+
+
+#: Part of a name that stays with its device, such as GPU-… and MIG-… of nvidia-ctk.
+UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class HostPath(NamedTuple):
@@ -57,14 +62,17 @@ class Resolution(NamedTuple):
         wanted = {name.partition("=")[0] for name in names}
         for name in self.foreign():
             if name.partition("=")[0] in wanted:
-                nodes = frozenset(_node_paths(self.edits[name]))
-                of_kind.setdefault(name.partition("=")[0], {})[name] = nodes
+                of_kind.setdefault(name.partition("=")[0], {})[name] = self.nodes(name)
         result: dict[str, frozenset[str]] = {}
         for devices in of_kind.values():
             different = set(devices.values())
             common = frozenset.intersection(*different) if len(different) > 1 else frozenset()
             result.update((name, nodes - common) for name, nodes in devices.items())
         return result
+
+    def nodes(self, name: str) -> frozenset[str]:
+        """The host paths of the device nodes of a device, without those of its kind."""
+        return frozenset(_node_paths(self.edits.get(name, {})))
 
     def foreign_nodes(self, device: Device) -> Iterator[str]:
         """The host paths of the device nodes that other programs' specs give with the device, not with its kind."""

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from ..cdi import writer
 from ..cdi.directories import DEFAULT_DIRECTORIES
 from ..cdi.links import Links
 from ..cdi.reader import SpecReader
-from ..cdi.resolution import Resolution
+from ..cdi.resolution import UUID, Resolution
 from ..declaration.model import devices_behind
 from ..declaration.names import ids_of
 from ..devices.holdings import Holding
@@ -82,8 +82,8 @@ class HeldDevice(NamedTuple):
     """A device that a container holds. From a checkpoint, pod is the pod's uid and namespace is empty.
 
     all_host_paths: the host paths that the container got for it, sorted: from the Allocate answer that the kubelet
-    keeps, and from the specs as they define its CDI names now. host_paths: the same without CDI paths that another
-    device of the kind gives, too. by_our_cdi: whether our specs define one of the names.
+    keeps, and from the specs as they define its CDI names now; for a name that is gone, those of every device that it
+    may have meant. host_paths: the same without CDI paths that another device of the kind gives, too. by_our_cdi: whether our specs define one of the names.
     """
 
     resource: str
@@ -278,16 +278,29 @@ def _pods_and_specs(
     return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(), foreign) if foreign else {}
 
 
-def _of_foreign(specs: Resolution, names: Collection[str]) -> dict[str, writer.HostPaths]:
+def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPaths]:
     """The host paths of other programs' devices, by fully qualified name."""
     own = specs.own_nodes(names)
     found = {name: _last_known[name] for name in names if name in _last_known}
-    for name in own.keys() & set(names):
+    for name in own.keys() & names:
         paths = (each.path for each in specs.host_paths(name) if each.what != "hook")
         found[name] = writer.HostPaths(own[name], frozenset(paths))
     _last_known.clear()
     _last_known.update(found)
-    return found
+    possible = {name: _possible(specs, own, name, names) for name in names - found.keys()}
+    return {**found, **{name: writer.HostPaths(nodes, nodes) for name, nodes in possible.items()}}
+
+
+def _possible(
+    specs: Resolution, own: Mapping[str, frozenset[str]], gone: str, held: Collection[str]
+) -> frozenset[str]:
+    """The nodes of every device that a name may have meant that no spec has any more.
+
+    Such a device has the same kind, and no container holds it by another name. A UUID never moves to another device.
+    """
+    others = {name: nodes for name, nodes in own.items() if name.partition("=")[0] == gone.partition("=")[0]}
+    excluded = {nodes for name, nodes in others.items() if name in held or (UUID.search(gone) and UUID.search(name))}
+    return frozenset(path for name, nodes in others.items() if nodes not in excluded for path in specs.nodes(name))
 
 
 def _answers(pod_devices: Iterable[PodDevices]) -> Mapping[tuple[str, str, str], api.ContainerAllocateResponse]:

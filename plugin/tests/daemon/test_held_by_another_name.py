@@ -87,6 +87,7 @@ class Node:
 async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     monkeypatch.setattr(reconcile, "HOLDERS_PERIOD", 0.05)
     monkeypatch.setattr(resource_manager, "SWEEP", 0.1)
+    monkeypatch.setattr(queries, "_last_known", {})
     # The stand-in knows its pods from the start on.
     monkeypatch.setattr(queries, "_STARTING", 0.0)
     made = Node(short_path)
@@ -275,6 +276,85 @@ async def test_a_device_whose_only_name_changes_is_not_given_twice(node: Node, k
     # It stays so when the plugin has asked again.
     await asyncio.sleep(0.5)
     assert node.reasons()[UUID] == HELD % NEW
+
+
+async def test_an_answer_from_before_a_new_id_does_not_free_the_device(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor(node, "0")
+    await node.start(GPUS)
+    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+    answer, asked, holders = asyncio.Event(), asyncio.Event(), queries.holders
+
+    async def stale(*arguments: Any) -> Any:
+        found = await holders(*arguments)
+        monkeypatch.setattr(queries, "holders", holders)
+        asked.set()
+        await answer.wait()
+        return found
+
+    monkeypatch.setattr(queries, "holders", stale)
+    await asyncio.wait_for(asked.wait(), 10)
+    await hold(kubelet, NEW, 2)
+    vendor(node, UUID)
+    lists = recorded(kubelet)
+    assert node.resources is not None
+    await node.resources.check()
+    answer.set()
+    await kubelet.until(lambda: node.reasons()[UUID] == HELD % NEW, 10, "it is not asked again")
+    await has(kubelet, NEW, {UUID: "Unhealthy", "gpu-0": "Unhealthy", "other": "Healthy"})
+    assert not [devices for devices in lists if devices.get(UUID) == "Healthy"]
+
+
+async def test_a_question_without_an_answer_does_not_free_a_device_with_a_new_id(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor(node, "0")
+    await node.start(GPUS)
+    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+
+    async def nobody(*_: object) -> None:
+        raise OSError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queries, "holders", nobody)
+        await hold(kubelet, NEW, 2)
+        vendor(node, UUID)
+        assert node.resources is not None
+        await node.resources.check()
+        await node.resources.ask_for_holders()
+        assert node.reasons()[UUID] == IN_DOUBT
+    await kubelet.until(lambda: node.reasons()[UUID] == HELD % NEW, 10, "it is not asked again")
+
+
+async def test_a_name_that_went_while_no_plugin_ran_may_be_any_free_device_of_its_kind(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hold_two_gpus(node, kubelet)
+    await node.stop()
+    await kubelet.disconnected(NEW)
+    # As in another process.
+    monkeypatch.setattr(queries, "_last_known", {})
+    vendor(node, UUID)
+    await node.start(GPUS)
+    await has(kubelet, NEW, {UUID: "Unhealthy", "other": "Healthy"})
+    assert node.reasons()[UUID] == HELD % NEW
+
+
+async def test_a_uuid_that_went_while_no_plugin_ran_is_no_other_uuid(
+    node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another = UUID[:-1] + "0"
+    vendor(node, UUID)
+    await node.start(GPUS)
+    await has(kubelet, NEW, {UUID: "Healthy", "other": "Healthy"})
+    await hold(kubelet, NEW, 2)
+    await node.stop()
+    await kubelet.disconnected(NEW)
+    monkeypatch.setattr(queries, "_last_known", {})
+    vendor(node, another, "0")
+    await node.start(GPUS)
+    await has(kubelet, NEW, {another: "Healthy", "other": "Healthy"})
 
 
 async def test_a_device_that_goes_leaves_its_neighbour_in_the_container_healthy(

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import Resolution, host_paths, same_device
+from ...cdi.resolution import UUID, Resolution, host_paths, same_device
 from ...declaration.model import Attributes, CdiSelector, Device, Discovery
 from ...declaration.names import class_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
@@ -25,7 +25,6 @@ from .method import DiscoveryMethod
 from .root import Root
 from .sysfs import driver_and_subsystem, numa_node
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 #: Names of MIG parts: the UUID, and the indexes of GPU and part.
 _PART = re.compile(r"MIG-.*|\d+:\d+")
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -136,7 +135,7 @@ def _listed(edits: Mapping[str, Mapping[str, Any]]) -> list[_Listed]:
 
 def _rank(name: str) -> tuple[Any, ...]:
     """The order of a device's names: a UUID stays with its device, while an index may move to another one."""
-    return not _UUID.search(name), name == "all", name.replace(":", "").isdecimal(), natural_order(name)
+    return not UUID.search(name), name == "all", name.replace(":", "").isdecimal(), natural_order(name)
 
 
 def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
