@@ -13,7 +13,6 @@ from ..declaration.model import BIND, DeviceNode
 from ..declaration.names import qualified_cdi_name
 from .directories import FOREIGN, SpecFile
 
-
 #: Part of a name that stays with its device, such as GPU-… and MIG-… of nvidia-ctk.
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 

@@ -83,7 +83,8 @@ class HeldDevice(NamedTuple):
 
     all_host_paths: the host paths that the container got for it, sorted: from the Allocate answer that the kubelet
     keeps, and from the specs as they define its CDI names now; for a name that is gone, those of every device that it
-    may have meant. host_paths: the same without CDI paths that another device of the kind gives, too. by_our_cdi: whether our specs define one of the names.
+    may have meant. host_paths: the same without CDI paths that another device of the kind gives, too. by_our_cdi:
+    whether our specs define one of the names.
     """
 
     resource: str
@@ -291,9 +292,7 @@ def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPath
     return {**found, **{name: writer.HostPaths(nodes, nodes) for name, nodes in possible.items()}}
 
 
-def _possible(
-    specs: Resolution, own: Mapping[str, frozenset[str]], gone: str, held: Collection[str]
-) -> frozenset[str]:
+def _possible(specs: Resolution, own: Mapping[str, frozenset[str]], gone: str, held: Collection[str]) -> frozenset[str]:
     """The nodes of every device that a name may have meant that no spec has any more.
 
     Such a device has the same kind, and no container holds it by another name. A UUID never moves to another device.

@@ -13,12 +13,12 @@ from typing import Any, Callable, NamedTuple
 
 from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
-from ...declaration.model import ContainerEdits, DeviceNode, Discovery
+from ...declaration.model import DISCOVERY_METHODS, ContainerEdits, DeviceNode, Discovery
 from ...declaration.names import MAX_DEVICE_ID
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
-from .cdi import Cdi, Reserved
+from .cdi import NOTHING_RESERVED, Cdi, Reserved
 from .found import Found, Node, device_id
 from .grouping import grouped
 from .method import DiscoveryMethod
@@ -41,11 +41,12 @@ class Discovered(NamedTuple):
 
 
 class _Made(NamedTuple):
-    """A device, the finding and nodes it was made of, and its sort key.
+    """A device, the method, finding and nodes it was made of, and its sort key.
 
     own: the host paths of nodes that no other device may have. problem: why the device cannot be given to a container.
     """
 
+    method: str
     found: Found
     nodes: tuple[Node, ...]
     device: Device
@@ -138,7 +139,7 @@ class Discoverer:
             {name: _in_order(made) for name, made in found.items() if name not in unknown},
             self._links.real,
             taken,
-            reserved or Reserved({}, {}),
+            reserved or NOTHING_RESERVED,
         )
 
     async def _reserve(self, resources: Sequence[Resource], root: Root) -> Reserved | None:
@@ -150,7 +151,7 @@ class Discoverer:
             if device.cdi_devices
         }
         if not declared:
-            return Reserved({}, {})
+            return NOTHING_RESERVED
         key = Key("", "CDI devices that the configuration names")
         answer = (await self._links.calls.run([(key, functools.partial(CDI.reserved, declared, root))]))[key]
         if not isinstance(answer, Exception):
@@ -191,7 +192,8 @@ def _find(
             if resource.preference == "numa" and device.numa_node is None and nodes:
                 # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
                 device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
-            made = _Made(found, nodes, device, natural_order(device.id), _own(found, nodes), _not_text(device))
+            own, problem = _own(found, nodes), _not_text(device)
+            made = _Made(method.key, found, nodes, device, natural_order(device.id), own, problem)
         result.append(made)
     return result
 
@@ -217,13 +219,16 @@ def _assigned(
 ) -> dict[str, Discovered]:
     """Assign each found device to one resource. taken: ids that belong to a resource, even if its devices are gone."""
     ids = {device.id: resource.name for resource in resources for device in resource.devices}
-    nodes = {
-        real(node.host_path): f"{resource.name}={device.id}"
-        for resource in resources
-        for device in resource.devices
-        for node in device.nodes
-    }
-    nodes.update({real(path): owner for path, owner in reserved.nodes.items()})
+    nodes = _Claims(
+        {
+            real(node.host_path): f"{resource.name}={device.id}"
+            for resource in resources
+            for device in resource.devices
+            for node in device.nodes
+        }
+    )
+    nodes.declared.update({real(path): owner for path, owner in reserved.nodes.items()})
+    of_parts = _Claims({real(path): owner for path, owner in reserved.of_parts.items()})
     cdi_names = dict(reserved.names)
     result = {}
     for resource in resources:
@@ -231,10 +236,11 @@ def _assigned(
             continue
         mine: list[_Made] = []
         left_out: list[tuple[Device, str]] = []
-        for made in found[resource.name]:
-            device = made.device
+        # A node goes to the first method that finds it.
+        for made in sorted(found[resource.name], key=lambda made: DISCOVERY_METHODS.index(made.method)):
+            device, by = made.device, (resource.name, made.method)
             owner = ids.get(device.id) or taken.get(device.id, resource.name)
-            used = next((path for path in made.own if path in nodes), None)
+            used = nodes.of_others((*made.own, *made.found.part_of), by) or of_parts.of_others(made.own, by)
             named = next((name for name in made.found.cdi_names if name in cdi_names), None)
             if made.problem is not None:
                 left_out.append((device, made.problem))
@@ -243,15 +249,40 @@ def _assigned(
             elif named is not None:
                 left_out.append((device, f"{named} is already a device of {cdi_names[named]}"))
             elif used is not None:
-                left_out.append((device, f"{used} is already a node of {nodes[used]}"))
+                left_out.append((device, used))
             else:
+                name = f"{resource.name}={device.id}"
                 mine.append(made)
-        for made in mine:
-            ids[made.device.id] = resource.name
-            nodes.update(dict.fromkeys(made.own, f"{resource.name}={made.device.id}"))
-            cdi_names.update(dict.fromkeys(made.found.cdi_names, f"{resource.name}={made.device.id}"))
+                ids[device.id] = resource.name
+                nodes.add(made.own, by, name)
+                of_parts.add(made.found.part_of, by, name)
+                cdi_names.update(dict.fromkeys(made.found.cdi_names, name))
+        mine.sort(key=lambda made: made.order)
         result[resource.name] = Discovered(tuple(made.device for made in mine), tuple(left_out))
     return result
+
+
+class _Claims:
+    """The devices that use host paths. declared: the path with the device's name.
+
+    Devices that one method finds for one resource may have paths in common.
+    """
+
+    def __init__(self, declared: dict[str, str]) -> None:
+        self.declared = declared
+        self._found: dict[str, tuple[tuple[str, str], str]] = {}
+
+    def add(self, paths: Iterable[str], by: tuple[str, str], name: str) -> None:
+        """Note the paths of a device. by: the resource, and the method that found the device."""
+        self._found.update(dict.fromkeys(paths, (by, name)))
+
+    def of_others(self, paths: Iterable[str], by: tuple[str, str]) -> str | None:
+        """That one of the paths is a node of another device, in words; None if there is none. by: see add."""
+        for path in paths:
+            finder, name = self._found.get(path, (by, ""))
+            if path in self.declared or finder != by:
+                return f"{path} is already a node of {self.declared.get(path, name)}"
+        return None
 
 
 def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:

@@ -11,7 +11,7 @@ import bisect
 import collections
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...cdi.reader import SpecReader
@@ -27,6 +27,10 @@ from .sysfs import driver_and_subsystem, numa_node
 
 #: Names of MIG parts: the UUID, and the indexes of GPU and part.
 _PART = re.compile(r"MIG-.*|\d+:\d+")
+#: The node of a GPU, which each of its MIG parts has, too.
+_WHOLE = re.compile(r"nvidia\d+")
+#: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.
+_CONTROL = "/sys/devices/virtual/misc/"
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -37,19 +41,25 @@ class _Listed(NamedTuple):
     nodes: frozenset[str]
 
     @property
-    def is_part(self) -> bool:
-        return any(_PART.fullmatch(name) for name in self.names)
+    def part_of(self) -> frozenset[str]:
+        """The nodes of the whole device; empty if the device is no part."""
+        return _part_of(self.names, self.nodes)
 
 
 class Reserved(NamedTuple):
     """What declared devices already use from other programs' CDI specs.
 
     names: each fully qualified name, and every other name of the same device, with the declared device. nodes: each
-    host path that only one declared device uses, with that device.
+    host path that only one declared device uses, with that device. of_parts: each host path of a whole device of which
+    a declared device is a part, with the declared device.
     """
 
     names: Mapping[str, str]
     nodes: Mapping[str, str]
+    of_parts: Mapping[str, str]
+
+
+NOTHING_RESERVED = Reserved({}, {}, {})
 
 
 class Cdi(DiscoveryMethod):
@@ -73,8 +83,9 @@ class Cdi(DiscoveryMethod):
         for device, directory in zip(listed, directories):
             if not _is_selected(selector, device.names):
                 continue
-            name = device.names[0]
+            name, part_of = device.names[0], device.part_of
             address = os.path.basename(directory)
+            own = {node for node in device.nodes - part_of if owners[node] == 1}
             yield Found(
                 _id(selector.kind, name, address if on_bus[directory] == 1 else ""),
                 (),
@@ -84,7 +95,8 @@ class Cdi(DiscoveryMethod):
                 numa_node(directory, root) if directory else None,
                 Attributes(pci_address=address, **driver_and_subsystem(directory, root)) if directory else Attributes(),
                 cdi_name=qualified_cdi_name(selector.kind, name),
-                cdi_paths=tuple(sorted(root.device_node(node) or node for node in device.nodes if owners[node] == 1)),
+                cdi_paths=_real(_without_control(own, root), root),
+                part_of=_real(part_of, root),
             )
 
     def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
@@ -93,17 +105,24 @@ class Cdi(DiscoveryMethod):
         names: dict[str, str] = {}
         nodes: dict[str, str] = {}
         same: dict[tuple[str, str], str] = {}
-        shared = collections.Counter(path for each in declared.values() for path in set(specs.foreign_nodes(each)))
+        of_parts: dict[str, str] = {}
+        own: dict[str, set[str]] = {}
+        for owner, device in declared.items():
+            for name in device.cdi_devices:
+                part_of = _part_of([name.partition("=")[2]], specs.nodes(name))
+                of_parts.update(dict.fromkeys(part_of, owner))
+                own.setdefault(owner, set()).update(specs.nodes(name) - part_of)
+        shared = collections.Counter(path for paths in own.values() for path in paths)
         for owner, device in declared.items():
             names.update(dict.fromkeys(device.cdi_devices, owner))
-            nodes.update({path: owner for path in specs.foreign_nodes(device) if shared[path] == 1})
+            nodes.update({path: owner for path in own[owner] if shared[path] == 1})
             there = [name for name in device.cdi_devices if name in specs.edits]
             same.update(((name.partition("=")[0], same_device(specs.edits[name])), owner) for name in there)
         kinds = {kind for kind, _text in same}
         for name, edits in specs.edits.items():
             if name.partition("=")[0] in kinds:
                 names.setdefault(name, same.get((name.partition("=")[0], same_device(edits)), ""))
-        return Reserved({name: owner for name, owner in names.items() if owner}, nodes)
+        return Reserved({name: owner for name, owner in names.items() if owner}, nodes, of_parts)
 
     def _specs(self, root: Root) -> Resolution:
         directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
@@ -151,11 +170,27 @@ def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
         # Devices of one size are no parts of each other, so thousands of GPUs need no comparison.
         if not _is_union(device, by_size[first : bisect.bisect_left(sizes, len(device.nodes))])
     ]
-    wholes = [device.nodes for device in single if not device.is_part]
-    # A node of every GPU, such as /dev/nvidiactl, says nothing about its parts.
-    common = frozenset.intersection(*wholes) if len(wholes) > 1 else frozenset()
-    of_parts = frozenset().union(*(device.nodes for device in single if device.is_part)) - common
-    return [device for device in single if device.is_part or not device.nodes & of_parts]
+    of_parts = frozenset().union(*(device.part_of for device in single))
+    return [device for device in single if device.part_of or not device.nodes & of_parts]
+
+
+def _part_of(names: Iterable[str], nodes: Iterable[str]) -> frozenset[str]:
+    """The nodes of the whole device if the names are those of a part: two parts and their whole share nothing else."""
+    if not any(map(_PART.fullmatch, names)):
+        return frozenset()
+    return frozenset(node for node in nodes if _WHOLE.fullmatch(os.path.basename(node)))
+
+
+def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:
+    """The nodes without those of control devices, which devices of other kinds may have, too; all if all are such."""
+    if len(nodes) < 2:
+        return nodes
+    directories = {node: root.resolve("/sys/dev/" + root.device_number(node)) or "" for node in nodes}
+    return [node for node, directory in directories.items() if not directory.startswith(_CONTROL)] or nodes
+
+
+def _real(nodes: Iterable[str], root: Root) -> tuple[str, ...]:
+    return tuple(sorted(root.device_node(node) or node for node in nodes))
 
 
 def _is_union(device: _Listed, smaller: Iterable[_Listed]) -> bool:

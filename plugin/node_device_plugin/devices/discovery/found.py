@@ -47,6 +47,8 @@ class Found(NamedTuple):
     #: Fully qualified name in another program's CDI spec, and the host paths that only this device has there.
     cdi_name: str = ""
     cdi_paths: tuple[str, ...] = ()
+    #: For a part of a device: the host paths of the whole device, which its other parts have, too.
+    part_of: tuple[str, ...] = ()
 
     @property
     def cdi_names(self) -> list[str]:

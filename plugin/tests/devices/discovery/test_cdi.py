@@ -11,6 +11,7 @@ import pytest
 
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.devices.discovery import Cdi, Discovered, Discoverer
+from node_device_plugin.devices.discovery.root import Root
 
 from .conftest import LinksInside, Machine
 
@@ -99,6 +100,88 @@ def test_gpus_with_a_control_node_each_stay_beside_parts_of_another_one(machine:
     gpus = [device(name, "/dev/nvidiactl", f"/dev/nvidia{number}") for number, name in enumerate((GPU0, GPU1))]
     write(machine, [*gpus, part])
     assert list(found(machine)) == [GPU1, MIG0]
+
+
+def test_a_gpu_with_a_control_node_stays_beside_parts_of_a_gpu_that_is_not_listed(machine: Machine) -> None:
+    part = device(MIG0, "/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21")
+    write(machine, [device(GPU1, "/dev/nvidiactl", "/dev/nvidia1"), part])
+    assert list(found(machine)) == [GPU1, MIG0]
+
+
+def gpu_with_parts() -> list[dict[str, Any]]:
+    caps = {"0:0": MIG0, "0:1": MIG1}
+    parts = [
+        device(name, "/dev/nvidia0", f"/dev/nvidia-caps/nvidia-cap{number}")
+        for number, names in enumerate(caps.items())
+        for name in names
+    ]
+    return [device("0", "/dev/nvidia0", "/dev/dri/card1"), *parts]
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("0", []), ("0:0", [MIG1]), (MIG0, [MIG1])], ids=["whole", "index of a part", "part"]
+)
+def test_a_declared_gpu_reserves_its_parts_and_a_declared_part_leaves_the_other_ones(
+    machine: Machine, name: str, left: list[str]
+) -> None:
+    write(machine, gpu_with_parts())
+    declared = {"name": "example.com/one", "devices": [{"id": "one", "cdi_devices": [f"nvidia.com/gpu={name}"]}]}
+    listed = discovered(machine, declared, {"name": "example.com/gpu", "discover": ALL})["example.com/gpu"]
+    assert [each.id for each in listed.devices] == left
+    if not left:
+        assert {why for _device, why in listed.left_out} == {"/dev/nvidia0 is already a node of example.com/one=one"}
+
+
+def test_a_declared_part_reserves_its_gpu(machine: Machine) -> None:
+    """In another kind, too."""
+    whole, *parts = gpu_with_parts()
+    write(machine, parts)
+    write(machine, [whole], kind="nvidia.com/whole", path="/etc/cdi/whole.json")
+    declared = {"name": "example.com/one", "devices": [{"id": "one", "cdi_devices": ["nvidia.com/gpu=0:0"]}]}
+    gpus = {"name": "example.com/gpu", "discover": {"cdi": {"kind": "nvidia.com/whole"}}}
+    assert discovered(machine, declared, gpus)["example.com/gpu"].devices == ()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_parts_go_to_one_resource_and_the_node_of_their_gpu_to_no_other_one(machine: Machine, is_first: bool) -> None:
+    machine.file("/dev/nvidia0")
+    write(machine, gpu_with_parts())
+    resources = [
+        {"name": "example.com/gpu", "discover": {"cdi": {"kind": "nvidia.com/gpu", "match": ["0:0"]}}},
+        {"name": "example.com/other", "discover": {"cdi": {"kind": "nvidia.com/gpu", "match": ["0:1"]}}},
+        {"name": "example.com/node", "discover": {"paths": ["/dev/nvidia?"]}},
+    ]
+    listed = discovered(machine, *resources[:: 1 if is_first else -1])
+    assert [len(listed[each["name"]].devices) for each in resources] == ([1, 1, 0] if is_first else [0, 0, 1])
+
+
+def test_a_node_goes_to_one_device_of_a_resource_with_two_methods(machine: Machine) -> None:
+    machine.file("/dev/nvidia0")
+    write(machine, two_gpus())
+    listed = discovered(machine, {"name": "example.com/gpu", "discover": {**ALL, "paths": ["/dev/nvidia?"]}})
+    gpus = listed["example.com/gpu"]
+    assert [each.id for each in gpus.devices] == [GPU1, "nvidia0"]
+    assert [(each.id, why) for each, why in gpus.left_out] == [
+        (GPU0, "/dev/nvidia0 is already a node of example.com/gpu=nvidia0")
+    ]
+
+
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_devices_of_two_kinds_may_share_a_control_device(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_declared: bool
+) -> None:
+    control = "/dev/infiniband/rdma_cm"
+    monkeypatch.setattr(Root, "device_number", lambda _root, path: "char/10:58" if path == control else "char/231:0")
+    machine.link("/sys/dev/char/10:58", "../../devices/virtual/misc/rdma_cm")
+    for number, vendor in enumerate(("a.example", "b.example")):
+        nic = device(f"nic{number}", f"/dev/infiniband/uverbs{number}", control)
+        write(machine, [nic], kind=f"{vendor}/nic", path=f"/etc/cdi/{vendor}.json")
+    first = {"devices": [{"id": "nic", "cdi_devices": ["a.example/nic=nic0"]}]}
+    resources = [
+        {"name": "example.com/a", **(first if is_declared else {"discover": {"cdi": {"kind": "a.example/nic"}}})},
+        {"name": "example.com/b", "discover": {"cdi": {"kind": "b.example/nic"}}},
+    ]
+    assert [each.id for each in discovered(machine, *resources)["example.com/b"].devices] == ["nic1"]
 
 
 def test_all_alone_is_offered_as_on_wsl(machine: Machine) -> None:
