@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..declaration import Device, Resource
@@ -36,12 +38,15 @@ class Resolution(NamedTuple):
     edits: the same names, each with the device's edits, without those of its kind.
     broken: names that do not resolve, each with the reason.
     overridden: names of ours for which containers get another program's device, each with its file and the reason.
+    by_number: for device nodes of which other programs' specs give no host path but a number, each number with the path
+    of the host's node.
     """
 
     files: Mapping[str, SpecFile]
     edits: Mapping[str, Mapping[str, Any]]
     broken: Mapping[str, str]
     overridden: Mapping[str, tuple[str, str]]
+    by_number: Mapping[str, str | None] = MappingProxyType({})
 
     def foreign(self) -> Iterator[str]:
         """The names of other programs' devices."""
@@ -71,12 +76,13 @@ class Resolution(NamedTuple):
 
     def nodes(self, name: str) -> frozenset[str]:
         """The host paths of the device nodes of a device, without those of its kind."""
-        return frozenset(_node_paths(self.edits.get(name, {})))
+        nodes = [each for each in host_paths(self.edits.get(name, {})) if each.what == "device node"]
+        return frozenset(self.by_number.get("" if each.is_of_host else each.number) or each.path for each in nodes)
 
     def foreign_nodes(self, device: Device) -> Iterator[str]:
         """The host paths of the device nodes that other programs' specs give with the device, not with its kind."""
         for name in device.cdi_devices:
-            yield from _node_paths(self.edits.get(name, {}))
+            yield from self.nodes(name)
 
     def with_foreign_nodes(self, resource: Resource) -> Resource:
         """The resource, whose devices have the nodes that other programs' specs give with them."""
@@ -91,7 +97,12 @@ class Resolution(NamedTuple):
         for name in device.cdi_devices:
             for edits in self._edits_of(name):
                 for node in edits.get("deviceNodes") or ():
-                    yield DeviceNode(node["path"], node.get("hostPath") or node["path"], "rw", None, None, None)
+                    made = DeviceNode(node["path"], node.get("hostPath") or node["path"], "rw", None, None, None)
+                    kind, _slash, numbers = _given_number(node).partition("/")
+                    if numbers:
+                        major, minor = map(int, numbers.split(":"))
+                        made = made._replace(type=kind[0], major=major, minor=minor)
+                    yield made
 
     def _edits_of(self, name: str) -> Iterator[Mapping[str, Any]]:
         if name in self.files:
@@ -99,7 +110,7 @@ class Resolution(NamedTuple):
             yield (self.files[name].spec or {}).get("containerEdits") or {}
 
 
-def resolution(files: Sequence[SpecFile]) -> Resolution:
+def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
     """The names of all specs. files: of all directories; a file of a later directory takes precedence."""
     found: dict[str, SpecFile] = {}
     edits: dict[str, Mapping[str, Any]] = {}
@@ -119,7 +130,22 @@ def resolution(files: Sequence[SpecFile]) -> Resolution:
     for name, path in conflicts.items():
         # Runtimes drop the name even if a directory with precedence has it, too.
         broken[name] = f"{path} and another file in its directory both define this name"
-    return Resolution(found, edits, broken, overridden)
+    foreign = (edits[name] for name, file in found.items() if file.owner == FOREIGN)
+    numbers = {each.number for edit in foreign for each in host_paths(edit) if not each.is_of_host}
+    return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs))
+
+
+def nodes_by_number(numbers: Iterable[str], sysfs: str) -> dict[str, str | None]:
+    """The paths of the host's device nodes by number, such as ``char/226:0``; None if the kernel names no node.
+
+    Source of the name: DEVNAME in a device's ``uevent`` (Documentation/admin-guide/sysfs-rules.rst in the kernel).
+    """
+    found = dict.fromkeys(numbers)
+    for number in found:
+        with contextlib.suppress(OSError, ValueError), open(f"{sysfs}/dev/{number}/uevent", encoding="utf-8") as file:
+            values = dict(line.rstrip("\n").partition("=")[::2] for line in file)
+            found[number] = "/dev/" + values["DEVNAME"] if "DEVNAME" in values else None
+    return found
 
 
 def host_paths(edits: Mapping[str, Any]) -> Iterator[HostPath]:
@@ -158,10 +184,6 @@ def _without_empty(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: _without_empty(each) for key, each in value.items() if each not in (None, "", 0, False, [], {})}
-
-
-def _node_paths(edits: Mapping[str, Any]) -> Iterator[str]:
-    return (each.path for each in host_paths(edits) if each.what == "device node")
 
 
 def _given_number(node: Mapping[str, Any]) -> str:

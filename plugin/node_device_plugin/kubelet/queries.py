@@ -285,7 +285,7 @@ def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPath
     found = {name: _last_known[name] for name in names if name in _last_known}
     for name in own.keys() & names:
         paths = (each.path for each in specs.host_paths(name) if each.what != "hook")
-        found[name] = writer.HostPaths(own[name], frozenset(paths))
+        found[name] = writer.HostPaths(own[name], specs.nodes(name).union(paths))
     _last_known.clear()
     _last_known.update(found)
     possible = {name: _possible(specs, own, name, names) for name in names - found.keys()}

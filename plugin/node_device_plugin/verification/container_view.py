@@ -81,8 +81,8 @@ def mount_points(mountinfo: bytes) -> dict[str, str]:
 def mismatches(view: View, expectation: Expectation, host: Callable[[str], Seen | str] | None = None) -> list[str]:
     """The mismatches of a container with ``expectation`` except annotations: one sentence each, expected and found.
 
-    host: returns the file at a path of the node. If None, a device node's numbers are compared only with declared
-    numbers.
+    host: returns the file at a path of the node. A device node's numbers are compared with the file at its host path,
+    unless the node's type and numbers are given.
     """
     found: list[str] = []
     for name, allowed in expectation.env.items():
@@ -108,7 +108,11 @@ def _node(view: View, node: DeviceNode, host: Callable[[str], Seen | str] | None
     if not (stat.S_ISCHR(found.mode) or stat.S_ISBLK(found.mode)):
         yield f"{node.path}: expected a device node, found another kind of file"
         return
-    if host is not None:
+    if node.type and node.major is not None and node.minor is not None:
+        given = "%s %d:%d" % (node.type, node.major, node.minor)
+        if _numbers(found) != given:
+            yield f"device node {node.path}: expected numbers {given}, found {_numbers(found)}"
+    elif host is not None:
         there = host(node.host_path)
         if isinstance(there, str):
             yield f"device node {node.path}: {node.host_path} on the host: {there}"
@@ -116,10 +120,6 @@ def _node(view: View, node: DeviceNode, host: Callable[[str], Seen | str] | None
         if _numbers(found) != _numbers(there):
             expected = f"{_numbers(there)} ({node.host_path} on the host)"
             yield f"device node {node.path}: expected numbers {expected}, found {_numbers(found)}"
-    elif node.type and node.major is not None and node.minor is not None:
-        declared = "%s %d:%d" % (node.type, node.major, node.minor)
-        if _numbers(found) != declared:
-            yield f"device node {node.path}: expected numbers {declared}, found {_numbers(found)}"
     for what, wanted, has in (
         ("owner", node.uid, found.uid),
         ("group", node.gid, found.gid),

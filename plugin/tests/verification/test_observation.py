@@ -68,6 +68,12 @@ def test_what_is_mounted_from_the_host_has_any_file_system(pid: int, mount: dict
             {"nodes": [{"path": "/dev/null", "host_path": "/dev/unplugged"}]},
             ["device node /dev/null: /dev/unplugged on the host: no such file or directory"],
         ),
+        # With its numbers, a node needs no path on the host.
+        ({"nodes": [{"path": "/dev/null", "host_path": "/dev/no", "type": "c", "major": 1, "minor": 3}]}, []),
+        (
+            {"nodes": [{"path": "/dev/null", "host_path": "/dev/null", "type": "c", "major": 1, "minor": 5}]},
+            ["device node /dev/null: expected numbers c 1:5, found c 1:3"],
+        ),
         (
             {"nodes": [{"path": "/dev/null", "uid": 7, "gid": 8, "mode": "0600"}]},
             [

@@ -110,15 +110,17 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     """Of each name, those of the device and those of its kind."""
     names = ["vendor.com/gpu=0", "vendor.com/gpu=all"]
     common = {"deviceNodes": [{"path": "/dev/ctl", "hostPath": "/dev/zero"}]}
-    devices = [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/null"}]}}]
+    nodes = [{"path": "/dev/gpu0", "hostPath": "/dev/null"}, {"path": "/dev/kfd", "type": "c", "major": 511}]
+    devices = [{"name": "0", "containerEdits": {"deviceNodes": nodes}}]
     spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices, "containerEdits": common}
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
     (declared,) = parse_resources([{"name": "example.com/gpu", "devices": [{"id": "gpu0", "cdi_devices": names}]}])
     known = resolution(check_directories([str(tmp_path)], None)).with_foreign_nodes(declared)
     expected = expected_in_container(known, known.devices)
-    assert [(node.path, node.host_path) for node in expected.nodes] == [
-        ("/dev/gpu0", "/dev/null"),
-        ("/dev/ctl", "/dev/zero"),
+    assert [(node.path, node.host_path, node.type, node.major, node.minor) for node in expected.nodes] == [
+        ("/dev/gpu0", "/dev/null", None, None, None),
+        ("/dev/kfd", "/dev/kfd", "c", 511, 0),
+        ("/dev/ctl", "/dev/zero", None, None, None),
     ]
     # Our own spec does not give them.
     assert cdi.render_specs([known]) == {}

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import UUID, Resolution, host_paths, same_device
+from ...cdi.resolution import UUID, Resolution, same_device
 from ...declaration.model import Attributes, CdiSelector, Device, Discovery
 from ...declaration.names import class_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
@@ -126,29 +126,27 @@ class Cdi(DiscoveryMethod):
 
     def _specs(self, root: Root) -> Resolution:
         directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
-        return self._readers.setdefault(directories, SpecReader(directories)).read()
+        return self._readers.setdefault(directories, SpecReader(directories, root.on_host("/sys"))).read()
 
     def _devices(self, kind: str, root: Root) -> list[_Listed]:
         """The devices of the kind that a container would get from another program's spec and that can be offered."""
         key, specs = (*root.spec_dirs, root.on_host("/"), kind), self._specs(root)
         known = self._known.get(key)
         if known is None or known[0] is not specs:
-            known = self._known[key] = specs, _offered(_listed(self._edits_of(kind, specs)))
+            known = self._known[key] = specs, _offered(_listed(kind, specs))
         return known[1]
 
-    def _edits_of(self, kind: str, names: Resolution) -> dict[str, Mapping[str, Any]]:
-        return {name.partition("=")[2]: names.edits[name] for name in names.foreign() if names.files[name].kind == kind}
 
-
-def _listed(edits: Mapping[str, Mapping[str, Any]]) -> list[_Listed]:
+def _listed(kind: str, specs: Resolution) -> list[_Listed]:
     """Names with the same edits as one device, in natural order."""
     same: dict[str, list[str]] = {}
-    for name, edit in edits.items():
-        same.setdefault(same_device(edit), []).append(name)
-    listed = []
-    for names in same.values():
-        nodes = (each.path for each in host_paths(edits[names[0]]) if each.what == "device node")
-        listed.append(_Listed(tuple(sorted(names, key=_rank)), frozenset(nodes)))
+    for name in specs.foreign():
+        if specs.files[name].kind == kind:
+            same.setdefault(same_device(specs.edits[name]), []).append(name.partition("=")[2])
+    listed = [
+        _Listed(tuple(sorted(names, key=_rank)), specs.nodes(qualified_cdi_name(kind, names[0])))
+        for names in same.values()
+    ]
     return sorted(listed, key=lambda device: natural_order(device.names[0]))
 
 

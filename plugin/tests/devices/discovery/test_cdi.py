@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from node_device_plugin.cdi.reader import SpecReader
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.devices.discovery import Cdi, Discovered, Discoverer
 from node_device_plugin.devices.discovery.root import Root
@@ -198,6 +199,30 @@ def test_indexes_alone_are_offered_as_amd_writes_them(machine: Machine) -> None:
         "gpu-0": ("amd.com/gpu=0",),
         "gpu-1": ("amd.com/gpu=1",),
     }
+
+
+def test_a_node_that_has_only_a_number_is_the_node_of_the_host_with_this_number(machine: Machine) -> None:
+    """A container gets the device of this number, whatever the host has at the path."""
+    for node in ("/dev/dri/card0", "/dev/dri/card1"):
+        machine.file(node)
+    machine.file("/sys/dev/char/226:1/uevent", "MAJOR=226\nMINOR=1\nDEVNAME=dri/card1\n")
+    numbers = {"type": "c", "major": 226, "minor": 1}
+    write(machine, [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/dri/card0", **numbers}]}}])
+    by_path = {"name": "example.com/node", "discover": {"paths": ["/dev/dri/card?"]}}
+    nodes = discovered(machine, {"name": "example.com/gpu", "discover": ALL}, by_path)["example.com/node"]
+    assert [each.nodes[0].path for each in nodes.devices] == ["/dev/dri/card0"]
+
+
+def test_a_number_belongs_to_another_node_once_the_driver_is_loaded(machine: Machine) -> None:
+    node = {"path": "/dev/dri/card0", "type": "c", "major": 226}
+    write(machine, [{"name": "0", "containerEdits": {"deviceNodes": [node]}}])
+    reader = SpecReader([str(machine.path / "var/run/cdi")], str(machine.path / "sys"))
+    before = reader.read()
+    assert before.nodes("nvidia.com/gpu=0") == {"/dev/dri/card0"}
+    assert reader.read() is before
+    machine.file("/sys/dev/char/226:0/uevent", "DEVNAME=dri/card7\n")
+    assert reader.read().nodes("nvidia.com/gpu=0") == {"/dev/dri/card7"}
+    assert reader.is_as_read()
 
 
 def test_an_index_that_moves_is_no_id_where_the_pci_address_is_known(machine: Machine) -> None:
