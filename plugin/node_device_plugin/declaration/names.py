@@ -141,12 +141,11 @@ def qualified_cdi_name(kind: str, device: str) -> str:
     return f"{kind}={device}"
 
 
-def class_and_name(qualified: str) -> str:
-    """The class and the device's name of a fully qualified CDI name: ``gpu-0`` for ``vendor.com/gpu=0``."""
-    kind, name = qualified.split("=", 1)
-    return f"{kind.partition('/')[2]}-{name}"
+def kind_and_name(qualified: str) -> str:
+    """The kind and the device's name of a fully qualified CDI name: ``vendor.com-gpu-0`` for ``vendor.com/gpu=0``."""
+    return qualified.replace("/", "-", 1).replace("=", "-", 1)
 
 
 def ids_of(qualified: str) -> set[str]:
     """The ids that a device of a fully qualified CDI name has, unless its configuration or its PCI address decides."""
-    return {qualified.partition("=")[2], class_and_name(qualified)}
+    return {qualified.partition("=")[2], kind_and_name(qualified)}

@@ -247,7 +247,7 @@ async def hold_two_gpus(node: Node, kubelet: StandInKubelet) -> str:
     """A pod gets both devices of a spec that has only indexes; returns its uid."""
     vendor(node, "0")
     await node.start(GPUS)
-    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+    await has(kubelet, NEW, {"vendor.com-gpu-0": "Healthy", "other": "Healthy"})
     return await hold(kubelet, NEW, 2)
 
 
@@ -258,7 +258,7 @@ async def test_a_device_of_another_spec_that_gets_a_uuid_is_not_given_twice(
     vendor(node, "0", UUID)
     assert node.resources is not None
     await node.resources.check()
-    await has(kubelet, NEW, {UUID: "Unhealthy", "gpu-0": "Unhealthy", "other": "Healthy"})
+    await has(kubelet, NEW, {UUID: "Unhealthy", "vendor.com-gpu-0": "Unhealthy", "other": "Healthy"})
     assert node.reasons()[UUID] == HELD % NEW
     await kubelet.remove_pod(pod)
     await kubelet.until(lambda: kubelet.devices(NEW)[UUID] == "Healthy", 10, "the device stays withheld")
@@ -272,7 +272,7 @@ async def test_a_device_whose_only_name_changes_is_not_given_twice(node: Node, k
     await node.resources.ask_for_holders()
     vendor(node, UUID)
     await node.resources.check()
-    await has(kubelet, NEW, {UUID: "Unhealthy", "gpu-0": "Unhealthy", "other": "Healthy"})
+    await has(kubelet, NEW, {UUID: "Unhealthy", "vendor.com-gpu-0": "Unhealthy", "other": "Healthy"})
     # It stays so when the plugin has asked again.
     await asyncio.sleep(0.5)
     assert node.reasons()[UUID] == HELD % NEW
@@ -283,7 +283,7 @@ async def test_an_answer_from_before_a_new_id_does_not_free_the_device(
 ) -> None:
     vendor(node, "0")
     await node.start(GPUS)
-    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+    await has(kubelet, NEW, {"vendor.com-gpu-0": "Healthy", "other": "Healthy"})
     answer, asked, holders = asyncio.Event(), asyncio.Event(), queries.holders
 
     async def stale(*arguments: Any) -> Any:
@@ -302,7 +302,7 @@ async def test_an_answer_from_before_a_new_id_does_not_free_the_device(
     await node.resources.check()
     answer.set()
     await kubelet.until(lambda: node.reasons()[UUID] == HELD % NEW, 10, "it is not asked again")
-    await has(kubelet, NEW, {UUID: "Unhealthy", "gpu-0": "Unhealthy", "other": "Healthy"})
+    await has(kubelet, NEW, {UUID: "Unhealthy", "vendor.com-gpu-0": "Unhealthy", "other": "Healthy"})
     assert not [devices for devices in lists if devices.get(UUID) == "Healthy"]
 
 
@@ -311,7 +311,7 @@ async def test_a_question_without_an_answer_does_not_free_a_device_with_a_new_id
 ) -> None:
     vendor(node, "0")
     await node.start(GPUS)
-    await has(kubelet, NEW, {"gpu-0": "Healthy", "other": "Healthy"})
+    await has(kubelet, NEW, {"vendor.com-gpu-0": "Healthy", "other": "Healthy"})
 
     async def nobody(*_: object) -> None:
         raise OSError(13, "Permission denied")
@@ -366,7 +366,7 @@ async def test_a_device_that_goes_leaves_its_neighbour_in_the_container_healthy(
     await node.resources.check()
     await asyncio.sleep(0.3)
     await node.resources.ask_for_holders()
-    assert node.reasons() == {"gpu-0": "gone", "other": None}
+    assert node.reasons() == {"vendor.com-gpu-0": "gone", "other": None}
 
 
 async def test_a_declared_device_stays_reserved_while_the_specs_cannot_be_read(
@@ -389,7 +389,7 @@ async def test_a_declared_device_stays_reserved_while_the_specs_cannot_be_read(
     assert node.reasons() == {"gpu": None, "other": None}
     # Of another declaration nothing is known, so its devices stay as they are.
     await node.apply(resource(OLD, {**declared, "cdi_devices": ["vendor.com/set=other"]}), GPUS)
-    assert node.reasons().get("gpu-0") is None
+    assert node.reasons().get("vendor.com-gpu-0") is None
 
 
 @pytest.mark.parametrize("later", [True, False])

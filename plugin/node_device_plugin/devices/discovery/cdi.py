@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import UUID, Resolution, same_device
 from ...declaration.model import Attributes, CdiSelector, Device, Discovery
-from ...declaration.names import class_and_name, qualified_cdi_name
+from ...declaration.names import kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
 from ..table import natural_order
 from .found import Found
@@ -211,7 +211,7 @@ def _id(kind: str, name: str, address: str) -> str:
     """
     if name != "all" and not name.replace(":", "").isdecimal():
         return name
-    return f"pci-{address}" if address and name != "all" else class_and_name(qualified_cdi_name(kind, name))
+    return f"pci-{address}" if address and name != "all" else kind_and_name(qualified_cdi_name(kind, name))
 
 
 def _pci_directory_of(device: _Listed, root: Root) -> str:

@@ -187,7 +187,7 @@ def test_devices_of_two_kinds_may_share_a_control_device(
 
 def test_all_alone_is_offered_as_on_wsl(machine: Machine) -> None:
     write(machine, [device("all", "/dev/dxg")])
-    assert list(found(machine)) == ["gpu-all"]
+    assert list(found(machine)) == ["nvidia.com-gpu-all"]
 
 
 def test_indexes_alone_are_offered_as_amd_writes_them(machine: Machine) -> None:
@@ -196,8 +196,8 @@ def test_indexes_alone_are_offered_as_amd_writes_them(machine: Machine) -> None:
     write(machine, [*listed, device("all", *nodes[0], *nodes[1])], kind="amd.com/gpu")
     gpus = found(machine, {"cdi": {"kind": "amd.com/gpu"}})
     assert {name: device.cdi_devices for name, device in gpus.items()} == {
-        "gpu-0": ("amd.com/gpu=0",),
-        "gpu-1": ("amd.com/gpu=1",),
+        "amd.com-gpu-0": ("amd.com/gpu=0",),
+        "amd.com-gpu-1": ("amd.com/gpu=1",),
     }
 
 
@@ -234,22 +234,26 @@ def test_an_index_that_moves_is_no_id_where_the_pci_address_is_known(machine: Ma
     write(machine, [device("7", "/dev/dri/card0"), device("8", "/dev/none")], kind="amd.com/gpu")
     gpus = found(machine, {"cdi": {"kind": "amd.com/gpu"}})
     assert {name: device.cdi_devices for name, device in gpus.items()} == {
-        "gpu-8": ("amd.com/gpu=8",),
+        "amd.com-gpu-8": ("amd.com/gpu=8",),
         "pci-0000:03:00.0": ("amd.com/gpu=7",),
     }
     machine.file("/dev/dri/card1")
     write(machine, [device("7", "/dev/dri/card0"), device("8", "/dev/dri/card1")], kind="amd.com/gpu")
-    assert list(found(machine, {"cdi": {"kind": "amd.com/gpu"}})) == ["gpu-7", "gpu-8"]
+    assert list(found(machine, {"cdi": {"kind": "amd.com/gpu"}})) == ["amd.com-gpu-7", "amd.com-gpu-8"]
 
 
 def test_equal_names_of_two_kinds_are_two_devices(machine: Machine) -> None:
-    for kind in ("amd.com/gpu", "amd.com/npu"):
-        write(machine, [device("0", f"/dev/{kind[-3:]}0")], kind=kind, path=f"/etc/cdi/{kind[-3:]}.json")
-    resources = [
-        {"name": f"example.com/{kind}", "discover": {"cdi": {"kind": f"amd.com/{kind}"}}} for kind in ("gpu", "npu")
-    ]
-    listed = discovered(machine, *resources)
-    assert [[each.id for each in found.devices] for found in listed.values()] == [["gpu-0"], ["npu-0"]]
+    kinds = ["amd.com/gpu", "amd.com/npu", "nvidia.com/gpu"]
+    for number, kind in enumerate(kinds):
+        write(machine, [device("0", f"/dev/gpu{number}")], kind=kind, path=f"/etc/cdi/{number}.json")
+    resources = [{"name": f"example.com/{number}", "discover": {"cdi": {"kind": k}}} for number, k in enumerate(kinds)]
+    listed = [[each.id for each in found.devices] for found in discovered(machine, *resources).values()]
+    assert listed == [["amd.com-gpu-0"], ["amd.com-npu-0"], ["nvidia.com-gpu-0"]]
+
+
+def test_an_index_and_a_name_like_its_class_are_two_devices(machine: Machine) -> None:
+    write(machine, [device("0", "/dev/a"), device("gpu-0", "/dev/b")])
+    assert list(found(machine)) == ["gpu-0", "nvidia.com-gpu-0"]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_an_odd_device_hides_no_other_one(machine: Machine, odd: dict[str, Any])
     lamps = {"name": "example.com/lamp", "discover": {"paths": ["/dev/lamp*"]}}
     listed = discovered(machine, {"name": "example.com/gpu", "discover": ALL}, lamps)
     assert len(listed["example.com/lamp"].devices) == 1
-    assert {GPU0, "gpu-2"} <= {each.id for each in listed["example.com/gpu"].devices}
+    assert {GPU0, "nvidia.com-gpu-2"} <= {each.id for each in listed["example.com/gpu"].devices}
 
 
 def test_a_method_that_fails_for_a_resource_hides_no_other_resource(
