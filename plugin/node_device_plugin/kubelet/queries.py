@@ -218,6 +218,8 @@ class _Given:
         self._by_cdi = by_cdi
         self._ours = ours
         self._links = links
+        #: By the identity of a container's answer.
+        self._containers: dict[int, _Container] = {}
 
     @classmethod
     async def read(cls, device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
@@ -241,25 +243,51 @@ class _Given:
 
     def held(self, held: HeldDevice) -> HeldDevice:
         """The held device with its host paths, as far as they are known."""
-        key = held.container, held.resource, held.device
-        answer = self._answers.get(key, api.ContainerAllocateResponse())
-        given = tuple(each.name for each in answer.cdi_devices)
-        names = [name for name in given if name in self._by_cdi]
-        # One answer covers all devices of the resource in the container.
-        behind = set(devices_behind(held.device))
-        by_cdi = []
-        for is_ours in (True, False):
-            those = [name for name in names if (name in self._ours) is is_ours]
-            of_device = [name for name in those if behind & ids_of(name)] or those
-            by_cdi += [self._by_cdi[name] for name in of_device]
-        paths = {self._links.real(node.host_path) for node in answer.devices}
-        paths.update(mount.host_path for mount in answer.mounts)
-        return held._replace(
-            host_paths=tuple(sorted(paths.union(*(each.own for each in by_cdi)))),
-            all_host_paths=tuple(sorted(paths.union(*(each.all for each in by_cdi)))),
-            by_our_cdi=any(name in self._ours for name in names),
-            cdi_names=given,
-        )
+        answer = self._answers.get((held.container, held.resource, held.device))
+        if answer is None:
+            return held
+        if id(answer) not in self._containers:
+            self._containers[id(answer)] = _Container(answer, self._by_cdi, self._ours, self._links)
+        return self._containers[id(answer)].held(held)
+
+
+class _Container:
+    """The host paths that a container got with all devices of a resource: one answer covers them all."""
+
+    def __init__(
+        self,
+        answer: api.ContainerAllocateResponse,
+        by_cdi: Mapping[str, writer.HostPaths],
+        ours: Collection[str],
+        links: Links,
+    ) -> None:
+        self._cdi_names = tuple(each.name for each in answer.cdi_devices)
+        names = [name for name in self._cdi_names if name in by_cdi]
+        self._is_ours = any(name in ours for name in names)
+        self._paths = {links.real(node.host_path) for node in answer.devices}
+        self._paths.update(mount.host_path for mount in answer.mounts)
+        self._by_cdi = by_cdi
+        #: Our names and those of other programs, and both by the ids that a name gives its device.
+        self._names = tuple([name for name in names if (name in ours) is is_ours] for is_ours in (True, False))
+        self._by_id: tuple[dict[str, set[str]], ...] = ({}, {})
+        for those, by_id in zip(self._names, self._by_id):
+            for name in those:
+                for device_id in ids_of(name):
+                    by_id.setdefault(device_id, set()).add(name)
+        # Of a thousand devices without a name of their own, each has the paths of all.
+        self._sorted = functools.lru_cache(maxsize=None)(self._sort)
+
+    def held(self, held: HeldDevice) -> HeldDevice:
+        """The held device with its host paths, as far as they are known."""
+        behind = devices_behind(held.device)
+        own, every = self._sorted(*(frozenset().union(*(ids.get(each, ()) for each in behind)) for ids in self._by_id))
+        return held._replace(host_paths=own, all_host_paths=every, by_our_cdi=self._is_ours, cdi_names=self._cdi_names)
+
+    def _sort(self, *named: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The device's own paths and all its paths. named: the device's names; if empty, each name may be its name."""
+        given = [self._by_cdi[name] for own, all_names in zip(named, self._names) for name in own or all_names]
+        own_paths = self._paths.union(*(each.own for each in given))
+        return tuple(sorted(own_paths)), tuple(sorted(self._paths.union(*(each.all for each in given))))
 
 
 #: Keeps the parsed specs, because YAML takes long.
@@ -288,17 +316,22 @@ def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPath
         found[name] = writer.HostPaths(own[name], specs.nodes(name).union(paths))
     _last_known.clear()
     _last_known.update(found)
-    possible = {name: _possible(specs, own, name, names) for name in names - found.keys()}
-    return {**found, **{name: writer.HostPaths(nodes, nodes) for name, nodes in possible.items()}}
+    possible = functools.lru_cache(maxsize=None)(functools.partial(_possible, specs, own, names))
+    for name in names - found.keys():
+        nodes = possible(name.partition("=")[0], bool(UUID.search(name)))
+        found[name] = writer.HostPaths(nodes, nodes)
+    return found
 
 
-def _possible(specs: Resolution, own: Mapping[str, frozenset[str]], gone: str, held: Collection[str]) -> frozenset[str]:
-    """The nodes of every device that a name may have meant that no spec has any more.
+def _possible(
+    specs: Resolution, own: Mapping[str, frozenset[str]], held: Collection[str], kind: str, is_uuid: bool
+) -> frozenset[str]:
+    """The nodes of every device that a name of this kind may have meant that no spec has any more.
 
-    Such a device has the same kind, and no container holds it by another name. A UUID never moves to another device.
+    No container holds such a device by another name. A name with a UUID never becomes a name with another UUID.
     """
-    others = {name: nodes for name, nodes in own.items() if name.partition("=")[0] == gone.partition("=")[0]}
-    excluded = {nodes for name, nodes in others.items() if name in held or (UUID.search(gone) and UUID.search(name))}
+    others = {name: nodes for name, nodes in own.items() if name.partition("=")[0] == kind}
+    excluded = {nodes for name, nodes in others.items() if name in held or (is_uuid and UUID.search(name))}
     return frozenset(path for name, nodes in others.items() if nodes not in excluded for path in specs.nodes(name))
 
 

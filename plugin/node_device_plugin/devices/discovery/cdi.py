@@ -7,7 +7,6 @@ exists (NVIDIA Container Toolkit, pkg/nvcdi).
 
 from __future__ import annotations
 
-import bisect
 import collections
 import os
 import re
@@ -159,15 +158,8 @@ def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
     """The devices without those that others are parts of: a device of several others, and a GPU with MIG parts."""
     # "all" may have nodes of its own, or be of devices without nodes.
     listed = [device for device in listed if device.names != ("all",)] or listed
-    by_size = sorted(listed, key=lambda device: len(device.nodes))
-    sizes = [len(device.nodes) for device in by_size]
-    first = bisect.bisect_left(sizes, 1)
-    single = [
-        device
-        for device in listed
-        # Devices of one size are no parts of each other, so thousands of GPUs need no comparison.
-        if not _is_union(device, by_size[first : bisect.bisect_left(sizes, len(device.nodes))])
-    ]
+    unions = _unions({device.nodes for device in listed})
+    single = [device for device in listed if device.nodes not in unions]
     of_parts = frozenset().union(*(device.part_of for device in single))
     return [device for device in single if device.part_of or not device.nodes & of_parts]
 
@@ -191,10 +183,18 @@ def _real(nodes: Iterable[str], root: Root) -> tuple[str, ...]:
     return tuple(sorted(root.device_node(node) or node for node in nodes))
 
 
-def _is_union(device: _Listed, smaller: Iterable[_Listed]) -> bool:
-    """Whether the device's nodes are those of several other devices together. smaller: devices with fewer nodes."""
-    parts = [other.nodes for other in smaller if other.nodes < device.nodes]
-    return len(parts) > 1 and frozenset().union(*parts) == device.nodes
+def _unions(devices: Collection[frozenset[str]]) -> set[frozenset[str]]:
+    """The devices whose nodes are those of several other devices together. devices: the nodes of each."""
+    givers = collections.Counter(node for nodes in devices for node in nodes)
+    # A part of a device has its rarest node in common with the device, so thousands of GPUs need few comparisons.
+    by_rarest: dict[str, list[frozenset[str]]] = {}
+    for nodes in filter(None, devices):
+        by_rarest.setdefault(min(nodes, key=lambda node: (givers[node], node)), []).append(nodes)
+    return {
+        nodes
+        for nodes in devices
+        if nodes and nodes == frozenset().union(*(p for node in nodes for p in by_rarest.get(node, ()) if p < nodes))
+    }
 
 
 def _is_selected(selector: CdiSelector, names: Iterable[str]) -> bool:
