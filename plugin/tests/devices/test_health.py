@@ -252,6 +252,10 @@ def foreign(**edits: Any) -> str:
         ),
         ({"mounts": [{"hostPath": "/usr/lib", "containerPath": "/a", "options": ["ro", "bind"]}]}, None),
         ({"mounts": [{"hostPath": "tmpfs", "containerPath": "/a", "type": "tmpfs"}]}, None),
+        ({"mounts": [{"hostPath": "/no-such", "containerPath": "/a", "type": ""}]}, "/no-such: the mount"),
+        # Only a bind mount has a source on the host.
+        ({"mounts": [{"hostPath": "/no-such", "containerPath": "/a", "type": "tmpfs"}]}, None),
+        ({"mounts": [{"hostPath": "no-such", "containerPath": "/a"}]}, None),
         # The service's sandbox hides this one.
         ({"mounts": [{"hostPath": "/run/nvidia-persistenced/socket", "containerPath": "/a"}]}, None),
     ],

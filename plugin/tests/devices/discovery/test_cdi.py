@@ -75,6 +75,12 @@ def test_gpus_of_nvidia_ctk_are_offered_once_by_their_uuids(machine: Machine) ->
     assert gpus[GPU0].properties == {"kind": "nvidia.com/gpu", "name": GPU0, "pci_address": ""}
 
 
+def test_a_name_comes_before_an_index_and_names_are_in_natural_order(machine: Machine) -> None:
+    write(machine, [device(name, "/dev/a") for name in ("all", "0", "b10", "b2")])
+    (only,) = found(machine).values()
+    assert (only.id, only.cdi_devices) == ("b2", ("nvidia.com/gpu=b2",))
+
+
 def test_a_gpu_alone_is_all_gpus(machine: Machine) -> None:
     write(machine, [device("0", "/dev/nvidia0"), device(GPU0, "/dev/nvidia0"), device("all", "/dev/nvidia0")])
     assert list(found(machine)) == [GPU0]
