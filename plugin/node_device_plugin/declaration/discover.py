@@ -27,8 +27,8 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
     if not discovery.methods and discovery != Discovery():
         yield Problem(where, "selects no devices: set paths, usb, pci or cdi")
     if discovery.methods == ("cdi",) and not discovery.nodes:
-        for key in ("uid", "gid", "mode"):
-            if getattr(discovery, key) is not None:
+        for key in ("permissions", "uid", "gid", "mode"):
+            if getattr(discovery, key) != getattr(Discovery(), key):
                 yield Problem(f"{where}.{key}", "has no effect: the CDI spec of the other program sets it")
     if discovery.container_path is not None and on_bus:
         message = "applies only to paths: for other methods, set container_path of each entry in nodes instead"

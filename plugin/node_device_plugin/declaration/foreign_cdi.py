@@ -27,6 +27,16 @@ def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterat
                     "has no effect: the CDI spec of nvidia.com sets it to void, so that the legacy hook does nothing"
                 )
                 yield Problem(f"{where}.{key}.{name}", message + "; leave it out")
+            edited = [(where, resource.container_edits)]
+            edited += [(place, device.container_edits) for place, device in resource.placed_devices(where)]
+            for place, edits in edited:
+                for position, assignment in enumerate(edits.env):
+                    if assignment.partition("=")[0] in _LEGACY:
+                        message = (
+                            "would replace void, by which the CDI spec of nvidia.com keeps the legacy hook from giving "
+                            "the container more GPUs; leave it out"
+                        )
+                        yield Problem(f"{place}.container_edits.env[{position}]", message)
     for place, device in resource.placed_devices(where):
         for name, count in collections.Counter(device.cdi_devices).items():
             if count > 1:
@@ -67,7 +77,12 @@ def repetition_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Prob
     """
     givers: dict[str, str] = {}
     own = {resource.cdi_kind: resource.name for _where, resource in placed if resource.has_spec}
+    discovered = {resource.discover.cdi.kind: resource.name for _where, resource in placed if resource.discover.cdi}
     for where, resource in placed:
+        discoverer = discovered.get(resource.cdi_kind, resource.name)
+        if resource.has_spec and discoverer != resource.name:
+            message = f"{resource.cdi_kind} is the kind of another program's specs, where {discoverer} finds devices"
+            yield Problem(where + ".cdi_kind", message + ": set another cdi_kind")
         for place, device in resource.placed_devices(where):
             for name in device.cdi_devices:
                 giver = own.get(name.partition("=")[0], resource.name)

@@ -212,6 +212,8 @@ def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str
         for resource in configuration.resources
         for device in resource.devices
         for name in resource.cdi_names(device)
+        # Another program writes no spec on a node without the device.
+        if device.required or name not in device.cdi_devices
     ]
     return [name for name in names if name not in defined]
 

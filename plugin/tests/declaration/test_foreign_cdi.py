@@ -144,10 +144,28 @@ ONLY = "works only with CDI: remove it, or set injection: cdi instead of device_
             f"[{{{GPU}, container_limit: 1, env: {{NVIDIA_VISIBLE_DEVICES: '{{id}}'}}}}]",
             "resources[0].env.NVIDIA_VISIBLE_DEVICES: has no effect: the CDI spec of nvidia.com sets it to void",
         ),
+        (
+            f"[{{{GPU}, container_edits: {{env: [NVIDIA_VISIBLE_DEVICES=all]}}}}]",
+            "resources[0].container_edits.env[0]: would replace void, by which the CDI spec of nvidia.com keeps the",
+        ),
+        (
+            "[{name: example.com/dev, devices: [{id: d, cdi_devices: [nvidia.com/gpu=0], "
+            "container_edits: {env: [A=b, NVIDIA_VISIBLE_DEVICES=0]}}]}]",
+            "resources[0].devices[0] (d).container_edits.env[1]: would replace void",
+        ),
+        (
+            f"[{{{GPU}}}, {{name: nvidia.com/gpu, devices: [{{id: d, nodes: [{{path: /dev/x}}]}}]}}]",
+            "resources[1] (nvidia.com/gpu).cdi_kind: nvidia.com/gpu is the kind of another program's specs, where "
+            "example.com/dev finds devices: set another cdi_kind",
+        ),
         (f"[{{{GPU}, health: {{open: true}}}}]", "resources[0].health.open: devices of CDI specs have no nodes"),
         (
             "[{name: example.com/dev, discover: {cdi: {kind: nvidia.com/gpu}, gid: 44}}]",
             "resources[0].discover.gid: has no effect: the CDI spec of the other program sets it",
+        ),
+        (
+            "[{name: example.com/dev, discover: {cdi: {kind: nvidia.com/gpu}, permissions: r}}]",
+            "resources[0].discover.permissions: has no effect: the CDI spec of the other program sets it",
         ),
         (
             f"[{{{GPU}, env: {{'GPU_{{index}}': '{{path}}'}}}}]",
@@ -166,6 +184,12 @@ def test_a_verification_warns_of_the_legacy_hook() -> None:
     assert warning.startswith("a container whose image sets NVIDIA_VISIBLE_DEVICES gets GPUs")
     (resource,) = parse_resources(yaml.safe_load("[{name: a.b/c, devices: [{id: '0'}], env: {ID: '{id}'}}]"))
     assert list(foreign_cdi.warnings(resource)) == []
+
+
+@pytest.mark.parametrize("kind", ["vendor.example/gpu", "nvidia.community/gpu"])
+def test_a_variable_of_the_legacy_hook_is_free_beside_devices_of_another_vendor(kind: str) -> None:
+    edits = {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    assert parse_resources([{"name": "example.com/dev", "discover": {"cdi": {"kind": kind}}, "container_edits": edits}])
 
 
 def test_discovery_in_specs_needs_their_directories() -> None:

@@ -17,7 +17,7 @@ from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.daemon.state import State
-from node_device_plugin.declaration import cdi
+from node_device_plugin.declaration import cdi, parse_configuration
 from node_device_plugin.declaration.configuration_file import KubeletPlaces, kubelet_places, load
 from node_device_plugin.devices import health
 from node_device_plugin.devices.events.watch import Watch
@@ -357,6 +357,12 @@ async def test_the_specs(node: Node) -> None:
     (node.specs / "foreign.json").unlink()
     spec.unlink()
     assert (await node.wrong())["CDI specs"].endswith("defines example.com/dev=d0, example.com/dev=d1")
+
+
+def test_an_optional_device_of_others_needs_no_spec() -> None:
+    devices = [{"id": name, "required": name == "a", "cdi_devices": [f"vendor.com/gpu={name}"]} for name in "ab"]
+    configuration = parse_configuration({"resources": [{"name": "example.com/gpu", "devices": devices}]})
+    assert doctor._unresolved([], configuration) == ["vendor.com/gpu=a"]
 
 
 async def test_a_spec_of_others_that_overrides_ours(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
