@@ -147,7 +147,7 @@ def test_a_machine_with_something_of_every_class(machine: Machine) -> None:
     whole(machine)
     data = scanned(machine)
     assert found(data) == {
-        "acme-npu": ["npu-0"],
+        "acme-npu": ["acme.com-npu-0"],
         "gpu": ["dri-renderD128"],
         # The second function of the group would be given away with the first.
         "vfio-144d-a808": ["pci-0000:03:00.0"],
@@ -166,8 +166,10 @@ def test_a_machine_with_something_of_every_class(machine: Machine) -> None:
         "usb-1209-0001": ["usb-1209-0001-1-5"],
     }
     whats = {device["id"]: device["what"] for each in data["resources"] for device in each["devices"]}
-    assert {name: whats[name] for name in ("npu-0", "dri-renderD128", "ttyUSB1", "video0", "snd-controlC0")} == {
-        "npu-0": "acme.com/npu",
+    assert {
+        name: whats[name] for name in ("acme.com-npu-0", "dri-renderD128", "ttyUSB1", "video0", "snd-controlC0")
+    } == {
+        "acme.com-npu-0": "acme.com/npu",
         "dri-renderD128": "PCI 8086:5912, driver i915",
         "ttyUSB1": "FTDI FT232R USB UART",
         "video0": "Webcam C270",
@@ -239,7 +241,7 @@ def test_a_gpu_that_a_cdi_spec_names_is_not_suggested_a_second_time(machine: Mac
     }
     spec(machine, "amd.com/gpu", {"0": ["/dev/kfd", "/dev/dri/renderD128"], "1": ["/dev/kfd", "/dev/dri/renderD129"]})
     data = scanned(machine)
-    assert found(data) == {"amd-gpu": ["gpu-0", "gpu-1"]}
+    assert found(data) == {"amd-gpu": ["amd.com-gpu-0", "amd.com-gpu-1"]}
     assert data["unsuggested"] == []
 
 
@@ -282,9 +284,11 @@ def test_kinds_of_one_name_and_a_kind_that_no_resource_can_have(machine: Machine
     for kind, names in (("acme.com/npu", "01"), ("acme.org/npu", "02"), ("acme.com/" + "x" * 70, "0")):
         spec(machine, kind, {name: [f"/dev/{kind}{name}"] for name in names})
     data = scanned(machine)
-    assert found(data) == {"acme-npu": ["npu-0", "npu-1"], "acme-npu-2": ["npu-2"]}
-    reason = "devices.example.com/acme-npu already has a device with this id"
-    assert [(each["what"], each["reason"]) for each in data["unsuggested"]] == [("acme.org/npu=0", reason)]
+    assert found(data) == {
+        "acme-npu": ["acme.com-npu-0", "acme.com-npu-1"],
+        "acme-npu-2": ["acme.org-npu-0", "acme.org-npu-2"],
+    }
+    assert data["unsuggested"] == []
     (problem,) = data["problems"]
     assert problem.startswith("CDI kind[0] (devices.example.com/acme-xxx")
 
