@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 _DNS1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -10,6 +11,11 @@ _CDI_VENDOR_OR_CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
 #: Prefixes of CDI kinds that other allocators write.
 _OF_ALLOCATORS = ("k8s.", "management.")
 _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
+#: Two colons mark a share of a device (model.SHARE).
+_ILLEGAL_IN_ID = re.compile(r"[^A-Za-z0-9_.:-]|::+")
+_ENDS = "_.:-"
+_HASH = 8
+_DEV = "/dev/"
 # The names of environment variables that every API server accepts (IsEnvVarName).
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
@@ -149,3 +155,20 @@ def kind_and_name(qualified: str) -> str:
 def ids_of(qualified: str) -> set[str]:
     """The ids that a device of a fully qualified CDI name has, unless its configuration or its PCI address decides."""
     return {qualified.partition("=")[2], kind_and_name(qualified)}
+
+
+def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:
+    """A legal CDI device name of at most ``room`` characters for ``name``; the same name always gives the same id.
+
+    If characters are illegal or the name is too long, they are replaced and part of its SHA-256 keeps the id unique.
+    """
+    legal = _ILLEGAL_IN_ID.sub("_", name).strip(_ENDS)
+    if legal == name and len(legal) <= room:
+        return legal
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_HASH]
+    return (legal[: room - _HASH - 1].rstrip(_ENDS) + "-" + digest).lstrip("-")
+
+
+def name_of_path(path: str) -> str:
+    """The name of the device at an absolute path: ``serial-by-id-x`` for ``/dev/serial/by-id/x``."""
+    return (path[len(_DEV) :] if path.startswith(_DEV) else path[1:]).replace("/", "-")

@@ -14,12 +14,12 @@ from typing import Any, Callable, NamedTuple
 from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
 from ...declaration.model import DISCOVERY_METHODS, ContainerEdits, DeviceNode, Discovery
-from ...declaration.names import MAX_DEVICE_ID
+from ...declaration.names import MAX_DEVICE_ID, device_id
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
 from .cdi import NOTHING_RESERVED, Cdi, Reserved
-from .found import Found, Node, device_id
+from .found import Found, Node
 from .grouping import grouped
 from .method import DiscoveryMethod
 from .paths import Paths

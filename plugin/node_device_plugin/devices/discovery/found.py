@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import NamedTuple
 
 from ...declaration.model import Attributes
-from ...declaration.names import MAX_DEVICE_ID
-
-#: Two colons mark a share of a device (declaration.model.SHARE).
-_ILLEGAL = re.compile(r"[^A-Za-z0-9_.:-]|::+")
-_ENDS = "_.:-"
-_HASH = 8
 
 
 class Node(NamedTuple):
@@ -55,15 +47,3 @@ class Found(NamedTuple):
         """All fully qualified names of the device in the other program's spec."""
         kind = self.cdi_name.partition("=")[0]
         return [f"{kind}={name}" for name in self.known_as] if kind else []
-
-
-def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:
-    """A legal CDI device name of at most ``room`` characters for ``name``; the same name always gives the same id.
-
-    If characters are illegal or the name is too long, they are replaced and part of its SHA-256 keeps the id unique.
-    """
-    legal = _ILLEGAL.sub("_", name).strip(_ENDS)
-    if legal == name and len(legal) <= room:
-        return legal
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_HASH]
-    return (legal[: room - _HASH - 1].rstrip(_ENDS) + "-" + digest).lstrip("-")

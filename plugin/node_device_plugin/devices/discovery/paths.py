@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from ...declaration.model import Discovery
 from ...declaration.named_directories import directory_of
+from ...declaration.names import name_of_path
 from ...declaration.patterns import compiled
 from .found import Found, Node
 from .method import DiscoveryMethod
 from .root import Root
-
-_DEV = "/dev/"
 
 
 class Paths(DiscoveryMethod):
@@ -36,7 +35,7 @@ class Paths(DiscoveryMethod):
                     continue
                 seen.add(host_path)
                 yield Found(
-                    name=(path[len(_DEV) :] if path.startswith(_DEV) else path[1:]).replace("/", "-"),
+                    name=name_of_path(path),
                     own=(Node(path, host_path),),
                     on_bus=False,
                     properties={"match%d" % (n + 1): text for n, text in enumerate(match.groups())},
