@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
 from . import fields as rules
-from . import model
+from . import model, shorthands
 from .addresses import http_address_problem
 from .names import foreign_cdi_name_problem, foreign_kind_problem, resource_name_problem
 from .patterns import pattern_problem
@@ -48,6 +48,7 @@ class Field(NamedTuple):
     elements: the type of a list's elements, or of the values of a dict with any key.
     rule: returns the problem with a value (or list element) of the right type, or None or empty.
     read: converts a value (or list element). A dict with known keys becomes keyword arguments.
+    shorthand: the text that may stand for an element of a list of dicts.
     """
 
     type: str
@@ -61,6 +62,7 @@ class Field(NamedTuple):
     maximum: int | None = None
     rule: rules.Rule | None = None
     read: Callable[..., Any] | None = None
+    shorthand: shorthands.Shorthand | None = None
 
 
 def _texts(description: str, rule: rules.Rule | None = None) -> Field:
@@ -73,9 +75,14 @@ def _named_texts(description: str) -> Field:
     return Field("dict", description, default={}, elements="str")
 
 
-def _mappings(read: Callable[..., Any], fields: Mapping[str, Field], description: str) -> Field:
+def _mappings(
+    read: Callable[..., Any],
+    fields: Mapping[str, Field],
+    description: str,
+    shorthand: shorthands.Shorthand | None = None,
+) -> Field:
     """A list of mappings with these keys."""
-    return Field("list", description, default=[], elements="dict", fields=fields, read=read)
+    return Field("list", description, default=[], elements="dict", fields=fields, read=read, shorthand=shorthand)
 
 
 def _mapping(read: Callable[..., Any], fields: Mapping[str, Field], description: str) -> Field:
@@ -181,7 +188,7 @@ CONTAINER_EDITS: dict[str, Field] = {
         "Environment variables, as NAME=value. Values are literal: only the env of a resource supports placeholders.",
         rule=rules.assignment,
     ),
-    "mounts": _mappings(model.Mount, MOUNT, "Mounts that the container gets."),
+    "mounts": _mappings(model.Mount, MOUNT, "Mounts that the container gets.", shorthands.MOUNT),
     "hooks": _mappings(
         model.Hook,
         HOOK,
@@ -206,7 +213,7 @@ DEVICE: dict[str, Field] = {
         required=True,
         rule=rules.device_id,
     ),
-    "nodes": _mappings(_device_node, DEVICE_NODE, "Device nodes that a container gets."),
+    "nodes": _mappings(_device_node, DEVICE_NODE, "Device nodes that a container gets.", shorthands.NODE),
     "container_edits": _mapping(model.ContainerEdits, CONTAINER_EDITS, "CDI edits that apply only to this device."),
     "cdi_devices": _texts(
         "Fully qualified names of devices in other programs' CDI specs, e.g. nvidia.com/gpu=0. A container that gets "
@@ -312,6 +319,7 @@ DISCOVER: dict[str, Field] = {
         "Nodes of each device. With paths, they are added to the matching node. With usb and pci, they replace the "
         "default, which is every node that the device's drivers created. The plugin lists a device only if all nodes "
         "exist that are not optional.",
+        shorthands.NODE,
     ),
     "container_path": Field(
         "str",
@@ -373,6 +381,7 @@ RESOURCE: dict[str, Field] = {
         model.Device,
         DEVICE,
         "Declared devices of this node. If a resource has no devices, the plugin registers it with an empty list.",
+        shorthands.DEVICE,
     ),
     "discover": _mapping(
         model.Discovery,
@@ -552,7 +561,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
         default = "" if field.elements == "str" else None
         element = field._replace(type=field.elements or "str", default=default, required=False)
         return tuple(
-            normalise(item, element, "%s[%d]%s" % (where, position, _label(item)), problems)
+            _normalise_element(item, element, "%s[%d]" % (where, position), problems)
             for position, item in enumerate(value)
         )
     if field.type == "str":
@@ -563,6 +572,24 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
         problems.append(Problem(where, problem))
         return _default(field)
     return value if field.read is None else field.read(value)
+
+
+def _normalise_element(item: Any, field: Field, where: str, problems: list[Problem]) -> Any:
+    """An element of a list; ``normalise`` says the rest. Each problem with a shorthand shows the long form, too."""
+    if field.shorthand is None or not isinstance(item, str):
+        return normalise(item, field, where + _label(item), problems)
+    text = str.__str__(item)
+    if _UNWRITABLE.search(text):
+        problems.append(Problem(where, _IS_UNWRITABLE))
+        return _default(field)
+    long, meaning = field.shorthand.long(text), field.shorthand.explain(text)
+    if long is None:
+        problems.append(Problem(where, f"must be a mapping or its short form, not {text!r}; for example, {meaning}"))
+        return _default(field)
+    found: list[Problem] = []
+    result = normalise(long, field, where + _label(long), found)
+    problems.extend(each._replace(message=f"{each.message} ({meaning})") for each in found)
+    return result
 
 
 def _value_problem(value: Any, field: Field) -> str | None:

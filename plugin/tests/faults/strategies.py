@@ -83,7 +83,10 @@ def _right(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrate
         return st.dictionaries(_text(key + " name"), _text(key), max_size=2)
     if field.type == "list":
         element = Field(field.elements or "str", "", fields=field.fields)
-        return st.lists(_value(key, element, junk), min_size=least, max_size=2)
+        values = _value(key, element, junk)
+        if field.shorthand is not None:
+            values |= st.just(field.shorthand.example)
+        return st.lists(values, min_size=least, max_size=2)
     if field.type == "bool":
         return st.booleans()
     if field.type == "int":

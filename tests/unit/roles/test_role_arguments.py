@@ -7,6 +7,7 @@ import pathlib
 import pytest
 import yaml
 from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import role_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -38,6 +39,16 @@ def test_of_a_role_that_is_not_asked_for_nothing_is_said():
 
 def test_the_declaration_is_left_to_its_own_schema():
     assert problems("cdi_specs", node_devices_resources="many", node_devices_settings=1) == []
+
+
+@pytest.mark.parametrize("role", ["cdi_specs", "device_plugin", "verification"])
+def test_a_role_alone_accepts_short_forms(role):
+    """Ansible refuses text where a spec has elements: dict."""
+    spec = yaml.safe_load((ROOT / f"roles/{role}/meta/argument_specs.yml").read_text())
+    option = spec["argument_specs"]["main"]["options"]["node_devices_resources"]
+    given = {"declared": [{"name": "example.com/dev", "devices": ["/dev/a", {"id": "b", "nodes": ["/dev/b"]}]}]}
+    result = ArgumentSpecValidator({"declared": option}).validate(given, validate_role_argument_spec=True)
+    assert (result.error_messages, result.validated_parameters) == ([], given)
 
 
 def test_no_such_role():

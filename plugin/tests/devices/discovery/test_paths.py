@@ -42,6 +42,13 @@ def test_a_link_by_id_follows_the_device_and_keeps_its_id(machine: Machine) -> N
     assert (before.nodes[0].host_path, after.nodes[0].host_path) == ("/dev/ttyUSB0", "/dev/ttyUSB7")
 
 
+@pytest.mark.parametrize("path", ["/dev/ttyS0", "/dev/serial/by-id/usb-A_B", "/dev/a b:", "/dev/" + "x" * 70, "/srv/d"])
+def test_a_declared_short_form_has_the_id_of_the_device_that_is_found(machine: Machine, path: str) -> None:
+    machine.file(path)
+    (declared,) = resource({}, devices=[path]).devices
+    assert ids(machine.find({"paths": [path]})) == [declared.id]
+
+
 def test_links_stay_inside_of_the_root(machine: Machine) -> None:
     machine.file("/dev/real0")
     machine.link("/dev/absolute", "/dev/real0")

@@ -77,6 +77,13 @@ def test_device_paths_are_the_hosts_own():
     }
 
 
+def test_short_forms_become_the_long_form():
+    short = {"name": "devices.example.com/serial", "devices": ["/dev/ttyS0"]}
+    data = read({"node_devices_resources": [short]}).as_data()
+    long = {"id": "ttyS0", "nodes": [{"path": "/dev/ttyS0"}]}
+    assert data["resources"] == data["configuration"]["resources"] == [{**short, "devices": [long]}]
+
+
 def test_settings_become_the_plugins():
     data = read({"node_devices_resources": []}, {"log_level": "debug"}).as_data()
     assert data["configuration"] == {"log_level": "debug", "resources": []}
