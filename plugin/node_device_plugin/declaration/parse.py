@@ -9,7 +9,7 @@ from typing import Any
 from . import container_paths, env, fields, foreign_cdi, injection_rules, names, response_size, schema
 from .discover import discovery_problems
 from .edits import edit_problems, placeholder_problems
-from .model import Configuration, Resource
+from .model import Configuration, Device, Resource
 from .named_directories import directory_problems
 from .problems import DeclarationError, Problem, element
 
@@ -135,6 +135,7 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
     names_seen: dict[str, str] = {}
     kinds_seen: dict[str, str] = {}
     ids_seen: dict[str, str] = {}
+    used = {device.id for _, resource in placed for device in resource.devices}
     for where, resource in placed:
         if resource.name and names_seen.setdefault(resource.name, where) != where:
             yield Problem(where + ".name", f"is already declared as {names_seen[resource.name]}: remove or rename one")
@@ -143,15 +144,26 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
                 where + ".cdi_kind", f"is already the kind of {kinds_seen[resource.cdi_kind]}: set another cdi_kind"
             )
         for place, device in resource.placed_devices(where):
-            ids = resource.kubelet_ids(device) if device.id else ()
-            message = next(filter(None, (_id_problem(kubelet_id, place, ids_seen) for kubelet_id in ids)), None)
+            ids = (device.id, *resource.kubelet_ids(device)) if device.id else ()
+            free = _prefixed(resource, device, used)
+            message = next(filter(None, (_id_problem(kubelet_id, place, ids_seen, free) for kubelet_id in ids)), None)
             if message:
+                used.add(free)
                 yield Problem(place + ".id", message)
 
 
-def _id_problem(kubelet_id: str, place: str, seen: dict[str, str]) -> str | None:
+def _prefixed(resource: Resource, device: Device, used: Collection[str]) -> str:
+    """The device's id after the last part of the resource's name; empty if another device may have this id."""
+    free = f"{resource.name.partition('/')[2]}-{device.id}"
+    has_room = len(free) + resource.share_length <= names.MAX_DEVICE_ID
+    return free if resource.name and has_room and free not in used else ""
+
+
+def _id_problem(kubelet_id: str, place: str, seen: dict[str, str], free: str) -> str | None:
+    """The problem with an id of a device. free: an id to propose, or empty."""
     if len(kubelet_id) > names.MAX_DEVICE_ID:
         return "%r has more than %d characters, the limit for a device id" % (kubelet_id, names.MAX_DEVICE_ID)
     other = seen.setdefault(kubelet_id, place)
-    same = f"{kubelet_id!r} is already the id of {other}: choose another, because the kubelet knows devices by id only"
-    return same if other != place else None
+    example = f", e.g. {free!r}" if free else ""
+    same = f"{kubelet_id!r} is already the id of {other}: choose another{example}, because the kubelet knows devices"
+    return f"{same} by id only" if other != place else None

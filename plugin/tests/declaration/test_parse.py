@@ -222,6 +222,24 @@ def test_each_mistake_is_named(text: str, says: str) -> None:
     assert any(says in problem for problem in problems(text)), problems(text)
 
 
+def test_an_id_that_two_devices_have_is_named_with_both_and_with_one_that_is_free() -> None:
+    """Also of a device that several containers share, whose shares have other ids."""
+    found = problems(
+        """
+        - {name: a.b/one, devices: [{id: d, nodes: [/dev/a]}, {id: three-d, nodes: [/dev/b]}]}
+        - {name: a.b/two, replicas: 2, devices: [{id: d, nodes: [/dev/c]}, {id: d, nodes: [/dev/d]}]}
+        - {name: a.b/three, devices: [{id: d, nodes: [/dev/e]}]}
+        """
+    )
+    says = "'d' is already the id of resources[0] (a.b/one).devices[0] (d): choose another"
+    why = "because the kubelet knows devices by id only"
+    assert found == [
+        f"resources[1] (a.b/two).devices[0] (d).id: {says}, e.g. 'two-d', {why}",
+        f"resources[1] (a.b/two).devices[1] (d).id: {says}, {why}",
+        f"resources[2] (a.b/three).devices[0] (d).id: {says}, {why}",
+    ]
+
+
 def test_what_was_refused_by_itself_is_not_said_to_stand_twice() -> None:
     found = problems("- {name: a.b/cc, devices: [{id: d, nodes: [{}, {path: ''}, {path: 5}]}]}")
     assert len(found) == 3, found

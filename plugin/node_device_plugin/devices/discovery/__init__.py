@@ -245,7 +245,8 @@ def _assigned(
             if made.problem is not None:
                 left_out.append((device, made.problem))
             elif device.id in ids or owner != resource.name:
-                left_out.append((device, f"{owner} already has a device with this id"))
+                fix = "if the devices differ, exclude one or declare one with another id"
+                left_out.append((device, f"{owner} already has a device with this id: {fix}"))
             elif named is not None:
                 left_out.append((device, f"{named} is already a device of {cdi_names[named]}"))
             elif used is not None:

@@ -30,7 +30,11 @@ def test_what_is_declared_comes_first_then_the_resource_further_up(machine: Mach
     assert [(device.id, why) for device, why in found["a.b/all"].left_out] == [
         ("tty0", "/dev/tty0 is already a node of a.b/tty0=mine"),
         ("tty2", "/dev/tty2 is already a node of a.b/by-id=by-id-two"),
-        ("x0", "a.b/x0 already has a device with this id"),
+        (
+            "x0",
+            "a.b/x0 already has a device with this id: if the devices differ, exclude one or declare one with another "
+            "id",
+        ),
     ]
 
 
