@@ -47,7 +47,7 @@ def test_it_tells_its_version(image, locked_up, user):
 def test_it_validates(image, locked_up, folder):
     mounted = ["--volume", f"{folder}/etc:/etc/node-device-plugin:ro"]
     done = engine("run", "--rm", *locked_up, *mounted, image.name, "validate")
-    assert done.stdout == "/etc/node-device-plugin/config.yaml: valid: 1 resources, 1 devices\n"
+    assert done.stdout == "/etc/node-device-plugin/config.yaml: valid: 1 resource, 1 device\n"
     (folder / "etc/config.yaml").write_text("resources: [{nam: x}]")
     done = engine("run", "--rm", *locked_up, *mounted, image.name, "validate", check=False)
     assert done.returncode == 1

@@ -13,6 +13,7 @@ from . import Configuration, DeclarationError, Problem, parse_configuration, sch
 _LEADING_COMMENTS = re.compile(rb"\A(?:[ \t]*#[^\n]*\n)*")
 # JSON accepts half of a surrogate pair, but UTF-8 cannot encode such a character.
 _LONE_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 
 #: The path to which the role device_plugin writes the file.
 DEFAULT_PATH = "/etc/node-device-plugin/config.yaml"
@@ -40,7 +41,11 @@ def load(path: str) -> LoadedConfiguration:
     try:
         data = _read(content)
     except ValueError as error:
-        raise DeclarationError([Problem(path, "is not valid YAML: {}".format(" ".join(str(error).split())))]) from error
+        message = f"is not valid YAML: {error}{_hint(content, str(error))}"
+        raise DeclarationError([Problem(path, message)]) from error
+    if not isinstance(data, dict):
+        found = "is empty" if data is None else "is not a mapping"
+        raise DeclarationError([Problem(path, f"{found}: list the plugin's resources below the key 'resources'")])
     return LoadedConfiguration(parse_configuration(data), hashlib.sha256(content).hexdigest())
 
 
@@ -59,6 +64,17 @@ def _read(content: bytes) -> Any:
         with contextlib.suppress(ValueError, RecursionError):
             return read_json(_LEADING_COMMENTS.sub(b"", content, count=1))
     return read_yaml(content)
+
+
+def _hint(content: bytes, message: str) -> str:
+    """Advice on a placeholder at the place of a YAML error: YAML reads a brace without quotes as a mapping."""
+    marks = re.findall(r"line (\d+), column (\d+)", message)
+    if not marks:
+        return ""
+    line, column = map(int, marks[-1])
+    text = content.decode("utf-8", "replace").splitlines()[line - 1 : line]
+    before = [match.group() for match in _PLACEHOLDER.finditer("".join(text)) if match.start() < column]
+    return f"; write the text with {before[-1]} in quotes" if before else ""
 
 
 class KubeletPlaces(NamedTuple):

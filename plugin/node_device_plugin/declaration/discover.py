@@ -14,7 +14,7 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
     for key in ("usb", "pci"):
         for position, selector in enumerate(getattr(discovery, key)):
             place = "%s.%s[%d]" % (where, key, position)
-            if not any(selector) and not any(field.startswith(place + ".") for field in refused):
+            if not any(selector) and not any(field.startswith(place) for field in refused):
                 message = "is empty and would match every {} device: set {}, {} or {}".format(
                     key.upper(), *selector._fields
                 )

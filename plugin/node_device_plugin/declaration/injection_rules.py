@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from .model import BIND, ContainerEdits, Device, DeviceNode, Discovery, HealthChecks, PreStart, Resource
 from .problems import Problem
@@ -17,12 +17,15 @@ _RESERVED = {
 }
 
 
-def problems(resource: Resource, where: str) -> Iterator[Problem]:
-    """Every problem with the injection of ``resource``."""
-    if resource.pre_start.command or resource.pre_start != PreStart():
-        yield from command_problems(resource.pre_start.command, where + ".pre_start.command")
-    if resource.health.command or resource.health != HealthChecks(open=resource.health.open):
-        yield from command_problems(resource.health.command, where + ".health.command")
+def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterator[Problem]:
+    """Every problem with the injection of ``resource``. refused: fields with a known problem."""
+    for key, given, default in (
+        ("pre_start", resource.pre_start, PreStart()),
+        ("health", resource.health, HealthChecks(open=resource.health.open)),
+    ):
+        place = f"{where}.{key}.command"
+        if given != default and not any(field.startswith(place) for field in refused):
+            yield from _command_problems(given.command, place)
     if resource.health.open:
         yield from _unopenable(resource, where)
     for name in resource.annotations:
@@ -33,7 +36,7 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
         yield from _only_by_cdi(resource, where)
 
 
-def command_problems(command: tuple[str, ...], where: str) -> Iterator[Problem]:
+def _command_problems(command: tuple[str, ...], where: str) -> Iterator[Problem]:
     """Problems of a command. It must begin with an absolute path, because no shell runs it."""
     if not command:
         yield Problem(where, "is missing")

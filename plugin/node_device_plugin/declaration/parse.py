@@ -96,7 +96,7 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
     yield from env.template_problems(resource, where)
     yield from directory_problems(resource, where)
     yield from placeholder_problems(resource, where)
-    yield from injection_rules.problems(resource, where)
+    yield from injection_rules.problems(resource, where, refused)
     yield from container_paths.problems(resource, where)
     yield from foreign_cdi.problems(resource, where, refused)
 

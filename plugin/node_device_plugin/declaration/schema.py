@@ -534,6 +534,16 @@ CONFIGURATION: dict[str, Field] = {
 }
 
 
+#: Keys with their place: where a key is unknown, the keys that are known elsewhere, and what to do.
+_ELSEWHERE: tuple[tuple[Mapping[str, Field], Mapping[str, Field], str], ...] = (
+    (
+        RESOURCE,
+        STATIC_RESOURCE,
+        "belongs to the role extended_resources, not to the plugin: declare the resource in node_devices_resources of "
+        "the inventory, and remove it here",
+    ),
+    (STATIC_RESOURCE, RESOURCE, "cannot be combined with capacity, a count without devices: remove one of the two"),
+)
 #: Keys whose text looks like a number, often with a leading 0.
 _NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})
 #: NUL, which no path may contain, and surrogates, which UTF-8 cannot encode. YAML and JSON can
@@ -550,7 +560,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
     """
     kind, named = _TYPES[field.type]
     if not isinstance(value, kind) or (field.type == "int" and isinstance(value, bool)):
-        message = f"must be {named}, not {_shown(value)}{_hint(field.type, value, where)}"
+        message = f"must be {named}, not {_shown(value)}{_hint(field, value, where)}"
         problems.append(Problem(where, message))
         return _default(field)
     if field.type == "dict" and field.fields is not None:
@@ -611,8 +621,7 @@ def _normalise_keys(
     prefix = where + "." if where else ""
     for key in value:
         if key not in fields:
-            message = "is not a known key; known keys: {}".format(", ".join(sorted(fields)))
-            problems.append(Problem(f"{prefix}{key or repr(key)}", message))
+            problems.append(Problem(f"{prefix}{key or repr(key)}", _unknown_key(str(key), fields)))
     result = {}
     for key, field in fields.items():
         if key in value and value[key] is not None:
@@ -622,6 +631,21 @@ def _normalise_keys(
                 problems.append(Problem(prefix + key, "is missing"))
             result[key] = _default(field)
     return result
+
+
+def _unknown_key(key: str, fields: Mapping[str, Field]) -> str:
+    # The import is here because most declarations have no unknown key.
+    import difflib
+
+    for here, others, message in _ELSEWHERE:
+        if fields is here and key in others:
+            return message
+    if fields is CONFIGURATION and key.startswith("node_devices_"):
+        return "is a variable of the inventory, not a key of this file: list the plugin's resources below 'resources'"
+    near = difflib.get_close_matches(key, DECLARED_RESOURCE if fields is RESOURCE else fields, n=1)
+    below = [name + "[0]" * (field.type == "list") for name, field in fields.items() if key in (field.fields or ())]
+    meant = [*near, *(f"{name}.{key}" for name in below)]
+    return f"is not a known key; {f'did you mean {meant[0]}?' if meant else 'known keys: ' + ', '.join(sorted(fields))}"
 
 
 def _made(field: Field, keys: dict[str, Any]) -> Any:
@@ -667,10 +691,18 @@ def _label(item: Any) -> str:
     return ""
 
 
-def _hint(kind: str, value: Any, where: str) -> str:
-    """A hint for a value that YAML changed: unquoted 0403 becomes 259, unquoted on becomes true."""
+def _hint(field: Field, value: Any, where: str) -> str:
+    """How to write a value of the right type. YAML changes some: unquoted 0403 becomes 259, unquoted on true."""
+    kind = field.type
     if isinstance(value, int) and 0o100 <= value <= 0o777 and where.rpartition(".")[2] in _NUMERALS:
         return " (write it in quotes: YAML reads 0%o as the number %d)" % (value, value)
+    if kind == "str" and isinstance(value, dict) and list(value.values()) == [None]:
+        return " (write {%s} in quotes: YAML reads the braces as a mapping)" % next(iter(value))
+    if kind == "list" and value is not None:
+        of_pairs = isinstance(value, dict) and field.elements != "dict"
+        return " (write each element as text)" if of_pairs else " (write it in brackets: [...])"
+    if kind == "dict":
+        return " (its keys: {})".format(", ".join(field.fields)) if field.fields else " (write NAME: value)"
     if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
         return " (write it in quotes)"
     hints = []

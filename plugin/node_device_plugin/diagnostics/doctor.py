@@ -21,6 +21,7 @@ from ..runtime.errors import CriError
 from ..status_api import client
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.sockets import socket_path, status_socket
+from ..support.tables import counted
 from .cdi_specs import spec_files
 from .findings import Findings
 from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
@@ -96,7 +97,8 @@ class Doctor(NamedTuple):
             return None
         resources = loaded.configuration.resources
         devices = sum(len(resource.devices) for resource in resources)
-        findings.ok("configuration", "%s: %d resources, %d devices" % (self.config, len(resources), devices))
+        found = f"{counted(len(resources), 'resource')}, {counted(devices, 'device')}"
+        findings.ok("configuration", f"{self.config}: {found}")
         return loaded
 
     async def _kubelet(self, findings: Findings, kubelet: KubeletProcess | None, refused: list[str], unit: str) -> None:

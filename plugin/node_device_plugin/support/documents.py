@@ -48,7 +48,12 @@ def read_yaml(content: bytes, merges: bool = True) -> Any:
         _check(yaml.parse(content, Loader=loader), merges)
         return yaml.load(content, Loader=loader)  # noqa: S506 (a safe one)
     except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(_one_line(error)) from error
+
+
+def _one_line(text: Any) -> str:
+    """A message of PyYAML in one line, without its name of the document, which the caller knows better."""
+    return " ".join(str(text).split()).replace('in "<byte string>", ', "at ")
 
 
 class _Open:
@@ -70,12 +75,10 @@ def _check(events: Iterable[Any], merges: bool) -> None:
             around = inside[-1]
             if around.at_key and around.keys is not None and isinstance(event, yaml.ScalarEvent):
                 if event.value == "<<" and not merges:
-                    where = " ".join(str(event.start_mark).split())
-                    raise ValueError(f"merge keys (<<) are not supported: one is {where}")
+                    raise ValueError(f"merge keys (<<) are not supported: one is {_one_line(event.start_mark)}")
                 # A mapping may have several merge keys, and may repeat a key of a merged mapping.
                 if event.value in around.keys and event.value != "<<":
-                    where = " ".join(str(event.start_mark).split())
-                    raise ValueError(f"the key {event.value!r} is set twice {where}")
+                    raise ValueError(f"the key {event.value!r} is set twice, again {_one_line(event.start_mark)}")
                 around.keys.add(event.value)
             around.at_key = around.keys is not None and not around.at_key
             if isinstance(event, yaml.CollectionStartEvent):

@@ -1,4 +1,4 @@
-"""Formats tables for people: columns as wide as their cells, in plain characters."""
+"""Formats tables and counts for people: columns as wide as their cells, in plain characters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     shown: list[list[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, e.g. ``1 device`` or ``2 devices``."""
+    return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
 def printable(text: str) -> str:

@@ -293,7 +293,7 @@ def test_files(tmp_path: Path) -> None:
     assert "surrogates not allowed" in found.pop("no-text.json")[0]
     for name in ("merges.yaml", "plain.yaml"):
         assert found.pop(name)[0].startswith(
-            "the file: cannot be parsed: merge keys (<<) are not supported: one is in "
+            "the file: cannot be parsed: merge keys (<<) are not supported: one is at "
         )
     assert found.pop("folder.json") == ["the file: is not a regular file"]
     assert found.pop("gone.json") == ["the file: No such file or directory"]

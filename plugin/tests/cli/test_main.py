@@ -32,7 +32,14 @@ def config(tmp_path: Path) -> str:
 
 def test_validate(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--config", config]) == 0
-    assert capsys.readouterr().out == "%s: valid: 1 resources, 1 devices\n" % config
+    assert capsys.readouterr().out == "%s: valid: 1 resource, 1 device\n" % config
+
+
+def test_validate_counts_as_people_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("resources: [{name: example.com/dev, devices: [/dev/a, /dev/b]}, {name: example.com/none}]")
+    assert main(["validate", "--config", str(path)]) == 0
+    assert capsys.readouterr().out == "%s: valid: 2 resources, 2 devices\n" % path
 
 
 def test_validate_says_everything_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

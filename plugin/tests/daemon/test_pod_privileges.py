@@ -52,7 +52,7 @@ def probing(tmp_path: Path) -> str:
 @pytest.mark.usefixtures("powerless_pod")
 def test_validate_answers_the_same_whoever_asks(probing: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--config", probing]) == 0
-    assert "valid: 1 resources" in capsys.readouterr().out
+    assert "valid: 1 resource," in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("powerless_pod")

@@ -88,7 +88,7 @@ def _read(path: str) -> Any:
     except OSError as error:
         raise DeclarationError([Problem(path, error.strerror or str(error))]) from error
     except ValueError as error:
-        raise DeclarationError([Problem(path, "is not valid YAML: {}".format(" ".join(str(error).split())))]) from error
+        raise DeclarationError([Problem(path, f"is not valid YAML: {error}")]) from error
     if not isinstance(data, dict):
         raise DeclarationError([Problem(path, "must be a mapping with the key 'image'")])
     return data

@@ -156,7 +156,8 @@ def test_problems_of_capacities_are_placed_in_their_variables():
             "node_devices_resources_b[1] (a.io/b).name: is already declared as "
             "node_devices_resources[2] (a.io/b): remove or rename one",
             "node_devices_resources_b[2] (nvidia).capacity: must be at least 0, not -1",
-            "node_devices_resources_b[2] (nvidia).replicas: is not a known key; known keys: capacity, name",
+            "node_devices_resources_b[2] (nvidia).replicas: cannot be combined with capacity, a count without "
+            "devices: remove one of the two",
             "node_devices_resources_b[2] (nvidia).name: 'nvidia' is not an extended resource: use the form "
             "domain/name, with exactly one '/'",
             f"node_devices_resources_b[3].capacity: must be at most {(2**63 - 1) // 1000}, not {2**63}",

@@ -1,0 +1,118 @@
+"""Wrong declarations as users write them: one problem each, which names the field and the fix."""
+
+from pathlib import Path
+
+import pytest
+
+from node_device_plugin.declaration import DeclarationError
+from node_device_plugin.declaration.configuration_file import load
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ("replica: 2", "replica: is not a known key; did you mean replicas?"),
+        ("capacty: 2", "capacty: is not a known key; did you mean capacity?"),
+        (
+            "colour: red",
+            "colour: is not a known key; known keys: annotations, cdi_kind, container_edits, container_limit, devices, "
+            "discover, env, health, injection, name, pre_start, preference, replicas",
+        ),
+        (
+            "capacity: 4",
+            "capacity: belongs to the role extended_resources, not to the plugin: declare the resource in "
+            "node_devices_resources of the inventory, and remove it here",
+        ),
+        ("mounts: ['/a:/b']", "mounts: is not a known key; did you mean container_edits.mounts?"),
+        ("devices: [{id: a, path: /dev/a}]", "devices[0] (a).path: is not a known key; did you mean nodes[0].path?"),
+        ("devices: [{id: a, node: [/dev/a]}]", "devices[0] (a).node: is not a known key; did you mean nodes?"),
+        (
+            "devices: /dev/a",
+            "devices: must be a list, not the text '/dev/a' (write it in brackets: [...])",
+        ),
+        (
+            "devices: {id: a, nodes: [/dev/a]}",
+            "devices: must be a list, not a mapping (write it in brackets: [...])",
+        ),
+        (
+            "devices: [ttyS0]",
+            "devices[0]: must be a mapping or its short form, not 'ttyS0'; for example, '/dev/ttyS0' is short for "
+            "{id: ttyS0, nodes: [{path: /dev/ttyS0}]}",
+        ),
+        (
+            "devices: [/dev/a, {id: a, nodes: [/dev/b]}]",
+            "devices[1] (a).id: 'a' is already the id of resources[0] (example.com/dev).devices[0] (a): choose "
+            "another, e.g. 'dev-a', because the kubelet knows devices by id only",
+        ),
+        (
+            "devices: [{id: a, nodes: [{path: /dev/a, mode: 0660}]}]",
+            "devices[0] (a).nodes[0].mode: must be text, not 432 (write it in quotes: YAML reads 0660 as the number "
+            "432)",
+        ),
+        (
+            "devices: [{id: 0, nodes: [/dev/a]}]",
+            "devices[0].id: must be text, not 0 (write it in quotes)",
+        ),
+        (
+            "devices: [/dev/a], env: {DEV_0: {path}}",
+            "env.DEV_0: must be text, not a mapping (write {path} in quotes: YAML reads the braces as a mapping)",
+        ),
+        ("devices: [/dev/a], env: [DEV=x]", "env: must be a mapping, not a list (write NAME: value)"),
+        (
+            "devices: [/dev/a, /dev/b], env: {DEV: '{path}'}",
+            "env.DEV: a container may get several devices, which would all set this variable: add {index} to the name "
+            "or set container_limit: 1",
+        ),
+        (
+            "container_edits: {env: {A: b}}",
+            "container_edits.env: must be a list, not a mapping (write each element as text)",
+        ),
+        (
+            "discover: {paths: '/dev/ttyUSB*'}",
+            "discover.paths: must be a list, not the text '/dev/ttyUSB*' (write it in brackets: [...])",
+        ),
+        ("discover: {path: ['/dev/ttyUSB*']}", "discover.path: is not a known key; did you mean paths?"),
+        (
+            "discover: {pci: ['10de:1eb8']}",
+            "discover.pci[0]: must be a mapping, not the text '10de:1eb8' (its keys: vendor, device, class_code)",
+        ),
+        (
+            "discover: {cdi: nvidia.com/gpu}",
+            "discover.cdi: must be a mapping, not the text 'nvidia.com/gpu' (its keys: kind, match, exclude)",
+        ),
+        ("pre_start: {timeout: 5}", "pre_start.command: is missing"),
+        (
+            "pre_start: {command: /bin/reset, timeout: 5}",
+            "pre_start.command: must be a list, not the text '/bin/reset' (write it in brackets: [...])",
+        ),
+        (
+            "pre_start: {command: [5]}",
+            "pre_start.command[0]: must be text, not 5 (write it in quotes)",
+        ),
+        (
+            "health: {command: 5, timeout: 3}",
+            "health.command: must be a list, not 5 (write it in brackets: [...])",
+        ),
+        (
+            "health: {command: [check]}",
+            "health.command[0]: must be the absolute path of a program, not 'check'",
+        ),
+    ],
+)
+def test_a_mistake_is_one_problem_with_field_and_fix(tmp_path: Path, keys: str, says: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"resources: [{{name: example.com/dev, {keys}}}]")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert [str(problem) for problem in caught.value.problems] == [f"resources[0] (example.com/dev).{says}"]
+
+
+def test_a_variable_of_the_inventory_is_no_key_of_the_plugin(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("{node_devices_resources_serial: [], resources: []}")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(path))
+    assert str(caught.value) == (
+        "node_devices_resources_serial: is a variable of the inventory, not a key of this file: list the plugin's "
+        "resources below 'resources'"
+    )
