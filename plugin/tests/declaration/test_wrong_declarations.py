@@ -16,7 +16,7 @@ from node_device_plugin.declaration.configuration_file import load
         (
             "colour: red",
             "colour: is not a known key; known keys: annotations, cdi_kind, container_edits, container_limit, devices, "
-            "discover, env, health, injection, name, pre_start, preference, replicas",
+            "discover, env, health, injection, joined_env, name, pre_start, preference, replicas",
         ),
         (
             "capacity: 4",
@@ -60,8 +60,8 @@ from node_device_plugin.declaration.configuration_file import load
         ("devices: [/dev/a], env: [DEV=x]", "env: must be a mapping, not a list (write NAME: value)"),
         (
             "devices: [/dev/a, /dev/b], env: {DEV: '{path}'}",
-            "env.DEV: a container may get several devices, which would all set this variable: add {index} to the name "
-            "or set container_limit: 1",
+            "env.DEV: a container may get several devices, which would all set this variable: add {index} to the name, "
+            "move the variable to joined_env, or set container_limit: 1",
         ),
         (
             "container_edits: {env: {A: b}}",
