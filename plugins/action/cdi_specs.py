@@ -31,12 +31,14 @@ class ActionModule(ActionBase):
         state = arguments.get("state", "present")
         try:
             read = look.declaration(arguments.get("declaration"))
-            seen = look.node(arguments.get("node"), _REQUIRES[state], declaration=read)
+            # A removal needs no part of the declaration to fit the node.
+            checked = read if state != "absent" else None
+            seen = look.node(arguments.get("node"), _REQUIRES[state], declaration=checked)
+            declared = look.with_numbers(checked, seen) if checked else {}
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         places = {"device_plugin_dir": read.get("kubelet_device_plugin_dir")}
         arguments = look.kubelet(seen.node, {**places, **arguments})
-        declared = read if state != "absent" else {}
         return seen.told({**result, **self._converged(look, declared, seen.node, state != "present", arguments)})
 
     def _converged(self, look, declared, node, prune, arguments):

@@ -43,6 +43,10 @@ class ActionModule(ActionBase):
         try:
             if not self._api_only:
                 parts.update(self._of_node(parts["declaration"], problems))
+                if parts["declaration"] is not None and "facts" in parts:
+                    found = parts["facts"].get("accounts") or {}
+                    parts["declaration"], unknown = declaration.with_numbers(parts["declaration"], found)
+                    problems.extend(unknown)
         except AnsibleConnectionFailure as error:
             parts["unreachable"] = str(error).strip() or "no connection"
         parts.update(self._of_cluster(host, parts, problems))
@@ -62,6 +66,8 @@ class ActionModule(ActionBase):
 
     def _of_node(self, declared, problems):
         arguments = {"commands": [self._arguments["command"]]}
+        if (declared or {}).get("accounts"):
+            arguments["accounts"] = declared["accounts"]
         if self._arguments.get("cri_socket"):
             arguments["cri_socket"] = self._arguments["cri_socket"]
         try:

@@ -39,6 +39,7 @@ class ActionModule(ActionBase):
         try:
             declared = look.declaration(arguments.get("declaration"))
             seen = look.node(arguments.get("node"), _REQUIRES, command=arguments["tool"], declaration=declared)
+            declared = look.with_numbers(declared, seen)
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         return seen.told({**result, **self._verified(declared["configuration"], seen.node, arguments, host, task_vars)})

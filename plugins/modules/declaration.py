@@ -64,6 +64,12 @@ foreign_kinds:
   type: list
   elements: str
   returned: success
+accounts:
+  description:
+    - Names of users (C(users)) and groups (C(groups)) in C(uid) and C(gid). M(nodedevices.kubernetes.node_preflight)
+      looks them up on the node, and its C(declaration) has the numbers instead.
+  type: dict
+  returned: success
 capacities:
   description: Capacity of each static extended resource.
   type: dict

@@ -118,6 +118,12 @@ options:
     description: Device nodes to check, as M(nodedevices.kubernetes.declaration) returns them.
     type: dict
     default: {}
+  accounts:
+    description:
+      - Names of users (C(users)) and groups (C(groups)) to look up. With O(declaration), the action sets the declared
+        names, and fails if the node does not have one of them.
+    type: dict
+    default: {}
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -188,6 +194,10 @@ other_than_devices:
   description: Paths of O(device_paths) that exist but are not device nodes, each with its file type.
   type: dict
   returned: always
+accounts:
+  description: Numbers of the users and groups of O(accounts), by name; null for a name that the node does not know.
+  type: dict
+  returned: always
 commands:
   description: Paths of O(commands) that are executable.
   type: list
@@ -226,9 +236,11 @@ locked_by:
   returned: always
 """
 
+import grp
 import json
 import os
 import platform
+import pwd
 import stat
 import sys
 
@@ -323,6 +335,21 @@ def running(module, command, socket):
         return None
 
 
+def numbers(users=(), groups=()):
+    """Return the numbers of users and groups by name; None for a name that the node does not know."""
+    return {
+        "users": {name: _number(pwd.getpwnam, name, "pw_uid") for name in users},
+        "groups": {name: _number(grp.getgrnam, name, "gr_gid") for name in groups},
+    }
+
+
+def _number(look_up, name, field):
+    try:
+        return getattr(look_up(name), field)
+    except KeyError:
+        return None
+
+
 def libc():
     """Return name and version of the C library, such as ``glibc 2.41``; empty if unknown."""
     try:
@@ -343,6 +370,7 @@ def main():
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
             "cri_socket": {"type": "path"},
             "device_paths": {"type": "dict", "default": {}},
+            "accounts": {"type": "dict", "default": {}},
             "ask": {"type": "path"},
             "foresee": {"type": "dict", "default": {}},
             "lock": {"type": "dict"},
@@ -376,6 +404,7 @@ def main():
         running=running(module, module.params["ask"], runtime_socket),
         foreseen=foreseen.answers(module, module.params["foresee"]),
         kubelet=kubelet,
+        accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(in_order(its_dirs)),
         device_plugins=device_plugin_facts(

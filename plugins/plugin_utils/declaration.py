@@ -7,6 +7,7 @@ installed package. So the roles and the plugin on the node cannot differ.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -32,6 +33,8 @@ SETTINGS = "node_devices_settings"
 # Placeholder name of the merged list while it is parsed. No resource name can contain it.
 _UNITED = "<united>"
 _UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
+#: Keys whose value may be a name, and what it names.
+_ACCOUNTS = {"uid": "users", "gid": "groups"}
 # Stands for an element with an expression that fails.
 _FAILED = object()
 # More levels than a declaration has. A limit is needed because a list may contain itself.
@@ -51,9 +54,10 @@ class Declaration(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         """The declaration as plain data, for variables."""
+        configuration = serialise.configuration_to_data(self.configuration)
         return {
-            "resources": serialise.resources_to_data(self.configuration.resources),
-            "configuration": serialise.configuration_to_data(self.configuration),
+            "resources": configuration["resources"],
+            "configuration": configuration,
             "cdi_specs": {name: cdi.serialise(spec) for name, spec in self.specs.items()},
             "awaited_cdi_specs": [spec for spec in map(cdi.render_awaited, self.configuration.resources) if spec],
             "needs_cdi": not self.configuration.resources
@@ -69,6 +73,7 @@ class Declaration(NamedTuple):
             "foreign_kinds": sorted(
                 {kind for resource in self.configuration.resources for kind in foreign_cdi.kinds(resource)}
             ),
+            "accounts": _accounts(configuration["resources"]),
             "capacities": self.capacities,
             "device_paths": device_paths(self.configuration.resources),
             "host_directories": list(host_directories(self.configuration)),
@@ -232,6 +237,58 @@ class _Elements:
             _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
             for problem in error.problems
         ]
+
+
+def _accounts(resources: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the names of users and groups in the declaration, which only the node can look up."""
+    names: dict[str, set[str]] = {kind: set() for kind in _ACCOUNTS.values()}
+    for _where, owned, key in _named(resources):
+        names[_ACCOUNTS[key]].add(owned[key])
+    return {kind: sorted(found) for kind, found in names.items() if found}
+
+
+def _named(resources: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any, str]]:
+    """Yield each field with the name of a user or group: its place, its mapping and its key. resources: as data."""
+    for resource in resources:
+        owned = [(f"{resource['name']}.discover", resource.get("discover", {}))]
+        for device in resource["devices"]:
+            place = f"{resource['name']}.devices ({device['id']}).nodes"
+            owned += [(f"{place}[{position}]", node) for position, node in enumerate(device.get("nodes", ()))]
+        for where, each in owned:
+            yield from ((f"{where}.{key}", each, key) for key in _ACCOUNTS if isinstance(each.get(key), str))
+
+
+def refuse_names(read: Declaration) -> None:
+    """Raise DeclarationProblems for names of users and groups: only a connection to the node can look them up."""
+    why = "must be a number, because the run cannot look up a name if only the Kubernetes API reaches the node"
+    resources = serialise.resources_to_data(read.configuration.resources)
+    lines = [f"{where}: {why}" for where, _owned, _key in _named(resources)]
+    if lines:
+        raise DeclarationProblems(lines)
+
+
+def with_numbers(declared: dict[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the declaration with the node's numbers instead of names of users and groups, and what is wrong.
+
+    declared: as Declaration.as_data returns it. found: ``accounts`` of node_preflight. If the node has no such user or
+    group, the declaration keeps its names.
+    """
+    if not declared.get("accounts"):
+        return declared, []
+    configuration = copy.deepcopy(declared["configuration"])
+    problems = []
+    for where, owned, key in _named(configuration["resources"]):
+        kind, name = _ACCOUNTS[key], owned[key]
+        owned[key] = found.get(kind, {}).get(name)
+        if owned[key] is None:
+            word = kind[:-1]
+            problems.append(f"{where}: the node has no {word} {name!r}: create the {word} there, or give its number")
+    if problems:
+        return declared, problems
+    read = declaration.parse_configuration(configuration)
+    data = Declaration(read, cdi.render_specs(read.resources), declared["capacities"]).as_data()
+    # Specs from templates are only text here.
+    return {**data, "cdi_specs": {**declared["cdi_specs"], **data["cdi_specs"]}}, []
 
 
 def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:

@@ -144,7 +144,10 @@ class Preflight:
             # If only the API reaches the node, only the plugin can write CDI specs there.
             settings = {**(settings or {}), "cdi_owner": "plugin"}
         render = None if self.api_only else spec_templates.renderer(self._action, self._vars)
-        return declaration.read(self._vars, template, settings, render)
+        read = declaration.read(self._vars, template, settings, render)
+        if self.api_only:
+            declaration.refuse_names(read)
+        return read
 
     def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
         """Return the task's own facts ``given``, or else a preflight's.
@@ -154,6 +157,14 @@ class Preflight:
         if given is not None:
             return Seen(declaration.plain(given), [], settled=False)
         return self.look({"requires": requires, **arguments})
+
+    def with_numbers(self, declared: dict[str, Any], seen: Seen) -> dict[str, Any]:
+        """Return the declaration with the node's numbers instead of names of users and groups. Raises NotReady."""
+        accounts = self._accounts(seen.node, declared.get("accounts") or {})
+        declared, problems = declaration.with_numbers(declared, accounts)
+        if problems:
+            raise NotReady("\n".join(f"{self.host}: {problem}" for problem in problems))
+        return declared
 
     def failed(self, error: Exception) -> dict[str, Any]:
         """Return a failed result that says why an action could not begin.
@@ -215,6 +226,8 @@ class Preflight:
         if declared:
             arguments["device_plugin_dir"] = declared["kubelet_device_plugin_dir"]
             arguments["device_paths"] = declared["device_paths"]
+            if declared.get("accounts"):
+                arguments["accounts"] = declared["accounts"]
         arguments.setdefault("cri_socket", self.variable("node_devices_cri_socket"))
         if arguments["cri_socket"] is None:
             del arguments["cri_socket"]
@@ -233,6 +246,10 @@ class Preflight:
             sentences = requirements.unmet(of_node, facts, device_paths, cdi)
             if "command" in requires and not self._has(command, facts):
                 sentences.append(str(plugin_cli.PluginCliMissing(command)))
+            if declared:
+                accounts = self._accounts(facts, arguments.get("accounts") or {})
+                declared, unknown = declaration.with_numbers(declared, accounts)
+                sentences += unknown
             if declared and facts["runtime"].get("version"):
                 refused, broken = _specs_of(declared, facts)
                 sentences += refused
@@ -303,6 +320,14 @@ class Preflight:
         made = self.variable("host_devices_nodes", []) if self._action._task.check_mode else []
         missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
         return {**known, "missing_devices": sorted(missing), "other_than_devices": afresh["other_than_devices"]}
+
+    def _accounts(self, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the node's users and groups. If the facts do not have all that are wanted, read them again."""
+        found: dict[str, Any] = facts.get("accounts") or {}
+        if all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
+            return found
+        afresh: dict[str, Any] = self._on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
+        return afresh
 
     def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Read the node's facts, and take over the lock of a play that has ended."""

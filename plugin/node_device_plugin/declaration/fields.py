@@ -16,6 +16,7 @@ Rule = Callable[[Any], Optional[str]]
 LARGEST_ID = 2**32 - 2
 #: Characters with a special meaning in systemd units or pod mounts.
 _SPECIAL = frozenset(":%$;\\'\"")
+_ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
 _PATTERN = re.compile(r"[][*?{}]")
 
 
@@ -82,6 +83,18 @@ def printable(text: str) -> str | None:
 def group(gid: int) -> str | None:
     """The number must be the id of a supplementary group, but not 0."""
     return None if 1 <= gid <= LARGEST_ID else "must be between 1 and %d, not %d" % (LARGEST_ID, gid)
+
+
+def account(value: int | str) -> str | None:
+    """The value must be a number, or a name of a user or group that shadow-utils and systemd accept."""
+    if not isinstance(value, str) or _ACCOUNT.fullmatch(value):
+        return None
+    fix = (
+        "write the number without quotes (in an expression, add '| int')"
+        if value.isdecimal()
+        else "use letters, digits, '_', '-' and '.'"
+    )
+    return f"must be a number or a name, not {value!r}: {fix}"
 
 
 def assignment(text: str) -> str | None:

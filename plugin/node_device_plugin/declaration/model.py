@@ -41,8 +41,9 @@ class DeviceNode(NamedTuple):
     path: str
     host_path: str
     permissions: str
-    uid: int | None
-    gid: int | None
+    #: A name only in a declaration; the roles replace it by the node's number.
+    uid: int | str | None
+    gid: int | str | None
     #: Permission bits.
     mode: int | None
     #: The expected type (``c`` or ``b``) and numbers of the node on the host; None for any.
@@ -206,8 +207,8 @@ class Discovery(NamedTuple):
     nodes: tuple[GroupedNode, ...] = ()
     exclude: tuple[str, ...] = ()
     permissions: str = "rw"
-    uid: int | None = None
-    gid: int | None = None
+    uid: int | str | None = None
+    gid: int | str | None = None
     mode: int | None = None
     #: For ``paths``: template of the matching node's path in a container; None means the host's
     #: path.

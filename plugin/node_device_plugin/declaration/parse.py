@@ -44,6 +44,8 @@ def parse_configuration(raw: Any) -> Configuration:
             "belongs to the role, whose specs the plugin would remove: choose another, or set cdi_owner: plugin"
         )
         problems.append(Problem("dynamic_cdi_dir", of_the_role))
+    for position, resource in enumerate(resources):
+        problems.extend(_account_problems(resource, element("resources", position, resource.name)))
     if not data["cdi_spec_dirs"]:
         for place, resource in ((element("resources", i, each.name), each) for i, each in enumerate(resources)):
             if resource.discover.cdi:
@@ -56,6 +58,21 @@ def parse_configuration(raw: Any) -> Configuration:
         raise DeclarationError(problems)
     configuration = Configuration(**{**data, "resources": ()})
     return with_resources(configuration, resources)
+
+
+def _account_problems(resource: Resource, where: str) -> Iterator[Problem]:
+    """Names of users and groups, which the plugin cannot look up: a pod has other ones than its node."""
+    nodes = [
+        ("%s.nodes[%d]" % (place, position), node)
+        for place, device in resource.placed_devices(where)
+        for position, node in enumerate(device.nodes)
+    ]
+    for place, owned in (*nodes, (where + ".discover", resource.discover)):
+        for key, database in (("uid", "passwd"), ("gid", "group")):
+            name = getattr(owned, key)
+            if isinstance(name, str):
+                message = "must be a number in the plugin's configuration, because only the roles look names up"
+                yield Problem(f"{place}.{key}", f"{message}: 'getent {database} {name}' on the node prints the number")
 
 
 def with_resources(configuration: Configuration, resources: tuple[Resource, ...]) -> Configuration:

@@ -22,6 +22,7 @@ from .problems import Problem
 _TYPES: dict[str, tuple[Any, str]] = {
     "str": (str, "text"),
     "int": (int, "a whole number"),
+    "raw": ((int, str), "a number or a name"),
     "bool": (bool, "true or false"),
     "list": ((list, tuple), "a list"),
     "dict": (dict, "a mapping"),
@@ -42,7 +43,7 @@ _LONGEST_PRE_START = 25
 
 
 class Field(NamedTuple):
-    """One key: its type (a type of Ansible's argument specs) and its meaning.
+    """One key: its type (a type of Ansible's argument specs; raw is a number or a name) and its meaning.
 
     fields: the keys of a dict (or of each element of a list of dicts); None allows any key.
     elements: the type of a list's elements, or of the values of a dict with any key.
@@ -95,6 +96,11 @@ def _number(description: str, minimum: int = 0, maximum: int | None = None, defa
     return Field("int", description, default=default, minimum=minimum, maximum=maximum)
 
 
+def _account(description: str) -> Field:
+    """The number or name of a user or group."""
+    return Field("raw", description, minimum=0, maximum=rules.LARGEST_ID, rule=rules.account)
+
+
 def _device_node(path: str, host_path: str | None, **others: Any) -> model.DeviceNode:
     return model.DeviceNode(path, host_path or path, **others)
 
@@ -123,13 +129,13 @@ DEVICE_NODE: dict[str, Field] = {
         default="rw",
         rule=rules.permissions,
     ),
-    "uid": _number(
-        "User id of the device node's owner inside the container. The default is the container's own user.",
-        maximum=rules.LARGEST_ID,
+    "uid": _account(
+        "Owner of the device node inside the container: a number, or the name of a user on the node, which the roles "
+        "replace by its number. The default is the container's own user."
     ),
-    "gid": _number(
-        "Group id of the device node inside the container. The default is the container's own group.",
-        maximum=rules.LARGEST_ID,
+    "gid": _account(
+        "Group of the device node inside the container: a number, or the name of a group on the node, which the roles "
+        "replace by its number. The default is the container's own group."
     ),
     "mode": Field(
         "str",
@@ -559,7 +565,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
     field's default, or empty text if text is required.
     """
     kind, named = _TYPES[field.type]
-    if not isinstance(value, kind) or (field.type == "int" and isinstance(value, bool)):
+    if not isinstance(value, kind) or (field.type in ("int", "raw") and isinstance(value, bool)):
         message = f"must be {named}, not {_shown(value)}{_hint(field, value, where)}"
         problems.append(Problem(where, message))
         return _default(field)
@@ -574,7 +580,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
             _normalise_element(item, element, "%s[%d]" % (where, position), problems)
             for position, item in enumerate(value)
         )
-    if field.type == "str":
+    if isinstance(value, str):
         # Ansible stores tags in subclasses of str, but the result must be plain data.
         value = str.__str__(value)
     problem = _value_problem(value, field)
@@ -606,11 +612,11 @@ def _value_problem(value: Any, field: Field) -> str | None:
     """The problem with a value of the right type; None or empty if the value is valid."""
     if field.choices is not None and value not in field.choices:
         return "must be one of {}, not {!r}".format(", ".join(field.choices), value)
-    if field.minimum is not None and value < field.minimum:
+    if field.minimum is not None and not isinstance(value, str) and value < field.minimum:
         return "must be at least %d, not %d" % (field.minimum, value)
-    if field.maximum is not None and value > field.maximum:
+    if field.maximum is not None and not isinstance(value, str) and value > field.maximum:
         return "must be at most %d, not %d" % (field.maximum, value)
-    if field.type == "str" and _UNWRITABLE.search(value):
+    if isinstance(value, str) and _UNWRITABLE.search(value):
         return _IS_UNWRITABLE
     return field.rule(value) if field.rule is not None else None
 

@@ -342,6 +342,49 @@ def test_anything_anywhere_is_read_or_refused_and_never_a_crash() -> None:
     assert refused > 500
 
 
+NAMED = """
+- name: example.com/dev
+  devices: [{id: a, nodes: [{path: /dev/a, uid: root, gid: 44}, {path: /dev/b, gid: vboxusers$}]}]
+  discover: {paths: [/dev/x*], gid: dialout}
+"""
+
+
+def test_users_and_groups_may_be_names_in_a_declaration_but_not_in_the_plugins_configuration() -> None:
+    """In a pod, the plugin has other users and groups than its node."""
+    raw = yaml.safe_load(NAMED)
+    assert resources_to_data(parse_resources(raw)) == raw
+    with pytest.raises(DeclarationError) as caught:
+        parse_configuration({"resources": raw})
+    why = "must be a number in the plugin's configuration, because only the roles look names up"
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"resources[0] (example.com/dev).{field}: {why}: 'getent {entry}' on the node prints the number"
+        for field, entry in (
+            ("devices[0] (a).nodes[0].uid", "passwd root"),
+            ("devices[0] (a).nodes[1].gid", "group vboxusers$"),
+            ("discover.gid", "group dialout"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gid", "says"),
+    [
+        (
+            "'44'",
+            "must be a number or a name, not '44': write the number without quotes (in an expression, add '| int')",
+        ),
+        ("a b", "must be a number or a name, not 'a b': use letters, digits, '_', '-' and '.'"),
+        ("''", "must be a number or a name, not '': use letters, digits, '_', '-' and '.'"),
+        ("true", "must be a number or a name, not True"),
+        ("-1", "must be at least 0, not -1"),
+        ("[44]", "must be a number or a name, not a list"),
+    ],
+)
+def test_a_group_is_a_number_or_a_name(gid: str, says: str) -> None:
+    found = problems(f"[{{name: example.com/dev, devices: [{{id: a, nodes: [{{path: /dev/a, gid: {gid}}}]}}]}}]")
+    assert found == [f"resources[0] (example.com/dev).devices[0] (a).nodes[0].gid: {says}"]
+
+
 @pytest.mark.parametrize("wrong", [None, 3, {}, ["x"]])
 def test_a_spec_directory_that_is_no_text_is_refused_with_its_place(wrong: Any) -> None:
     with pytest.raises(DeclarationError) as caught:

@@ -89,7 +89,7 @@ def _right(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrate
         return st.lists(values, min_size=least, max_size=2)
     if field.type == "bool":
         return st.booleans()
-    if field.type == "int":
+    if field.type in ("int", "raw"):
         return _NUMBERS
     return st.sampled_from(field.choices) if field.choices else _text(key)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import types
 
@@ -109,6 +110,17 @@ def test_a_check_shows_what_the_run_shows(node, edit, held):
     foretold = node.play(*BEFORE, check=True)
     assert foretold == node.play(*BEFORE, check=False)
     assert [changed for changed, _diffs in node.play(*BEFORE, check=False)] == [False, False]
+
+
+def test_the_name_of_a_group_is_the_nodes_number_in_the_spec(node, monkeypatch):
+    """Also where the role runs alone, and an action that was given the node's facts."""
+    facts = {**node.facts(), "accounts": {"groups": {"video": 44}}}
+    monkeypatch.setattr(node, "facts", lambda: facts)
+    camera = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
+    node.play(camera, check=False)
+    (name,) = os.listdir(node.cdi)
+    with open(f"{node.cdi}/{name}") as file:
+        assert json.load(file)["devices"][0]["containerEdits"]["deviceNodes"][0]["gid"] == 44
 
 
 def test_a_check_of_a_bare_node_shows_what_the_run_shows(node):

@@ -83,6 +83,15 @@ def test_three_executions_that_only_read(look):
     assert found["runtime"]["cdi"]["effective"] is True
 
 
+def test_names_of_groups_are_looked_up(look):
+    named = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
+    for number, problems in ((44, 0), (None, 1)):
+        facts = {**FACTS, "accounts": {"groups": {"video": number}}}
+        found, executed = look(facts, variables={"node_devices_resources": [named]})
+        assert executed[0][1]["accounts"] == {"groups": ["video"]}
+        assert len(found["problems"]) == problems
+
+
 def test_the_socket_that_is_named_is_looked_at(look):
     _found, executed = look(cri_socket="/run/x.sock")
     assert executed[0][1]["cri_socket"] == "/run/x.sock"

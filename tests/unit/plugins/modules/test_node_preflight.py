@@ -125,6 +125,52 @@ def test_a_kubelet_that_nobody_tested_is_a_warning_once_a_play(look):
     assert "warnings" not in tested
 
 
+CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
+
+
+def test_names_of_groups_become_numbers_before_anything_is_written(look):
+    facts = {**FACTS, "accounts": {"users": {}, "groups": {"video": 44}}}
+    result, given = look(facts, variables={"node_devices_resources": [CAMERA]}, declared=True)
+    assert [each["accounts"] for each in given] == [{"groups": ["video"]}]
+    assert result["declaration"]["configuration"]["resources"][0]["devices"][0]["nodes"][0]["gid"] == 44
+    again, given = look(known=result, variables={"node_devices_resources": [CAMERA]}, declared=True)
+    assert (again["declaration"], given) == (result["declaration"], [])
+
+
+def test_a_group_that_the_node_does_not_know_is_said_with_node_and_field(look):
+    facts = {**FACTS, "accounts": {"users": {}, "groups": {"video": None}}}
+    result, given = look(facts, variables={"node_devices_resources": [CAMERA]}, declared=True)
+    assert len(given) == 1
+    assert result["msg"].splitlines()[1:] == [
+        "node1: example.com/camera.devices (a).nodes[0].gid: the node has no group 'video': create the group there, or "
+        "give its number"
+    ]
+
+
+def test_facts_from_before_a_name_was_declared_are_not_trusted(look):
+    known, _given = look()
+    afresh = {"accounts": {"groups": {"video": 44}}}
+    result, given = look(afresh, known=known, variables={"node_devices_resources": [CAMERA]}, declared=True)
+    assert given == [{"accounts": {"groups": ["video"]}}]
+    assert '"gid": 44' in next(iter(result["declaration"]["cdi_specs"].values()))
+
+
+def test_a_name_on_a_node_that_only_the_api_reaches_is_refused(look):
+    variables = {"node_devices_api_only": True, "node_devices_resources": [CAMERA]}
+    result, given = look(variables=variables, declared=True)
+    assert given == []
+    assert result["msg"].splitlines()[1:] == [
+        "node1: example.com/camera.devices (a).nodes[0].gid: must be a number, because the run cannot look up a name "
+        "if only the Kubernetes API reaches the node"
+    ]
+
+
+def test_the_node_looks_names_up():
+    found = module.numbers(users=["root", "no such user"], groups=["root"])
+    assert found == {"users": {"root": 0, "no such user": None}, "groups": {"root": 0}}
+    assert module.numbers() == {"users": {}, "groups": {}}
+
+
 def test_a_command_that_was_found_is_not_asked_for_again(look):
     result, _given = look({**FACTS, "commands": ["/bin/plugin"]}, requires=["command"], command="/bin/plugin")
     assert "failed" not in result

@@ -50,6 +50,7 @@ def test_no_variable_is_an_empty_declaration():
         "configuration": {"resources": []},
         "cdi_specs": {},
         "awaited_cdi_specs": [],
+        "accounts": {},
         "cdi_kinds": {},
         "foreign_cdi": {},
         "foreign_kinds": [],
@@ -82,6 +83,41 @@ def test_short_forms_become_the_long_form():
     data = read({"node_devices_resources": [short]}).as_data()
     long = {"id": "ttyS0", "nodes": [{"path": "/dev/ttyS0"}]}
     assert data["resources"] == data["configuration"]["resources"] == [{**short, "devices": [long]}]
+
+
+NAMED = {
+    "name": "devices.example.com/named",
+    "devices": [{"id": "a", "nodes": [{"path": "/dev/a", "uid": "games", "gid": "dialout"}, "/dev/b"]}],
+    "discover": {"paths": ["/dev/ttyUSB*"], "gid": "dialout"},
+}
+STATIC = {"name": "devices.example.com/fixed", "devices": [{"id": "c", "nodes": [{"path": "/dev/c", "gid": "video"}]}]}
+
+
+def test_names_of_users_and_groups_become_the_nodes_numbers_everywhere():
+    data = read({"node_devices_resources": [NAMED, STATIC, {"name": "b.io/x", "capacity": 2}]}).as_data()
+    data["cdi_specs"]["template.json"] = "{}"
+    assert data["accounts"] == {"users": ["games"], "groups": ["dialout", "video"]}
+    found = {"users": {"games": 5}, "groups": {"dialout": 20, "video": 44}}
+    numbered, problems = declaration.with_numbers(data, found)
+    text = json.dumps(NAMED).replace('"games"', "5").replace('"dialout"', "20")
+    fixed = json.loads(json.dumps(STATIC).replace('"video"', "44"))
+    direct = read({"node_devices_resources": [json.loads(text), fixed, {"name": "b.io/x", "capacity": 2}]}).as_data()
+    assert problems == []
+    assert numbered == {**direct, "cdi_specs": {**direct["cdi_specs"], "template.json": "{}"}}
+    assert declaration.with_numbers(numbered, {}) == (numbered, [])
+
+
+def test_a_name_that_the_node_does_not_know_is_a_problem_of_its_field():
+    data = read({"node_devices_resources": [NAMED]}).as_data()
+    assert declaration.with_numbers(data, {"users": {"games": 5}, "groups": {"dialout": None}}) == (
+        data,
+        [
+            "devices.example.com/named.discover.gid: the node has no group 'dialout': create the group there, or give "
+            "its number",
+            "devices.example.com/named.devices (a).nodes[0].gid: the node has no group 'dialout': create the group "
+            "there, or give its number",
+        ],
+    )
 
 
 def test_settings_become_the_plugins():
