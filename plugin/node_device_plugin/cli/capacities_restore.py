@@ -16,6 +16,8 @@ from .shared import Failure, command, option
         help="file with the node's fixed capacities, which role extended_resources writes (default: %(default)s)",
     ),
     option("--dry-run", action="store_true", help="send the patch as a server-side dry run, so that nothing is stored"),
+    examples=("capacities restore --dry-run",),
+    internal=True,
 )
 def run(options: argparse.Namespace) -> int:
     """Restore the fixed capacities that a restart of this node's kubelet has reset, with the kubelet's credentials."""

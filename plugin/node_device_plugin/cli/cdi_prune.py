@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_json
+from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_data
 
 
 @command(
@@ -14,6 +14,7 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     option("--dir", metavar="DIR", default="/var/run/cdi", help="the plugin's dynamic_cdi_dir (default: %(default)s)"),
     option("--dry-run", action="store_true", help="print what would be removed, and remove nothing"),
     DEVICE_PLUGIN_DIR,
+    examples=("cdi prune --dry-run", "cdi prune --dir /srv/former-cdi-dir"),
 )
 def run(options: argparse.Namespace) -> int:
     """Remove the CDI specs that a stopped plugin wrote to --dir, except for devices that a pod holds."""
@@ -30,14 +31,14 @@ def run(options: argparse.Namespace) -> int:
             writer.remove_directory(options.dir)
     except OSError as error:
         raise Failure(f"{options.dir}: {error.strerror}") from error
-    if options.output == "json":
+    if options.output != "text":
         pods = {
             device: f"{each.namespace}/{each.pod}" if each.namespace else f"pod {each.pod}"
             for each in state.held
             for device in devices_behind(each.device)
         }
         holders = {name: pods[name.partition("=")[2]] for name in kept}
-        print_json({"removed": removed, "kept": kept, "holders": holders})
+        print_data(options, {"removed": removed, "kept": kept, "holders": holders})
     else:
         for what, names in (("removed", removed), ("kept", kept)):
             print("{}: {}".format(what, " ".join(names) or "nothing"))

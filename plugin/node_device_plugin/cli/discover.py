@@ -6,10 +6,10 @@ import argparse
 import functools
 
 from ..declaration.configuration_file import load
-from .shared import CONFIG, OUTPUT, Failure, ask, command, print_json
+from .shared import CONFIG_OR_STDIN, OUTPUT, Failure, ask, command, print_data
 
 
-@command("discover", CONFIG, OUTPUT)
+@command("discover", CONFIG_OR_STDIN, OUTPUT, examples=("discover", "discover trial.yaml -o yaml"))
 def run(options: argparse.Namespace) -> int:
     """List the devices that a configuration finds on this node; nothing is changed."""
     from ..cdi import writer
@@ -23,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     found = ask(discoverer.discover(resources, offered, spec_dirs=configuration.cdi_spec_dirs))
     data = discovered.to_data(resources, found)
-    if options.output == "json":
-        print_json(data)
+    if options.output != "text":
+        print_data(options, data)
     else:
         print(discovered.to_text(data))
     if discoverer.late:

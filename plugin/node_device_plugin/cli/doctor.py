@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import CONFIG, OUTPUT, ask, command, option, show
+from .shared import CONFIG, OUTPUT, RUNTIME, ask, command, option, show
 
 
 @command(
     "doctor",
     CONFIG,
     OUTPUT,
-    option(
-        "--socket",
-        metavar="PATH",
-        help="the runtime's CRI socket (default: the running kubelet's, or a well-known one)",
-    ),
+    RUNTIME,
     option("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: the running kubelet's)"),
+    examples=("doctor", "doctor -o json"),
 )
 def run(options: argparse.Namespace) -> int:
     """Check each link between this node's configuration and its kubelet, and print the command that fixes a problem."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_json
+from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_data
 
 
 @command(
@@ -14,6 +14,7 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     OUTPUT,
     option("--cdi-dir", metavar="DIR", help="the plugin's dynamic_cdi_dir, if it is not /var/run/cdi"),
     DEVICE_PLUGIN_DIR,
+    examples=("holders", "holders -o json"),
 )
 def run(options: argparse.Namespace) -> int:
     """List the devices that pods hold."""
@@ -22,8 +23,8 @@ def run(options: argparse.Namespace) -> int:
 
     specs = [*DEFAULT_DIRECTORIES, *([options.cdi_dir] if options.cdi_dir else [])]
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir, specs))
-    if options.output == "json":
-        print_json(state.to_data())
+    if options.output != "text":
+        print_data(options, state.to_data())
         return 0
     if state.source == "none":
         raise Failure(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Callable, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, Callable, NoReturn
 
 from ..declaration import DeclarationError
 from . import (
@@ -17,6 +18,7 @@ from . import (
     cdi_render,
     discover,
     doctor,
+    help,
     holders,
     manifests,
     reload,
@@ -69,9 +71,39 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    """Reports an error with the usage of the command in question, and proposes a name for a mistyped one."""
+
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog}: {message}; see '{self.prog} --help'\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            # Here, because argparse reports an unknown option of a command with the usage of the whole program.
+            proposed = _proposal(unknown[0].partition("=")[0], self._option_string_actions)
+            self.error("unrecognized arguments: {}{}".format(" ".join(unknown), proposed))
+        return known, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            # The list of a group's commands has no internal ones.
+            listed = [each.dest for each in getattr(action, "_choices_actions", ())] or list(action.choices)
+            proposed = _proposal(value, listed) or " (choose from {})".format(", ".join(map(str, listed)))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{proposed}")
+
+
+def _proposal(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+class _Version(argparse.Action):
+    """Prints the version, which argparse's own action would look up at every start."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        version.run.run(argparse.Namespace())
+        parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -79,14 +111,15 @@ def parser() -> argparse.ArgumentParser:
     parsed = _Parser(
         prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.", epilog=EXIT_CODES
     )
+    parsed.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parsed.add_subparsers(metavar="COMMAND", required=True)
     for each in (run, reload, validate, scan, discover, manifests):
         each.run.add(commands)
-    capacities = commands.add_parser("capacities", help="Manage fixed capacities (role extended_resources).")
+    capacities = commands.add_parser("capacities", description="Manage fixed capacities (role extended_resources).")
     capacities_restore.run.add(capacities.add_subparsers(metavar="COMMAND", required=True))
     cdi = commands.add_parser("cdi", help="Manage CDI specs.").add_subparsers(metavar="COMMAND", required=True)
     for each in (cdi_render, cdi_check, cdi_prune):
         each.run.add(cdi)
-    for each in (runtime, holders, status, doctor, verify, seen, version):
+    for each in (runtime, holders, status, doctor, verify, seen, help, version):
         each.run.add(commands)
     return parsed

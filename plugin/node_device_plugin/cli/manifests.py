@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import command, option, print_json
+from .shared import command, option, print_data
 
 
 @command(
@@ -14,9 +14,10 @@ from .shared import command, option, print_json
         "--deployment",
         metavar="FILE",
         required=True,
-        help="settings of the DaemonSet, such as image and namespace (docs/daemonset.md)",
+        help="settings of the DaemonSet, such as image and namespace (docs/daemonset.md), or - for stdin",
     ),
     option("directory", metavar="DIRECTORY", help="directory with the configuration of each node, named NODE.yaml"),
+    examples=("manifests --deployment deployment.yaml nodes/",),
 )
 def run(options: argparse.Namespace) -> int:
     """Print the manifests of the plugin's DaemonSet, for GitOps or kubectl apply --server-side."""
@@ -25,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     rendered = files.render(options.directory, options.deployment)
     if options.output == "json":
         contents = [manifest.content for manifest in rendered]
-        print_json({"apiVersion": "v1", "kind": "List", "items": contents})
+        print_data(options, {"apiVersion": "v1", "kind": "List", "items": contents})
     else:
         print(files.to_yaml(rendered), end="")
     return 0

@@ -14,6 +14,7 @@ from .shared import CONFIG, Failure, command, option
     "reload",
     CONFIG,
     option("--check", action="store_true", help="only compare the running configuration with the file"),
+    examples=("reload", "reload --check"),
 )
 def run(options: argparse.Namespace) -> int:
     """Make the running plugin read its configuration again, and wait for the result."""

@@ -12,7 +12,7 @@ from ..declaration.configuration_file import load
 from .shared import CONFIG, Failure, command
 
 
-@command("run", CONFIG)
+@command("run", CONFIG, examples=("run --config trial.yaml",))
 def run(options: argparse.Namespace) -> int:
     """Run the device plugin until SIGTERM or SIGINT."""
     # Ignore SIGHUP until the reloader runs. The daemon compares the file again at its start.

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import OUTPUT, RUNTIME, ask, command, option, print_json
+from .shared import OUTPUT, RUNTIME, ask, command, option, print_data
 
 
 @command(
     "runtime",
     RUNTIME,
     OUTPUT,
-    option("--ended", metavar="ID", nargs="+", default=(), help="containers whose exit to report, with -o json"),
+    option(
+        "--ended", metavar="ID", nargs="+", default=(), help="containers whose exit to report, with -o json or yaml"
+    ),
+    examples=("runtime", "runtime --socket /run/crio/crio.sock -o json"),
 )
 def run(options: argparse.Namespace) -> int:
     """Print the CDI settings that the running container runtime uses."""
+    from ..diagnostics.runtime_service import cri_socket
     from ..runtime import queries
 
-    state = ask(queries.runtime(options.socket))
-    if options.output == "json":
-        state["containers"] = ask(queries.running_containers(options.socket))
+    socket = cri_socket(options.socket)
+    state = ask(queries.runtime(socket))
+    if options.output != "text":
+        state["containers"] = ask(queries.running_containers(socket))
         if options.ended:
-            state["ended"] = ask(queries.ended_containers(options.socket, options.ended))
-        print_json(state)
+            state["ended"] = ask(queries.ended_containers(socket, options.ended))
+        print_data(options, state)
         return 0
     print("{name} {version}".format(**state))
     enabled = {True: "on", False: "off", None: "not reported by this runtime"}[state["cdi"]["enabled"]]

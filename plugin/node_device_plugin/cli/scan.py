@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from .shared import Failure, command, option, print_json
+from .shared import Failure, command, option, print_data
 
 
 @command(
@@ -18,6 +18,7 @@ from .shared import Failure, command, option, print_json
         help="output format; yaml is a declaration for the inventory (default: %(default)s)",
     ),
     option("--domain", default="devices.example.com", help="domain of the suggested resources (default: %(default)s)"),
+    examples=("scan", "scan -o yaml --domain devices.example.org"),
 )
 def run(options: argparse.Namespace) -> int:
     """List the devices of this machine, with a declaration to paste for each; nothing is opened or changed."""
@@ -29,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     # Not ask: it needs grpc, which a node without the plugin's environment does not have (module node_scan).
     data = asyncio.run(scan.scan(options.domain))
     if options.output == "json":
-        print_json(data)
+        print_data(options, data)
     else:
         print(scan.to_yaml(data) if options.output == "yaml" else scan.to_text(data))
     return 1 if data["problems"] else 0

@@ -8,7 +8,12 @@ import json
 from .shared import command, option
 
 
-@command("seen", option("paths", metavar="PATH", nargs="*", help="device node to report, beside variables and mounts"))
+@command(
+    "seen",
+    option("paths", metavar="PATH", nargs="*", help="device node to report, beside variables and mounts"),
+    examples=("seen /dev/ttyS0",),
+    internal=True,
+)
 def run(options: argparse.Namespace) -> int:
     """Print, as JSON, the variables, mounts and device nodes of the container in which this command runs."""
     from ..verification import container_view

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: options, questions to the node, and output as text or JSON."""
+"""Shared parts of the commands: options, questions to the node, and output as text, JSON or YAML."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Callable, NamedTuple, Protocol, TypeVar
 
 from ..declaration.configuration_file import DEFAULT_PATH
-from ..support.sockets import RUNTIME_SOCKET
+from ..support.documents import STDIN, write_yaml
 
 DEFAULT_KUBELET_ROOT = "/var/lib/kubelet"
-EXIT_CODES = "Exit codes: 0, no problem; 1, a problem was found or the command failed; 2, wrong usage."
+EXIT_CODES = "exit codes: 0, no problem; 1, a problem was found or the command failed; 2, wrong usage; 130, interrupted"
 
 _Answer = TypeVar("_Answer")
 
@@ -36,10 +36,33 @@ def option(*names: str, **keywords: Any) -> argparse.ArgumentParser:
     return added
 
 
-CONFIG = option("--config", metavar="FILE", default=DEFAULT_PATH, help="configuration file (default: %(default)s)")
-OUTPUT = option("-o", "--output", choices=("text", "json"), default="text", help="output format (default: %(default)s)")
+def _file(path: str) -> str:
+    if path == STDIN:
+        raise argparse.ArgumentTypeError("must be a file: this command does not read stdin")
+    return path
+
+
+def _configuration() -> argparse.ArgumentParser:
+    added = argparse.ArgumentParser(add_help=False)
+    either = added.add_mutually_exclusive_group()
+    help = "configuration file, or - for stdin (default: %(default)s)"
+    either.add_argument("--config", metavar="FILE", default=DEFAULT_PATH, help=help)
+    # Without this default, a missing positional argument would override --config.
+    either.add_argument("config", metavar="FILE", nargs="?", default=argparse.SUPPRESS, help="the same as --config")
+    return added
+
+
+#: The configuration file that the plugin itself runs with.
+CONFIG = option(
+    "--config", metavar="FILE", type=_file, default=DEFAULT_PATH, help="configuration file (default: %(default)s)"
+)
+#: Any configuration file.
+CONFIG_OR_STDIN = _configuration()
+OUTPUT = option(
+    "-o", "--output", choices=("text", "json", "yaml"), default="text", help="output format (default: %(default)s)"
+)
 RUNTIME = option(
-    "--socket", metavar="PATH", default=RUNTIME_SOCKET, help="the runtime's CRI socket (default: %(default)s)"
+    "--socket", metavar="PATH", help="the runtime's CRI socket (default: the running kubelet's, or a well-known one)"
 )
 KUBELET = option(
     "--kubelet-root",
@@ -56,22 +79,38 @@ DEVICE_PLUGIN_DIR = option(
 
 
 class Command(NamedTuple):
-    """A command. run: takes the options and returns the exit code; its docstring is the command's help."""
+    """A command. run: takes the options and returns the exit code; its docstring is the command's help.
+
+    examples: command lines without the program's name. internal: whether the list of commands leaves it out, because
+    only our roles and services call it.
+    """
 
     run: Callable[[argparse.Namespace], int]
     name: str
     options: Sequence[argparse.ArgumentParser]
+    examples: Sequence[str]
+    internal: bool
 
     def add(self, commands: Any) -> None:
         """Add the command. commands: argparse's sub-commands, which have no public type."""
-        help = self.run.__doc__
-        added = commands.add_parser(self.name, help=help, description=help, epilog=EXIT_CODES, parents=self.options)
+        listed = {} if self.internal else {"help": self.run.__doc__}
+        examples = [f"  node-device-plugin {example}" for example in self.examples]
+        added = commands.add_parser(
+            self.name,
+            description=self.run.__doc__,
+            epilog="\n".join([*(["examples:", *examples, ""] if examples else []), EXIT_CODES]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            parents=self.options,
+            **listed,
+        )
         added.set_defaults(command=self.run)
 
 
-def command(name: str, *options: argparse.ArgumentParser) -> Callable[[Callable[[argparse.Namespace], int]], Command]:
+def command(
+    name: str, *options: argparse.ArgumentParser, examples: Sequence[str] = (), internal: bool = False
+) -> Callable[[Callable[[argparse.Namespace], int]], Command]:
     """Turn the decorated function into a command; the function's docstring is the command's help."""
-    return lambda run: Command(run, name, options)
+    return lambda run: Command(run, name, options, examples, internal)
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -88,12 +127,13 @@ def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 def show(options: argparse.Namespace, what: _Shown) -> None:
     """Print an answer in the format of ``--output``."""
-    if options.output == "json":
-        print_json(what.to_data())
-    else:
+    if options.output == "text":
         print(what.to_text())
+    else:
+        print_data(options, what.to_data())
 
 
-def print_json(data: Any) -> None:
-    """Print data as indented JSON."""
-    print(json.dumps(data, indent=2, sort_keys=False))
+def print_data(options: argparse.Namespace, data: Any) -> None:
+    """Print data as YAML or as indented JSON, by ``--output``."""
+    text = write_yaml(data) if options.output == "yaml" else json.dumps(data, indent=2) + "\n"
+    print(text, end="")

@@ -8,7 +8,7 @@ from ..declaration.configuration_file import kubelet_places
 from .shared import CONFIG, OUTPUT, ask, command, show
 
 
-@command("status", CONFIG, OUTPUT)
+@command("status", CONFIG, OUTPUT, examples=("status", "status -o json"))
 def run(options: argparse.Namespace) -> int:
     """Show the devices that the plugin serves, with their health and the pods that hold them."""
     from ..diagnostics.status import status

@@ -7,7 +7,7 @@ import contextlib
 import math
 
 from ..declaration.configuration_file import load
-from .shared import CONFIG, OUTPUT, RUNTIME, ask, command, option, show
+from .shared import CONFIG_OR_STDIN, OUTPUT, RUNTIME, ask, command, option, show
 
 
 def _seconds(text: str) -> float:
@@ -19,7 +19,7 @@ def _seconds(text: str) -> float:
 
 @command(
     "verify",
-    CONFIG,
+    CONFIG_OR_STDIN,
     RUNTIME,
     OUTPUT,
     option("--kubelet-root", metavar="DIR", help="the kubelet's --root-dir (default: as in the configuration)"),
@@ -52,9 +52,11 @@ def _seconds(text: str) -> float:
     option("--record", metavar="FILE", help='earlier results: the value of "proven" from -o json'),
     option("--unproven", action="store_true", help="check only resources that --record does not list as proven"),
     option("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="limit for each step (default: 60)"),
+    examples=("verify", "verify --static-pod-dir /etc/kubernetes/manifests --devices all"),
 )
 def run(options: argparse.Namespace) -> int:
     """Check with the runtime, the kubelet and a container that every declared device is available."""
+    from ..diagnostics.runtime_service import cri_socket
     from ..verification.verify import Node, Scope, verify
 
     configuration = load(options.config).configuration
@@ -62,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         verify(
             configuration,
             Node(
-                runtime_socket=options.socket,
+                runtime_socket=cri_socket(options.socket),
                 kubelet_root=options.kubelet_root or configuration.kubelet_root_dir,
                 static_pod_dir=options.static_pod_dir,
                 image=options.image,

@@ -8,7 +8,7 @@ from ..support.version import version
 from .shared import command
 
 
-@command("version")
+@command("version", examples=("version",))
 def run(options: argparse.Namespace) -> int:
     """Print the version."""
     print(f"node-device-plugin {version()}")

@@ -7,7 +7,7 @@ import hashlib
 import re
 from typing import Any, NamedTuple
 
-from ..support.documents import read_json, read_yaml
+from ..support.documents import name_of, read_file, read_json, read_yaml
 from . import Configuration, DeclarationError, Problem, parse_configuration, schema
 
 _LEADING_COMMENTS = re.compile(rb"\A(?:[ \t]*#[^\n]*\n)*")
@@ -27,25 +27,25 @@ class LoadedConfiguration(NamedTuple):
 
 
 def load(path: str) -> LoadedConfiguration:
-    """Read and check a configuration file (YAML, of which JSON is a part).
+    """Read and check a configuration file (YAML, of which JSON is a part); ``-`` is stdin.
 
     Raises DeclarationError with every problem, each with the path of its field. If the file cannot
     be read or is not YAML, the only problem names the file, and line and column if known. The
     result depends only on the file.
     """
+    where = name_of(path)
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = read_file(path)
     except OSError as error:
-        raise DeclarationError([Problem(path, error.strerror or str(error))]) from error
+        raise DeclarationError([Problem(where, error.strerror or str(error))]) from error
     try:
         data = _read(content)
     except ValueError as error:
         message = f"is not valid YAML: {error}{_hint(content, str(error))}"
-        raise DeclarationError([Problem(path, message)]) from error
+        raise DeclarationError([Problem(where, message)]) from error
     if not isinstance(data, dict):
         found = "is empty" if data is None else "is not a mapping"
-        raise DeclarationError([Problem(path, f"{found}: list the plugin's resources below the key 'resources'")])
+        raise DeclarationError([Problem(where, f"{found}: list the plugin's resources below the key 'resources'")])
     return LoadedConfiguration(parse_configuration(data), hashlib.sha256(content).hexdigest())
 
 

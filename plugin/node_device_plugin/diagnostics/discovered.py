@@ -60,6 +60,8 @@ def _device(device: Device, origin: str) -> dict[str, Any]:
 
 def to_text(data: Mapping[str, Any]) -> str:
     """The result of to_data as a table."""
+    if not data["resources"]:
+        return "the configuration has no resource, so there is nothing to find"
     rows: list[tuple[str, ...]] = []
     for resource in data["resources"]:
         for device in resource["devices"]:
@@ -73,5 +75,5 @@ def to_text(data: Mapping[str, Any]) -> str:
         for device in resource["left_out"]:
             rows.append((resource["name"], device["id"], "-", "-", "left out: " + device["reason"]))
         if not resource["devices"] and not resource["left_out"]:
-            rows.append((resource["name"], "none", "-", "-", "-"))
+            rows.append((resource["name"], "none", "-", "-", "no device found"))
     return table(_HEAD, rows)

@@ -20,13 +20,13 @@ from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
 from ..status_api import client
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
-from ..support.sockets import socket_path, status_socket
+from ..support.sockets import status_socket
 from ..support.tables import counted
 from .cdi_specs import spec_files
 from .findings import Findings
 from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
-from .runtime_service import kubelet_service, likely_socket, service_of
+from .runtime_service import cri_socket, kubelet_service, service_of
 
 _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
 _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
@@ -62,8 +62,7 @@ class Doctor(NamedTuple):
         loaded = await self._configuration(findings)
         configuration = loaded.configuration if loaded else None
         kubelet, refused = await in_thread(running_kubelet)
-        used = kubelet.runtime_socket if kubelet else None
-        socket = socket_path(self.runtime_socket or "") or used or likely_socket()
+        socket = await in_thread(cri_socket, self.runtime_socket, kubelet)
         service = await in_thread(service_of, socket)
         unit = kubelet_service(service)
         directories, accepted = await _runtime(findings, socket, service, configuration)

@@ -40,6 +40,12 @@ def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
     return KubeletProcess(found[0].pid, version, root, _runtime_socket(arguments), build), []
 
 
+def runtime_socket() -> str | None:
+    """The runtime's socket of the running kubelet; None if no trusted kubelet runs or it names no socket."""
+    found, _ = named("kubelet")
+    return _runtime_socket(found[0].arguments) if found else None
+
+
 def _version(process: NodeProcess) -> tuple[tuple[int, ...] | None, str]:
     found = re.search(r"v(\d+)\.(\d+)\.(\d+)(?:\+([\w.-]+))?", process.run("--version")[0] or "")
     if not found:

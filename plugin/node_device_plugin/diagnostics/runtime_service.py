@@ -6,7 +6,8 @@ import contextlib
 import os
 import re
 
-from ..support.sockets import RUNTIME_SOCKET
+from ..support.sockets import RUNTIME_SOCKET, socket_path
+from .kubelet_process import KubeletProcess, runtime_socket
 from .node_process import peer
 
 #: The directories of unit files (systemd.unit(5)).
@@ -35,6 +36,14 @@ _SERVICE = re.compile(r"/([^/\n]+)\.service(?=[/\n]|$)")
 def likely_socket(root: str = "/") -> str:
     """The first known socket that exists, or else the default; for a kubelet that names no socket, as in k3s."""
     return next((path for path in _KNOWN if os.path.exists(_below(root, path))), RUNTIME_SOCKET)
+
+
+def cri_socket(given: str | None, kubelet: KubeletProcess | None = None) -> str:
+    """The path of the runtime's socket: the given one, or else the running kubelet's, or else likely_socket.
+
+    kubelet: the running kubelet, if the caller has it.
+    """
+    return socket_path(given or "") or (kubelet.runtime_socket if kubelet else runtime_socket()) or likely_socket()
 
 
 def kubelet_service(runtime: str) -> str:

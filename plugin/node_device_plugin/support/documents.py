@@ -1,13 +1,31 @@
-"""Reads YAML and JSON from untrusted sources."""
+"""Reads YAML and JSON from untrusted sources, and writes YAML."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
 #: Maximum levels of lists and mappings. A configuration or CDI spec has about ten.
 _DEEPEST = 50
+#: The path that stands for stdin on a command line.
+STDIN = "-"
+# Texts that another parser of YAML, such as kubectl's, reads as a number or a boolean, but that PyYAML writes without
+# quotes: 1e3, 089, 0o17, y. Therefore every text that begins like a number gets quotes.
+_AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a file, or of stdin for STDIN. Raises OSError."""
+    # By its number, because stdin may be a socket, which /dev/stdin cannot open.
+    with open(0 if path == STDIN else path, "rb", closefd=path != STDIN) as file:
+        return file.read()
+
+
+def name_of(path: str) -> str:
+    """The name of the source in messages."""
+    return "stdin" if path == STDIN else path
 
 
 def read_json(content: bytes) -> Any:
@@ -54,6 +72,25 @@ def read_yaml(content: bytes, merges: bool = True) -> Any:
 def _one_line(text: Any) -> str:
     """A message of PyYAML in one line, without its name of the document, which the caller knows better."""
     return " ".join(str(text).split()).replace('in "<byte string>", ', "at ")
+
+
+def write_yaml(data: Any) -> str:
+    """A YAML document without aliases; texts of several lines become block scalars."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes no aliases."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+        style = "|" if "\n" in value else "'" if _AMBIGUOUS.fullmatch(value) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    written: str = yaml.dump(data, Dumper=Dumper, sort_keys=False, width=120)
+    return written
 
 
 class _Open:

@@ -1,17 +1,23 @@
 """The command: output, errors and exit codes as a user meets them."""
 
+import argparse
 import json
 import os
+import shlex
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import pytest
+import yaml
 
-from node_device_plugin.cli.main import main
+from node_device_plugin.cli.main import main, parser
 from node_device_plugin.kubelet.queries import Holders
+from node_device_plugin.runtime.errors import CriError
+from node_device_plugin.support.channels import grpc
 from node_device_plugin.verification.report import Report
 
 PLUGIN = Path(__file__).parents[2]
@@ -31,8 +37,32 @@ def config(tmp_path: Path) -> str:
 
 
 def test_validate(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "--config", config]) == 0
-    assert capsys.readouterr().out == "%s: valid: 1 resource, 1 device\n" % config
+    assert main(["validate", "--config", config]) == main(["validate", config]) == 0
+    assert capsys.readouterr().out == "%s: valid: 1 resource, 1 device\n" % config * 2
+    assert "argument --config: not allowed with argument FILE" in refusal(["validate", config, "--config=x"], capsys)
+
+
+def on_stdin(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "node_device_plugin", *arguments]
+    # Where dependencies are on the path alone (tests/oldest_python), they stay there.
+    path = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
+    given, theirs = socket.socketpair()
+    with given, theirs:
+        # A server of SSH may give a socket, which /dev/stdin cannot open.
+        given.sendall(text.encode())
+        given.shutdown(socket.SHUT_WR)
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(command, stdin=theirs, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_a_configuration_on_stdin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert on_stdin(CONFIG, "validate", "-").stdout == "stdin: valid: 1 resource, 1 device\n"
+    wrong = on_stdin("resources: [", "discover", "--config", "-")
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("node-device-plugin: stdin: is not valid YAML: ")
+    # The plugin reads its file again later, and these commands ask that plugin.
+    for command in ("run", "reload", "status", "doctor"):
+        assert "--config: must be a file: this command does not read stdin" in refusal([command, "--config=-"], capsys)
 
 
 def test_validate_counts_as_people_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,27 +88,132 @@ def test_cdi_render(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cdi", "render", "--config", config]) == 0
     text = capsys.readouterr().out
     assert text.startswith("# node-device-plugin_example.com_dev.json\n{\n")
+    assert main(["cdi", "render", config, "-o", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == specs
+
+
+@pytest.mark.parametrize(
+    ("resources", "rendered", "discovered"),
+    [
+        (
+            "[]",
+            "the configuration has no device that needs a CDI spec",
+            "the configuration has no resource, so there is nothing to find",
+        ),
+        ("[{name: example.com/dev, env: {A: b}}]", "the configuration has no device that needs a CDI spec", None),
+        (
+            "[{name: example.com/dev, discover: {paths: [/nowhere/*]}}]",
+            "# example.com/dev: the running plugin writes this spec",
+            None,
+        ),
+    ],
+)
+def test_nothing_is_said_to_be_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], resources: str, rendered: str, discovered: "str | None"
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"resources: {resources}\n")
+    assert main(["cdi", "render", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [rendered]
+    assert main(["discover", str(path)]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last == discovered or last.split(maxsplit=4) == ["example.com/dev", "none", "-", "-", "no device found"]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
-    assert capsys.readouterr().out.startswith("node-device-plugin ")
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+    assert first.startswith("node-device-plugin ")
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["run", "--nonsense"], ["verify", "--devices", "two"]])
 def test_usage_is_exit_code_2(arguments: "list[str]", capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal(arguments, capsys).startswith("usage: node-device-plugin")
+
+
+def refusal(arguments: "Sequence[str]", capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: node-device-plugin")
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "proposal"),
+    [
+        ("statu", "invalid choice: 'statu' (did you mean status?)"),
+        ("cdi chek", "invalid choice: 'chek' (did you mean check?)"),
+        ("discover --confg=x", "unrecognized arguments: --confg=x (did you mean --config?)"),
+        ("status -o ymal", "argument -o/--output: invalid choice: 'ymal' (did you mean yaml?)"),
+        ("verify --devices some", "argument --devices: invalid choice: 'some' (choose from one, all)"),
+    ],
+)
+def test_a_mistyped_word(arguments: str, proposal: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = arguments.rpartition(" ")[0].partition(" -")[0]
+    said = refusal(arguments.split(), capsys)
+    # The usage of the command in question, not that of the program.
+    assert said.startswith(f"usage: node-device-plugin {command} ".replace("  ", " "))
+    assert proposal in said
+
+
+def test_internal_commands_are_in_no_list_and_still_there(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ("--help", "help"):
+        with pytest.raises(SystemExit) as caught:
+            main([arguments])
+        assert caught.value.code == 0
+        said = capsys.readouterr().out
+        assert "holders" in said
+        assert "seen" not in said
+        assert "capacities" not in said
+    assert "seen" not in refusal(["nonsense"], capsys)
+    assert main(["seen"]) == 0
+
+
+def leaves(parser: argparse.ArgumentParser) -> "Iterator[argparse.ArgumentParser]":
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for group in groups:
+        for inner in group.choices.values():
+            yield from leaves(inner)
+    if not groups:
+        yield parser
+
+
+@pytest.mark.parametrize("command", list(leaves(parser())), ids=lambda command: command.prog)
+def test_the_help_of_a_command_has_examples_that_it_takes(
+    command: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, *words = command.prog.split()
+    with pytest.raises(SystemExit) as caught:
+        main(["help", *words])
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    assert said.endswith(
+        "exit codes: 0, no problem; 1, a problem was found or the command failed; 2, wrong usage; 130, interrupted\n"
+    )
+    examples = [line for line in said.partition("\nexamples:\n")[2].splitlines() if line.startswith("  ")]
+    assert examples
+    for example in examples:
+        _, *arguments = shlex.split(example, comments=True)
+        assert arguments[: len(words)] == words
+        parser().parse_args(arguments)
+
+
+def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_path: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("node_device_plugin.cli.validate.load", interrupted)
+    assert main(["validate"]) == 130
 
 
 @pytest.mark.parametrize("seconds", ["-3", "nan", "inf", "soon"])
 def test_a_time_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["verify", "--timeout=%s" % seconds])
-    assert caught.value.code == 2
-    assert "--timeout: must be a number of seconds, 0 or more, not %r" % seconds in capsys.readouterr().err
+    said = refusal(["verify", "--timeout=%s" % seconds], capsys)
+    assert "--timeout: must be a number of seconds, 0 or more, not %r" % seconds in said
 
 
 @pytest.mark.parametrize("problems", [[], ["the kubelet has no such resource"]])
@@ -125,6 +260,39 @@ def test_a_runtime_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pyte
     assert main(["runtime", "--socket", str(tmp_path / "none.sock")]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "none.sock" in line
+
+
+@pytest.mark.parametrize("command", ["runtime", "cdi check", "verify"])
+@pytest.mark.parametrize(
+    ("arguments", "kubelets", "asked"),
+    [
+        (["--socket", "unix:///run/y.sock"], "/run/crio/crio.sock", "/run/y.sock"),
+        ([], "/run/crio/crio.sock", "/run/crio/crio.sock"),
+        ([], None, "/run/k0s/containerd.sock"),
+    ],
+)
+def test_the_runtime_of_the_kubelet_is_asked(
+    command: str,
+    arguments: "list[str]",
+    kubelets: "str | None",
+    asked: str,
+    config: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[str] = []
+
+    async def runtime(path: str) -> NoReturn:
+        found.append(path)
+        raise CriError(path, "answer", grpc.StatusCode.UNAVAILABLE, "none")
+
+    monkeypatch.setattr("node_device_plugin.runtime.queries.runtime", runtime)
+    monkeypatch.setattr("node_device_plugin.diagnostics.runtime_service.runtime_socket", lambda: kubelets)
+    monkeypatch.setattr(
+        "node_device_plugin.diagnostics.runtime_service.likely_socket", lambda: "/run/k0s/containerd.sock"
+    )
+    configured = ["--config", config] if command == "verify" else []
+    assert main([*command.split(), *configured, *arguments]) in (0, 1)
+    assert found == [asked]
 
 
 def test_holders_where_there_is_no_kubelet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

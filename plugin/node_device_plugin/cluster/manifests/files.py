@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from ...declaration import Configuration, DeclarationError, Problem
 from ...declaration.configuration_file import load
 from ...declaration.names import node_name_problem
-from ...support.documents import read_yaml
+from ...support.documents import name_of, read_file, read_yaml, write_yaml
 from . import Manifest, parse_deployment
 from . import render as render_objects
 
 _ENDING = ".yaml"
 #: File name endings that a user may mistake for a configuration's; such a file is an error.
 _ALIKE = (".yml", ".json")
-# Texts that kubectl's parser reads as a number or a boolean, but that PyYAML writes without quotes: 1e3, 089, 0o17, y.
-# A node may have such a name. Therefore every text that begins like a number gets quotes.
-_AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
 
 
 def render(directory: str, deployment: str) -> list[Manifest]:
@@ -53,44 +49,31 @@ def render(directory: str, deployment: str) -> list[Manifest]:
     try:
         parsed = parse_deployment(_read(deployment))
     except DeclarationError as error:
-        problems.extend(_in_file(deployment, error))
+        problems.extend(_in_file(name_of(deployment), error))
     if problems or parsed is None:
         raise DeclarationError(problems)
     return render_objects(parsed, configurations)
 
 
 def to_yaml(manifests: Sequence[Manifest]) -> str:
-    """The manifests as YAML documents, each after a comment with its reason; multi-line texts become block scalars."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        """Writes no aliases."""
-
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-        style = "|" if "\n" in value else "'" if _AMBIGUOUS.fullmatch(value) else None
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-    Dumper.add_representer(str, text)
+    """The manifests as YAML documents, each after a comment with its reason."""
     documents = []
     for manifest in manifests:
         comment = "".join(f"# {line}\n" for line in manifest.why.split("\n"))
-        documents.append("---\n" + comment + yaml.dump(manifest.content, Dumper=Dumper, sort_keys=False, width=120))
+        documents.append("---\n" + comment + write_yaml(manifest.content))
     return "".join(documents)
 
 
 def _read(path: str) -> Any:
+    where = name_of(path)
     try:
-        with open(path, "rb") as file:
-            data = read_yaml(file.read())
+        data = read_yaml(read_file(path))
     except OSError as error:
-        raise DeclarationError([Problem(path, error.strerror or str(error))]) from error
+        raise DeclarationError([Problem(where, error.strerror or str(error))]) from error
     except ValueError as error:
-        raise DeclarationError([Problem(path, f"is not valid YAML: {error}")]) from error
+        raise DeclarationError([Problem(where, f"is not valid YAML: {error}")]) from error
     if not isinstance(data, dict):
-        raise DeclarationError([Problem(path, "must be a mapping with the key 'image'")])
+        raise DeclarationError([Problem(where, "must be a mapping with the key 'image'")])
     return data
 
 

@@ -43,7 +43,7 @@ def test_what_this_configuration_would_find(tmp_path: Path, capsys: pytest.Captu
     assert lines[1].split() == ["example.com/found", "fixed", "/dev/null", "1", "declared"]
     assert "%s/link0 -> %s/node0" % (tmp_path, tmp_path) in lines[3]
     assert "left out: %s/node0 is already a node of" % tmp_path in lines[4]
-    assert lines[5].split() == ["example.com/none", "none", "-", "-", "-"]
+    assert lines[5].split(maxsplit=4) == ["example.com/none", "none", "-", "-", "no device found"]
 
 
 def test_a_folder_is_no_device_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
