@@ -1,20 +1,50 @@
-"""``validate``: lists every problem of a configuration."""
+"""``validate``: lists every problem of a configuration, or of the declaration in a file of an inventory."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
 
-from ..declaration.configuration_file import load
+from ..declaration import parse_configuration, variables
+from ..declaration.configuration_file import document
 from ..support.documents import name_of
 from ..support.tables import counted
 from .shared import CONFIG_OR_STDIN, command
 
 
-@command("validate", CONFIG_OR_STDIN, examples=("validate", "validate trial.yaml", "validate -    # reads stdin"))
+@command(
+    "validate",
+    CONFIG_OR_STDIN,
+    examples=("validate", "validate trial.yaml", "validate group_vars/workers/devices.yml", "validate -    # stdin"),
+)
 def run(options: argparse.Namespace) -> int:
-    """Check a configuration file, and print every error in it."""
-    resources = load(options.config).configuration.resources
-    devices = sum(len(resource.devices) for resource in resources)
-    counts = f"{counted(len(resources), 'resource')}, {counted(devices, 'device')}"
+    """Check a configuration file, or the declaration in a group_vars or host_vars file, and print every error in it."""
+    data = document(options.config)
+    capacities: Mapping[str, int] = {}
+    if variables.SETTINGS in data or variables.variables_of(data):
+        problems: list[str] = []
+        settings, failed = variables.worked_out(data.get(variables.SETTINGS), variables.SETTINGS, _literal)
+        settings = None if settings is variables.FAILED else settings
+        configuration, capacities = variables.read(data, _literal, problems, settings)
+        for line in (*problems, *failed):
+            print(f"node-device-plugin: {line}", file=sys.stderr)
+        if problems or failed:
+            return 1
+    else:
+        configuration = parse_configuration(data)
+    resources = len(configuration.resources) + len(capacities)
+    devices = sum(len(resource.devices) for resource in configuration.resources)
+    counts = f"{counted(resources, 'resource')}, {counted(devices, 'device')}"
     print(f"{name_of(options.config)}: valid: {counts}")
     return 0
+
+
+def _literal(value: Any) -> Any:
+    # Two braces follow each other in the text of a mapping only if one of its own texts has them.
+    if any(begin in repr(value) for begin in ("{{", "{%")):
+        raise ValueError(
+            "is an expression, which only Ansible evaluates: check the inventory with playbooks/validate.yml"
+        )
+    return value

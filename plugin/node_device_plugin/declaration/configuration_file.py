@@ -33,11 +33,24 @@ def load(path: str) -> LoadedConfiguration:
     be read or is not YAML, the only problem names the file, and line and column if known. The
     result depends only on the file.
     """
-    where = name_of(path)
+    content = _content(path)
+    return LoadedConfiguration(parse_configuration(_document(content, path)), hashlib.sha256(content).hexdigest())
+
+
+def document(path: str) -> dict[Any, Any]:
+    """The data in a file, without a check of its keys. Raises DeclarationError as load does."""
+    return _document(_content(path), path)
+
+
+def _content(path: str) -> bytes:
     try:
-        content = read_file(path)
+        return read_file(path)
     except OSError as error:
-        raise DeclarationError([Problem(where, error.strerror or str(error))]) from error
+        raise DeclarationError([Problem(name_of(path), error.strerror or str(error))]) from error
+
+
+def _document(content: bytes, path: str) -> dict[Any, Any]:
+    where = name_of(path)
     try:
         data = _read(content)
     except ValueError as error:
@@ -46,7 +59,7 @@ def load(path: str) -> LoadedConfiguration:
     if not isinstance(data, dict):
         found = "is empty" if data is None else "is not a mapping"
         raise DeclarationError([Problem(where, f"{found}: list the plugin's resources below the key 'resources'")])
-    return LoadedConfiguration(parse_configuration(data), hashlib.sha256(content).hexdigest())
+    return data
 
 
 def sha256_of(path: str) -> str:

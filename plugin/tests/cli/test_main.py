@@ -72,6 +72,45 @@ def test_validate_counts_as_people_do(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "%s: valid: 2 resources, 2 devices\n" % path
 
 
+VARIABLES = """
+node_devices_resources_workers:
+  - name: example.com/dev
+    devices: [{id: d0, nodes: [{path: /dev/null}]}]
+node_devices_resources_licences: [{name: example.com/licence, capacity: 4}]
+node_devices_settings: {log_level: debug}
+device_plugin_mode: service
+"""
+
+
+def test_the_variables_of_an_inventory_are_checked_as_the_roles_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "workers.yml"
+    path.write_text(VARIABLES)
+    assert main(["validate", str(path)]) == 0
+    assert capsys.readouterr().out == "%s: valid: 2 resources, 1 device\n" % path
+    path.write_text("""
+node_devices_resources:
+  - {name: example.com/dev, devices: [{id: d0, nodes: [{path: null.}]}]}
+  - {name: example.com/cpu, capacity: "{{ ansible_facts.processor_vcpus }}"}
+  - {name: example.com/dev, capacity: x}
+node_devices_resources_all: "{{ some }}"
+node_devices_settings: {log_level: "{% if a %}info{% endif %}"}
+""")
+    assert main(["validate", str(path)]) == 1
+    expression = "is an expression, which only Ansible evaluates: check the inventory with playbooks/validate.yml"
+    assert sorted(line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()) == [
+        "node_devices_resources[0] (example.com/dev).devices[0] (d0).nodes[0].path: must be an absolute path without "
+        "'.', '..', '//' or a trailing '/', not 'null.'",
+        f"node_devices_resources[1] (example.com/cpu).capacity: {expression}",
+        "node_devices_resources[2] (example.com/dev).capacity: must be a whole number, not the text 'x'",
+        "node_devices_resources[2] (example.com/dev).name: is already declared as node_devices_resources[0]: "
+        "remove or rename one",
+        f"node_devices_resources_all: {expression}",
+        f"node_devices_settings.log_level: {expression}",
+    ]
+
+
 def test_validate_says_everything_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("resources: [{name: x}, {nmae: y}]")
@@ -206,7 +245,7 @@ def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_path: str) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("node_device_plugin.cli.validate.load", interrupted)
+    monkeypatch.setattr("node_device_plugin.cli.validate.document", interrupted)
     assert main(["validate"]) == 130
 
 

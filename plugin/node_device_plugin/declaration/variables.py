@@ -1,0 +1,185 @@
+"""Reads a declaration from an inventory's variables, for the roles and for the command ``validate``.
+
+All variables of a host whose names begin with PREFIX are merged into one list of resources and fixed capacities.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Callable, NamedTuple, Optional
+
+from . import static
+from .model import Configuration, Resource
+from .parse import parse_configuration, parse_resources, with_resources
+from .problems import DeclarationError
+
+#: All host variables with this prefix together form the host's declaration.
+PREFIX = "node_devices_resources"
+#: The variable with the rest of the plugin's configuration.
+SETTINGS = "node_devices_settings"
+
+# Placeholder name of the merged list while it is parsed. No resource name can contain it.
+_UNITED = "<united>"
+_UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
+#: Stands for a value with an expression that fails.
+FAILED = object()
+# More levels than a declaration has. A limit is needed because a list may contain itself.
+_DEEPEST = 8
+
+#: Evaluates the expressions in a value, or raises.
+Template = Callable[[Any], Any]
+#: Words the error of the expression in a field: the problem, or None if the error is none.
+Failure = Callable[[str, Exception], Optional[str]]
+
+
+def failure(where: str, error: Exception) -> str:
+    """The problem of an expression that fails."""
+    return f"{where}: {error}"
+
+
+class Declared(NamedTuple):
+    """What the variables declare. capacities: static extended resource to its capacity."""
+
+    configuration: Configuration
+    capacities: dict[str, int]
+
+
+def variables_of(names: Iterable[Any]) -> list[str]:
+    """The names of the declaration's variables, sorted to ignore the inventory's order."""
+    return sorted(name for name in names if isinstance(name, str) and name.startswith(PREFIX))
+
+
+def read(
+    variables: Mapping[Any, Any],
+    template: Template,
+    problems: list[str],
+    settings: Any = None,
+    failure: Failure = failure,
+) -> Declared:
+    """Read a host's declaration: the union of its variables. Adds a line to ``problems`` for each problem.
+
+    variables: all of the host's variables, by name.
+    settings: the plugin's configuration apart from resources.
+    """
+    served, fixed = _Elements(), _Elements()
+    for name in variables_of(variables):
+        value, failed = worked_out(variables[name], name, template, failure)
+        problems.extend(failed)
+        if value is FAILED:
+            continue
+        if not isinstance(value, list):
+            found = "nothing (write [] for no resources)" if value is None else type(value).__name__
+            problems.append(f"{name}: must be a list of resources, not {found}")
+            continue
+        for position, item in enumerate(value):
+            if item is not FAILED:
+                (fixed if static.is_static(item) else served).add(item, f"{name}[{position}]")
+
+    resources: tuple[Resource, ...] = ()
+    try:
+        resources = parse_resources(served.items, where=_UNITED)
+    except DeclarationError as error:
+        problems.extend(served.in_their_variables(error))
+    capacities: dict[str, int] = {}
+    try:
+        capacities = static.parse_static_resources(fixed.items, _UNITED, served.places())
+    except DeclarationError as error:
+        problems.extend(fixed.in_their_variables(error))
+    settings = plain(settings)
+    if not (settings is None or isinstance(settings, dict)):
+        problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {type(settings).__name__}")
+        settings = None
+    if settings and "resources" in settings:
+        problems.append(
+            f"{SETTINGS}.resources: must not be set: declare resources in {PREFIX} or in variables whose names begin "
+            "with it"
+        )
+    try:
+        configuration = parse_configuration({**(settings or {}), "resources": []})
+    except DeclarationError as error:
+        problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
+        configuration = parse_configuration({"resources": []})
+    return Declared(with_resources(configuration, resources), capacities)
+
+
+def worked_out(raw: Any, name: str, template: Template, failure: Failure = failure) -> tuple[Any, list[str]]:
+    """A variable's value, and one line for each expression that fails.
+
+    A value that fails becomes FAILED. In a list, only the elements that fail do, so that the others are still checked.
+    """
+    try:
+        return plain(template(raw)), []
+    except Exception as error:  # an expression may fail in any way
+        if not isinstance(raw, list):
+            found = list(_failures(raw, name, template, failure)) or [failure(name, error)]
+            return FAILED, list(filter(None, found))
+    value: list[Any] = []
+    lines: list[str] = []
+    for position, item in enumerate(raw):
+        found = list(_failures(item, f"{name}[{position}]{_label(item)}", template, failure))
+        lines += filter(None, found)
+        value.append(FAILED if found else plain(template(item)))
+    return value, lines
+
+
+def _failures(
+    raw: Any, where: str, template: Template, failure: Failure, levels: int = _DEEPEST
+) -> Iterator[str | None]:
+    """One line for each field whose expression fails, at most ``levels`` levels deep."""
+    try:
+        template(raw)
+        return
+    except Exception as error:
+        failed = error
+    inner: list[tuple[str, Any]] = []
+    if levels and isinstance(raw, Mapping):
+        inner = [(f"{where}.{key}", item) for key, item in raw.items()]
+    elif levels and isinstance(raw, list):
+        inner = [(f"{where}[{position}]{_label(item)}", item) for position, item in enumerate(raw)]
+    found = [line for place, item in inner for line in _failures(item, place, template, failure, levels - 1)]
+    yield from found or [failure(where, failed)]
+
+
+def _label(item: Any) -> str:
+    """The element's name as the schema's errors show it; empty if it is an expression."""
+    name = item.get("name", item.get("id")) if isinstance(item, Mapping) else None
+    return f" ({name})" if isinstance(name, str) and "{{" not in name else ""
+
+
+class _Elements:
+    """Elements of one kind from all variables, each with its origin."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._origins: list[str] = []
+
+    def add(self, item: Any, origin: str) -> None:
+        """Add an element. origin: variable and position."""
+        self.items.append(item)
+        self._origins.append(origin)
+
+    def places(self) -> dict[str, str]:
+        """Each resource's place of declaration, by name."""
+        placed = zip(self.items, self._origins)
+        names = ((item.get("name") if isinstance(item, dict) else None, origin) for item, origin in placed)
+        return {name: origin for name, origin in names if isinstance(name, str)}
+
+    def in_their_variables(self, error: DeclarationError) -> list[str]:
+        """The problems. Each names its place in the inventory's variable, not in the merged list."""
+        return [
+            _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
+            for problem in error.problems
+        ]
+
+
+def plain(value: Any) -> Any:
+    """Convert ``value`` from Ansible's types to dict, list, str, int, float, bool and None."""
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind.__str__(value) if kind is str else kind(value)
+    return value
