@@ -25,6 +25,7 @@ from . import (
     run,
     runtime,
     scan,
+    schema,
     seen,
     status,
     validate,
@@ -113,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parsed.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parsed.add_subparsers(metavar="COMMAND", required=True)
-    for each in (run, reload, validate, scan, discover, manifests):
+    for each in (run, reload, validate, schema, scan, discover, manifests):
         each.run.add(commands)
     capacities = commands.add_parser("capacities", description="Manage fixed capacities (role extended_resources).")
     capacities_restore.run.add(capacities.add_subparsers(metavar="COMMAND", required=True))

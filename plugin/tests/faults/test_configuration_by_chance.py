@@ -1,6 +1,7 @@
 """Configurations by chance: never a traceback, and what is accepted makes sense."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 
 from kubelet_stand_in.names import is_extended_resource
 from node_device_plugin.cli.main import main
-from node_device_plugin.declaration import Configuration, DeclarationError, cdi, parse_configuration, schema
+from node_device_plugin.declaration import (
+    Configuration,
+    DeclarationError,
+    Problem,
+    cdi,
+    json_schema,
+    parse_configuration,
+    schema,
+)
 from node_device_plugin.declaration.configuration_file import load
 from node_device_plugin.declaration.model import Discovery
 from node_device_plugin.declaration.names import cdi_device_problem, cdi_kind_problem
@@ -124,6 +133,26 @@ def make_sense(configuration: Configuration) -> None:
         # CDI refuses a device without edits.
         assert all(device["containerEdits"] for device in spec["devices"])
         assert cdi.refused_features(spec, spec["cdiVersion"]) == []
+
+
+#: What a JSON Schema can say, too: keys, types, choices and limits.
+IN_THE_SCHEMA = re.compile(
+    "is not a known key|belongs to the role|is missing|must be (one of|at least|at most)"
+    "|must be (text|a whole number|a number or a name|true or false|a list|a mapping), not"
+)
+
+
+@FUZZ
+@given(PLAUSIBLE_CONFIGURATIONS | WILD_CONFIGURATIONS)
+def test_an_editor_refuses_what_the_plugin_does(raw: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    problems: list[Problem] = []
+    schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
+    refused = any(IN_THE_SCHEMA.match(problem.message) for problem in problems)
+    assert refused != jsonschema.Draft202012Validator(json_schema.configuration()).is_valid(raw)
+    if not refused:
+        of_inventory = {"node_devices_resources_some": raw["resources"]}
+        assert jsonschema.Draft202012Validator(json_schema.variables()).is_valid(of_inventory)
 
 
 @FUZZ
