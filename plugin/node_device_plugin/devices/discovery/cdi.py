@@ -1,8 +1,8 @@
 """Devices of other programs' CDI specs, such as those of nvidia-ctk.
 
-Facts: nvidia-ctk names a GPU by its index and its UUID (GPU-…), a MIG part by both indexes (0:1) and its UUID (MIG-…),
-and all devices together ``all``. A MIG part has the node of its GPU beside nodes of its own. On WSL only ``all``
-exists (NVIDIA Container Toolkit, pkg/nvcdi).
+Facts: nvidia-ctk names a GPU by its index (0 or gpu0) and its UUID (GPU-…), a MIG part by both indexes (0:1 or mig0:1)
+and its UUID (MIG-…), and all devices together ``all``. A MIG part has the node of its GPU beside nodes of its own. On
+WSL only ``all`` exists (NVIDIA Container Toolkit, pkg/nvcdi).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .root import Root
 from .sysfs import driver_and_subsystem, numa_node
 
 #: Names of MIG parts: the UUID, and the indexes of GPU and part.
-_PART = re.compile(r"MIG-.*|\d+:\d+")
+_PART = re.compile(r"MIG-.*|(mig)?\d+:\d+")
 #: The node of a GPU, which each of its MIG parts has, too.
 _WHOLE = re.compile(r"nvidia\d+")
 #: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.

@@ -115,6 +115,13 @@ def test_a_gpu_with_a_control_node_stays_beside_parts_of_a_gpu_that_is_not_liste
     assert list(found(machine)) == [GPU1, MIG0]
 
 
+def test_parts_by_type_and_index_are_parts(machine: Machine) -> None:
+    """As nvidia-ctk names them with the strategy ``type-index``."""
+    part = device("mig0:1", "/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21")
+    write(machine, [device("gpu0", "/dev/nvidia0", "/dev/dri/card1"), part])
+    assert list(found(machine)) == ["mig0:1"]
+
+
 def gpu_with_parts() -> list[dict[str, Any]]:
     caps = {"0:0": MIG0, "0:1": MIG1}
     parts = [
