@@ -281,6 +281,8 @@ async def test_a_device_whose_only_name_changes_is_not_given_twice(node: Node, k
 async def test_an_answer_from_before_a_new_id_does_not_free_the_device(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reconcile, "HOLDERS_PERIOD", 600.0)
+    monkeypatch.setattr(resource_manager, "SWEEP", 0.0)
     vendor(node, "0")
     await node.start(GPUS)
     await has(kubelet, NEW, {"vendor.com-gpu-0": "Healthy", "other": "Healthy"})
@@ -288,22 +290,23 @@ async def test_an_answer_from_before_a_new_id_does_not_free_the_device(
 
     async def stale(*arguments: Any) -> Any:
         found = await holders(*arguments)
-        monkeypatch.setattr(queries, "holders", holders)
         asked.set()
         await answer.wait()
         return found
 
-    monkeypatch.setattr(queries, "holders", stale)
-    await asyncio.wait_for(asked.wait(), 10)
+    assert node.resources is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(queries, "holders", stale)
+        asking = asyncio.create_task(node.resources.ask_for_holders())
+        await asyncio.wait_for(asked.wait(), 10)
     await hold(kubelet, NEW, 2)
     vendor(node, UUID)
-    lists = recorded(kubelet)
-    assert node.resources is not None
     await node.resources.check()
     answer.set()
-    await kubelet.until(lambda: node.reasons()[UUID] == HELD % NEW, 10, "it is not asked again")
-    await has(kubelet, NEW, {UUID: "Unhealthy", "vendor.com-gpu-0": "Unhealthy", "other": "Healthy"})
-    assert not [devices for devices in lists if devices.get(UUID) == "Healthy"]
+    await asking
+    assert node.reasons()[UUID] == IN_DOUBT
+    await node.resources.ask_for_holders()
+    assert node.reasons()[UUID] == HELD % NEW
 
 
 async def test_a_question_without_an_answer_does_not_free_a_device_with_a_new_id(
@@ -330,7 +333,10 @@ async def test_a_question_without_an_answer_does_not_free_a_device_with_a_new_id
 async def test_a_name_that_went_while_no_plugin_ran_may_be_any_free_device_of_its_kind(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await hold_two_gpus(node, kubelet)
+    vendor(node, "0")
+    await node.start(GPUS)
+    await has(kubelet, NEW, {"vendor.com-gpu-0": "Healthy", "other": "Healthy"})
+    pods = [await hold(kubelet, NEW, pod=name) for name in ("one", "two")]
     await node.stop()
     await kubelet.disconnected(NEW)
     # As in another process.
@@ -338,7 +344,10 @@ async def test_a_name_that_went_while_no_plugin_ran_may_be_any_free_device_of_it
     vendor(node, UUID)
     await node.start(GPUS)
     await has(kubelet, NEW, {UUID: "Unhealthy", "other": "Healthy"})
-    assert node.reasons()[UUID] == HELD % NEW
+    assert str(node.reasons()[UUID]).startswith("held by default/")
+    for pod in pods:
+        await kubelet.remove_pod(pod)
+    await has(kubelet, NEW, {UUID: "Healthy", "other": "Healthy"})
 
 
 async def test_a_uuid_that_went_while_no_plugin_ran_is_no_other_uuid(
