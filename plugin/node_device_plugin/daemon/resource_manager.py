@@ -243,13 +243,14 @@ class ResourceManager:
     ) -> None:
         """is_sure: whether ``_holdings`` has all pods that may need a CDI name's former meaning."""
         kept = self._scanner.kept
+        self._scanner.doubtful = doubtful or {}
         if is_sure:
             self._scanner.kept = still_meant(kept, self._holdings)
         if len(self._scanner.kept) < len(kept):
             # Write a released name's new meaning to the specs before its device is offered.
             await self._look(served)
         else:
-            await self._scanner.tell_held(list(served.values()), self._holdings, doubtful)
+            await self._scanner.tell_held(list(served.values()), self._holdings)
 
     async def _keep_redefined(self, served: Mapping[str, DeviceTable], former: Mapping[str, DeviceTable]) -> None:
         """Keep the former meaning of redefined CDI names until their holders are known."""

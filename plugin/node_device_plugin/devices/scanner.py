@@ -59,6 +59,8 @@ class DeviceScanner:
         self.writes = True
         #: CDI names that keep their former meaning in our specs while containers hold them, each with the reason.
         self.kept: Mapping[str, str] = {}
+        #: By resource, ids of devices that may be held by a former name, each with the reason.
+        self.doubtful: Mapping[str, Mapping[str, str]] = {}
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
         self._calls = BoundedCalls(_LIMIT)
@@ -147,20 +149,15 @@ class DeviceScanner:
             return True
         return not await self._health.specs_are_as_read(places.specs)
 
-    async def tell_held(
-        self,
-        tables: Sequence[DeviceTable],
-        holdings: Sequence[Holding],
-        doubtful: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:
-        """Set in the tables which devices are held by other names, or may be (doubtful), each with the reason."""
+    async def tell_held(self, tables: Sequence[DeviceTable], holdings: Sequence[Holding]) -> None:
+        """Set in the tables which devices are held by other names, or may be, each with the reason."""
         resources = [table.present for table in tables]
         held = await in_thread(held_by_other_names, resources, holdings, self.links.real, self.specs)
         for table in tables:
             name = table.resource.name
             new = dict.fromkeys(self._new_ids.get(name, ()), IN_DOUBT)
             kept = self._kept(table.resource) if self.kept else {}
-            _log(table, table.set_held({**(doubtful or {}).get(name, {}), **new, **kept, **held.get(name, {})}))
+            _log(table, table.set_held({**self.doubtful.get(name, {}), **new, **kept, **held.get(name, {})}))
 
     def end_doubts(self, known: int) -> None:
         """End the doubts about new ids that the holders' answer covers. known: ``doubts`` before the question."""

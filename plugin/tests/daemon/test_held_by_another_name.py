@@ -552,6 +552,22 @@ async def test_nobody_who_says_who_holds_what_keeps_no_device_in_doubt_for_ever(
     await has(kubelet, NEW, {"null0": "Healthy"})
 
 
+async def test_a_scan_ends_no_doubt(node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.start(resource(OLD, NULL))
+    await hold(kubelet, OLD)
+
+    async def nobody(*_: object) -> None:
+        raise OSError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queries, "holders", nobody)
+        await node.apply(resource(NEW, NULL))
+        assert node.resources is not None
+        await node.resources.check()
+        assert node.reasons() == {"null0": IN_DOUBT}
+    await kubelet.until(lambda: node.reasons() == {"null0": HELD % OLD}, 10, "it is not asked again")
+
+
 async def test_a_device_is_not_offered_before_it_is_known_who_holds_it(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
