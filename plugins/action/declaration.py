@@ -6,14 +6,19 @@ from __future__ import annotations
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, preflight, role_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    declaration,
+    host_devices,
+    preflight,
+    role_arguments,
+)
 
 
 class ActionModule(ActionBase):
     """Runs only on the controller, without a connection."""
 
     _requires_connection = False
-    _VALID_ARGS = frozenset(("roles",))
+    _VALID_ARGS = frozenset(("roles", "offline"))
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -23,17 +28,26 @@ class ActionModule(ActionBase):
         known = None if roles else (look.known or {}).get("declaration")
         if known is not None:
             return {**result, "changed": False, **known}
-        problems, read = role_arguments.problems(roles, task_vars, template), None
+        offline = boolean(self._task.args.get("offline", False))
+        unchecked = []
+        failure = declaration.failed_expression
+        if offline and boolean(look.variable("node_devices_gather_facts", False), strict=False):
+            failure = _without_facts(unchecked)
+        problems, values = role_arguments.checked(roles, task_vars, template, failure)
         try:
-            read = look.read_declaration()
+            read = look.read_declaration(failure)
         except declaration.DeclarationProblems as error:
+            read = None
             problems += error.lines
-        # The deployment reports the same problems, but only after the first roles have written to the nodes.
-        if not problems and "device_plugin" in roles:
-            problems += _of_a_daemonset(task_vars, template, read.configuration)
+        # These roles report the same problems, but only after the first roles have written to the nodes.
+        if not problems and not unchecked:
+            problems += _of_host_devices(values) if "host_devices" in roles else []
+            problems += _of_a_daemonset(task_vars, template, read.configuration) if "device_plugin" in roles else []
+        if unchecked:
+            result = {**result, "warnings": [f"{look.host}: {each}" for each in unchecked]}
         what = "declaration" if problems else "cluster"
         # A node that only the API reaches has no preflight, and the run writes to other nodes before this one.
-        if look.api_only and roles:
+        if look.api_only and roles and not offline:
             found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
             problems += found
             result = {**result, "warnings": warnings} if warnings else result
@@ -41,6 +55,26 @@ class ActionModule(ActionBase):
             unusable = declaration.unusable(task_vars.get("inventory_hostname", ""), problems, what)
             return {**result, "failed": True, "msg": unusable}
         return {**result, "changed": False, **read.as_data()}
+
+
+def _without_facts(unchecked):
+    """Words a failed expression, but records one that needs facts in ``unchecked``."""
+
+    def failure(where, error):
+        if not declaration.needs_facts(error):
+            return declaration.failed_expression(where, error)
+        unchecked.append(f"{where} is not checked, because its expression needs facts of the node: {error}")
+        return None
+
+    return failure
+
+
+def _of_host_devices(values):
+    if values.get("host_devices_state") == "absent":
+        return []
+    return host_devices.problems(
+        *(values.get(f"host_devices_{name}") or [] for name in ("modules", "udev_rules", "nodes"))
+    )
 
 
 def _of_a_daemonset(task_vars, template, configuration):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
@@ -13,7 +14,7 @@ class ActionModule(ActionBase):
     """Contacts no node; contacts API servers only if two hosts have one node name but different kubeconfigs."""
 
     _requires_connection = False
-    _VALID_ARGS = frozenset(())
+    _VALID_ARGS = frozenset(("offline",))
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -23,7 +24,9 @@ class ActionModule(ActionBase):
         # The hosts of all batches, including failed ones.
         names = variables.get("ansible_play_hosts_all", ())
         hosts = [_host(plain(name), variables.get("hostvars", {}), given) for name in names]
-        lines = list(duplicate_nodes.found([host for host in hosts if host is not None], clusters.identity))
+        # Without the API, only equal paths are known to be one cluster.
+        cluster_of = str if boolean(self._task.args.get("offline", False)) else clusters.identity
+        lines = list(duplicate_nodes.found([host for host in hosts if host is not None], cluster_of))
         if lines:
             result.update(failed=True, msg="No node was touched.\n" + "\n".join(lines))
             return result

@@ -19,6 +19,12 @@ options:
     type: list
     elements: str
     default: []
+  offline:
+    description:
+      - Contact no API server. If C(node_devices_gather_facts) is true, a field whose expression needs facts is left
+        unchecked, with a warning; the facts do not exist yet.
+    type: bool
+    default: false
 author: The node-devices authors (!UNKNOWN)
 """
 

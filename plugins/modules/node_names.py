@@ -10,6 +10,11 @@ description:
     such hosts would undo the other's changes through the API.
   - The action checks all hosts of the play together, so run it only once. It skips hosts without a kubeconfig, and
     hosts whose variables cannot be evaluated yet. It writes nothing.
+options:
+  offline:
+    description: Contact no API server; only hosts with the same kubeconfig are then known to be in one cluster.
+    type: bool
+    default: false
 author: The node-devices authors (!UNKNOWN)
 """
 

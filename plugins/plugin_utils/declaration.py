@@ -27,6 +27,7 @@ from . import spec_templates
 
 PREFIX, SETTINGS = declared.PREFIX, declared.SETTINGS
 variables_of, plain = declared.variables_of, declared.plain
+Failure = declared.Failure
 
 #: Keys whose value may be a name, and what it names.
 _ACCOUNTS = {"uid": "users", "gid": "groups"}
@@ -86,33 +87,6 @@ class DeclarationProblems(Exception):
         super().__init__("\n".join(lines))
 
 
-def read(
-    variables: Mapping[str, Any],
-    template: Callable[[Any], Any],
-    settings: Any = None,
-    render: spec_templates.Render | None = None,
-) -> Declaration:
-    """Read, check and render a host's declaration, as the plugin's ``declaration.variables.read`` does.
-
-    render: renders the templates of CDI specs; None if no role writes specs on the node.
-    Raises DeclarationProblems if anything in the declaration is invalid.
-    """
-    problems: list[str] = []
-    configuration, capacities = declared.read(variables, template, problems, settings, failed_expression)
-    own_specs: dict[str, dict[str, Any]] = {}
-    name = spec_templates.VARIABLE
-    templates, failed = declared.worked_out(variables.get(name) or [], name, template, failed_expression)
-    problems.extend(failed)
-    if templates and render is None:
-        problems.append(spec_templates.API_ONLY)
-    elif templates and not failed:
-        own_specs, failed = spec_templates.specs(templates, render, failed_expression, configuration.resources)
-        problems.extend(failed)
-    if problems:
-        raise DeclarationProblems(problems)
-    return Declaration(configuration, {**cdi.render_specs(configuration.resources), **own_specs}, capacities)
-
-
 def failed_expression(where: str, error: Exception) -> str:
     """The problem of an expression that fails in the field ``where``."""
     hint = "; to gather facts, set node_devices_gather_facts: true" if needs_facts(error) else ""
@@ -122,6 +96,35 @@ def failed_expression(where: str, error: Exception) -> str:
 def needs_facts(error: Exception) -> bool:
     """Whether an expression failed because no facts were gathered."""
     return _FACT.search(str(error)) is not None
+
+
+def read(
+    variables: Mapping[str, Any],
+    template: Callable[[Any], Any],
+    settings: Any = None,
+    render: spec_templates.Render | None = None,
+    failure: declared.Failure = failed_expression,
+    forced: Mapping[str, Any] | None = None,
+) -> Declaration:
+    """Read, check and render a host's declaration, as the plugin's ``declaration.variables.read`` does.
+
+    render: renders the templates of CDI specs; None if no role writes specs on the node.
+    Raises DeclarationProblems if anything in the declaration is invalid.
+    """
+    problems: list[str] = []
+    configuration, capacities = declared.read(variables, template, problems, settings, failure, forced)
+    name = spec_templates.VARIABLE
+    templates, failed = declared.worked_out(variables.get(name) or [], name, template, failure)
+    problems.extend(failed)
+    own_specs: dict[str, dict[str, Any]] = {}
+    if templates and render is None:
+        problems.append(spec_templates.API_ONLY)
+    elif templates and not declared.has_failed(templates):
+        own_specs, failed = spec_templates.specs(templates, render, failure, configuration.resources)
+        problems.extend(failed)
+    if problems:
+        raise DeclarationProblems(problems)
+    return Declaration(configuration, {**cdi.render_specs(configuration.resources), **own_specs}, capacities)
 
 
 def _accounts(resources: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:

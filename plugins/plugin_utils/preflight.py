@@ -136,15 +136,17 @@ class Preflight:
             given = (self.known or {}).get("declaration")
         return self.read_declaration().as_data() if given is None else declaration.plain(given)
 
-    def read_declaration(self) -> declaration.Declaration:
-        """Read the host's declaration from its variables. Raises DeclarationProblems."""
-        template = self._action._templar.template
-        settings = template(self._vars.get(declaration.SETTINGS))
-        if self.api_only and (settings is None or isinstance(settings, Mapping)):
-            # If only the API reaches the node, only the plugin can write CDI specs there.
-            settings = {**(settings or {}), "cdi_owner": "plugin"}
+    def read_declaration(self, failure: Any = None) -> declaration.Declaration:
+        """Read the host's declaration from its variables.
+
+        failure: words the error of an expression, as a declaration.Failure. Raises DeclarationProblems.
+        """
+        # If only the API reaches the node, only the plugin can write CDI specs there.
+        forced = {"cdi_owner": "plugin"} if self.api_only else None
         render = None if self.api_only else spec_templates.renderer(self._action, self._vars)
-        read = declaration.read(self._vars, template, settings, render)
+        template = self._action._templar.template
+        failure = failure or declaration.failed_expression
+        read = declaration.read(self._vars, template, None, render, failure, forced)
         if self.api_only:
             declaration.refuse_names(read)
         return read

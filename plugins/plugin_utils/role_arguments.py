@@ -19,10 +19,13 @@ _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Callable[[Any], Any]) -> list[str]:
-    """What is wrong with a host's variables, one line each.
+def checked(
+    roles: Iterable[Any], variables: Mapping[str, Any], template: Callable[[Any], Any], failure: declaration.Failure
+) -> tuple[list[str], dict[str, Any]]:
+    """What is wrong with a host's variables, one line each, and the values of the roles' variables.
 
     variables: all of the host's variables, by name. template: evaluates the expressions in a value.
+    failure: words the error of an expression; None means that the variable is not checked.
     Raises AnsibleError if a role does not exist.
     """
     options: dict[str, Any] = {}
@@ -32,11 +35,21 @@ def problems(roles: Iterable[Any], variables: Mapping[str, Any], template: Calla
     for name in [*declaration.variables_of(options), declaration.SETTINGS]:
         options.pop(name, None)
     given = {name: variables[name] for name in options if name in variables}
+    lines: list[str | None] = []
+    try:
+        values = template(given)
+    except Exception:  # an expression may fail in any way
+        values = {}
+        for name, raw in given.items():
+            try:
+                values[name] = template(raw)
+            except Exception as error:
+                lines.append(failure(name, error))
+                del options[name]
     # Copy the options, because the validator writes None into list and mapping defaults for options
     # that they omit.
-    validator = ArgumentSpecValidator(copy.deepcopy(options))
-    validated = validator.validate(template(given), validate_role_argument_spec=True)
-    return list(validated.error_messages)
+    validated = ArgumentSpecValidator(copy.deepcopy(options)).validate(values, validate_role_argument_spec=True)
+    return [*filter(None, lines), *validated.error_messages], validated.validated_parameters
 
 
 def _options(role: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def renderer(action: Any, variables: Mapping[str, Any]) -> Render:
 
 
 def specs(
-    templates: Any, render: Render, failure: Callable[[str, Exception], str], resources: Iterable[Resource]
+    templates: Any, render: Render, failure: Callable[[str, Exception], str | None], resources: Iterable[Resource]
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return the spec of each template, by file name, and one line for each problem.
 
@@ -63,7 +63,7 @@ def specs(
         try:
             text = render(each["src"])
         except AnsibleError as error:
-            lines.append(failure(where, error))
+            lines += filter(None, [failure(where, error)])
             continue
         if not text.strip():
             continue

@@ -114,7 +114,7 @@ def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Contr
 
 
 def test_the_playbooks_run_by_name(controller: Controller) -> None:
-    names = [f"kubernetes.{name}" for name in ("site", "scan", "verify", "status", "uninstall")]
+    names = [f"kubernetes.{name}" for name in ("site", "scan", "validate", "verify", "status", "uninstall")]
     for name in [*names, "lab.lab_up", "lab.lab_down", "lab.kind_up", "lab.kind_pods", "lab.kind_down"]:
         done = controller.run("ansible-playbook", "-i", "inventory.yml", "--syntax-check", f"nodedevices.{name}")
         assert done.returncode == 0, done.stdout + done.stderr

@@ -25,12 +25,10 @@ def run(options: argparse.Namespace) -> int:
     capacities: Mapping[str, int] = {}
     if variables.SETTINGS in data or variables.variables_of(data):
         problems: list[str] = []
-        settings, failed = variables.worked_out(data.get(variables.SETTINGS), variables.SETTINGS, _literal)
-        settings = None if settings is variables.FAILED else settings
-        configuration, capacities = variables.read(data, _literal, problems, settings)
-        for line in (*problems, *failed):
-            print(f"node-device-plugin: {line}", file=sys.stderr)
-        if problems or failed:
+        configuration, capacities = variables.read(data, _literal, problems)
+        for problem in problems:
+            print(f"node-device-plugin: {problem}", file=sys.stderr)
+        if problems:
             return 1
     else:
         configuration = parse_configuration(data)

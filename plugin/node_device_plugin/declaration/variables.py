@@ -56,11 +56,13 @@ def read(
     problems: list[str],
     settings: Any = None,
     failure: Failure = failure,
+    forced: Mapping[str, Any] | None = None,
 ) -> Declared:
     """Read a host's declaration: the union of its variables. Adds a line to ``problems`` for each problem.
 
     variables: all of the host's variables, by name.
-    settings: the plugin's configuration apart from resources.
+    settings: the plugin's configuration apart from resources; None means that of the variables.
+    forced: settings that override those of the user.
     """
     served, fixed = _Elements(), _Elements()
     for name in variables_of(variables):
@@ -86,7 +88,10 @@ def read(
         capacities = static.parse_static_resources(fixed.items, _UNITED, served.places())
     except DeclarationError as error:
         problems.extend(fixed.in_their_variables(error))
-    settings = plain(settings)
+    if settings is None and SETTINGS in variables:
+        settings, failed = worked_out(variables[SETTINGS], SETTINGS, template, failure)
+        problems.extend(failed)
+    settings = None if settings is FAILED else plain(settings)
     if not (settings is None or isinstance(settings, dict)):
         problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {type(settings).__name__}")
         settings = None
@@ -96,7 +101,7 @@ def read(
             "with it"
         )
     try:
-        configuration = parse_configuration({**(settings or {}), "resources": []})
+        configuration = parse_configuration({**(settings or {}), **(forced or {}), "resources": []})
     except DeclarationError as error:
         problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
         configuration = parse_configuration({"resources": []})
@@ -121,6 +126,11 @@ def worked_out(raw: Any, name: str, template: Template, failure: Failure = failu
         lines += filter(None, found)
         value.append(FAILED if found else plain(template(item)))
     return value, lines
+
+
+def has_failed(value: Any) -> bool:
+    """Whether a result of worked_out, or an element of it, stands for a failed expression."""
+    return value is FAILED or (isinstance(value, list) and any(each is FAILED for each in value))
 
 
 def _failures(

@@ -12,7 +12,7 @@ import yaml
 
 PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
 PATTERNS = {"{{ node_devices_%s }}" % name for name in ("pattern", "reached", "by_api")}
-NAMES = ["rollback", "scan", "site", "status", "uninstall", "upgrade", "verify"]
+NAMES = ["rollback", "scan", "site", "status", "uninstall", "upgrade", "validate", "verify"]
 DATABASE = {"database": {"hosts": {"database1": {}}}}
 WORKERS = {"workers": {"hosts": {"worker1": {}, "worker2": {}}}}
 GROUP = {"node_devices": {"children": {"workers": {}}}}

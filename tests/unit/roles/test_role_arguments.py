@@ -8,14 +8,14 @@ import pytest
 import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import role_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_arguments
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 OURS = "nodedevices.kubernetes."
 
 
 def problems(*roles, **variables):
-    return role_arguments.problems(roles, variables, lambda value: value)
+    return role_arguments.checked(roles, variables, lambda value: value, declaration.failed_expression)[0]
 
 
 def test_what_is_right():

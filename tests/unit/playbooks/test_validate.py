@@ -1,0 +1,109 @@
+"""validate.yml: an inventory is checked as site.yml does it, with no node, no API server and no facts."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+
+import pytest
+import yaml
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/video0"}]}]}
+
+
+def validated(inventory):
+    """The exit code, and what validate.yml says as one line."""
+    command = ["ansible-playbook", "-i", str(inventory), "playbooks/validate.yml"]
+    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=120)
+    return ended.returncode, " ".join((ended.stdout + ended.stderr).split())
+
+
+@pytest.fixture
+def validate(tmp_path):
+    """Runs validate.yml for hosts with these variables, none of which can be reached."""
+
+    def run(**hosts):
+        group = {"hosts": hosts, "vars": {"ansible_host": "nowhere.invalid"}}
+        (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"node_devices": group}))
+        return validated(tmp_path / "hosts.yml")
+
+    return run
+
+
+@pytest.mark.parametrize("inventory", ["inventories/bare_metal", "inventories/lab", "examples/molecule/inventory"])
+def test_the_example_inventories_are_valid(inventory):
+    code, said = validated(CHECKOUT / inventory)
+    assert code == 0, said
+    assert "failed=1" not in said
+
+
+def test_every_problem_of_every_host(validate, tmp_path):
+    cluster = {"node_devices_kubeconfig": str(tmp_path / "none"), "node_devices_node_name": "n"}
+    code, said = validate(
+        a={"node_devices_resources": [{**CAMERA, "nmae": "x"}, {**CAMERA, "replicas": "{{ nothing }}"}], **cluster},
+        b={"cdi_runtime_max_parallel_restarts": "some", "node_devices_settings": {"log_level": "loud"}, **cluster},
+        c={"host_devices_udev_rules": ["x"], "device_plugin_mode": "daemonset"},
+        d={"node_tools_keep": "{{ nothing }}", "node_devices_settings": {"log_level": "{{ nothing }}"}},
+        e={"node_devices_resources": [CAMERA]},
+    )
+    assert code == 2
+    for problem in (
+        "a: node_devices_resources[0] (example.com/camera).nmae: is not a known key",
+        "a: node_devices_resources[1] (example.com/camera).replicas: 'nothing' is undefined",
+        "b: argument 'cdi_runtime_max_parallel_restarts' is of type str",
+        "b: node_devices_settings.log_level: must be one of debug, info, warning, error, not 'loud'",
+        "c: host_devices_udev_rules[0]: must be a udev rule on one line",
+        "c: node_devices_kubeconfig: not set, but a DaemonSet needs the Kubernetes API",
+        "d: node_tools_keep: 'nothing' is undefined",
+        "d: node_devices_settings.log_level: 'nothing' is undefined",
+        "hosts a and b both have the node name n in this cluster",
+        "e: example.com/camera",
+    ):
+        assert problem in said, said
+    assert "UNREACHABLE" not in said
+    assert "No such file" not in said
+
+
+def test_two_hosts_that_are_one_node_are_a_failure_by_themselves(validate, tmp_path):
+    cluster = {"node_devices_kubeconfig": str(tmp_path / "none"), "node_devices_node_name": "n"}
+    assert validate(a=cluster, b={**cluster, "node_devices_node_name": "m"})[0] == 0
+    code, said = validate(a=cluster, b=cluster)
+    assert code == 2
+    assert "hosts a and b both have the node name n in this cluster" in said
+
+
+def test_expressions_are_evaluated_as_far_as_they_need_no_facts(validate):
+    cores = {"name": "example.com/core", "capacity": "{{ ansible_facts.processor_vcpus | int }}"}
+    wrong = {**CAMERA, "replicas": "{{ 2 - 2 }}"}
+    hosts = {"node_devices_resources": [cores, wrong], "node_tools_keep": "{{ ansible_memtotal_mb // 1000 }}"}
+    code, said = validate(gathers={**hosts, "node_devices_gather_facts": True}, does_not=hosts)
+    assert code == 2
+    capacity, keep = "node_devices_resources[0] (example.com/core).capacity", "node_tools_keep"
+    for field in (capacity, keep):
+        unchecked = f"{field} is not checked, because its expression needs facts of the node:"
+        assert f"[WARNING]: gathers: {unchecked}" in said, said
+        assert f"does_not: {unchecked}" not in said
+        assert f"does_not: {field}: " in said
+        assert f"gathers: {field}: " not in said
+    assert "to gather facts, set node_devices_gather_facts: true" in said
+    for host in ("gathers", "does_not"):
+        assert f"{host}: node_devices_resources[1] (example.com/camera).replicas: must be at least 1, not 0" in said
+
+
+def test_what_is_unchecked_is_no_failure(validate, tmp_path):
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "fpga.j2").write_text("{{ ansible_facts.devices.fpga0 }}")
+    cores = {"name": "example.com/core", "capacity": "{{ ansible_facts.processor_vcpus | int }}"}
+    code, said = validate(
+        a={
+            "node_devices_resources": [cores, CAMERA],
+            "node_devices_settings": {"log_level": "{{ ansible_facts.level }}"},
+            "cdi_specs_templates": [{"src": "fpga.j2"}],
+            "node_devices_gather_facts": True,
+        }
+    )
+    assert code == 0, said
+    for field in ("node_devices_settings.log_level", "cdi_specs_templates[0] (fpga.j2)"):
+        assert f"[WARNING]: a: {field} is not checked" in said
+    assert "a: example.com/camera" in said
