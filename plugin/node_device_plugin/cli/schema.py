@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..declaration import json_schema
 from .shared import command, option
 
 
@@ -22,6 +21,8 @@ from .shared import command, option
 )
 def run(options: argparse.Namespace) -> int:
     """Print a JSON Schema (draft 2020-12) with which an editor checks and completes a declaration."""
+    from ..declaration import json_schema
+
     known = json_schema.variables() if options.of == "variables" else json_schema.configuration()
     print(json.dumps(known, indent=2))
     return 0

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..declaration import parse_configuration, variables
+from ..declaration import parse_configuration
 from ..declaration.configuration_file import document
 from ..support.documents import name_of
 from ..support.tables import counted
-from .shared import CONFIG_OR_STDIN, command
+from .shared import CONFIG_OR_STDIN, Failure, command
 
 
 @command(
@@ -21,6 +21,8 @@ from .shared import CONFIG_OR_STDIN, command
 )
 def run(options: argparse.Namespace) -> int:
     """Check a configuration file, or the declaration in a group_vars or host_vars file, and print every error in it."""
+    from ..declaration import variables
+
     data = document(options.config)
     capacities: Mapping[str, int] = {}
     if variables.SETTINGS in data or variables.variables_of(data):
@@ -30,6 +32,10 @@ def run(options: argparse.Namespace) -> int:
             print(f"node-device-plugin: {problem}", file=sys.stderr)
         if problems:
             return 1
+    elif any(map(_is_group, data.values())):
+        raise Failure(
+            f"{name_of(options.config)}: is an inventory: to check it, run playbooks/validate.yml with Ansible"
+        )
     else:
         configuration = parse_configuration(data)
     resources = len(configuration.resources) + len(capacities)
@@ -37,6 +43,10 @@ def run(options: argparse.Namespace) -> int:
     counts = f"{counted(resources, 'resource')}, {counted(devices, 'device')}"
     print(f"{name_of(options.config)}: valid: {counts}")
     return 0
+
+
+def _is_group(value: Any) -> bool:
+    return isinstance(value, dict) and not {"hosts", "children"}.isdisjoint(value)
 
 
 def _literal(value: Any) -> Any:

@@ -111,6 +111,14 @@ node_devices_settings: {log_level: "{% if a %}info{% endif %}"}
     ]
 
 
+def test_an_inventory_itself_is_for_ansible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "hosts.yml"
+    path.write_text("all: {children: {workers: {hosts: {worker1: {}}}}}")
+    assert main(["validate", str(path)]) == 1
+    expected = f"node-device-plugin: {path}: is an inventory: to check it, run playbooks/validate.yml with Ansible\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_validate_says_everything_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("resources: [{name: x}, {nmae: y}]")

@@ -66,7 +66,12 @@ def test_every_problem_of_every_host(validate, tmp_path):
 
 
 def test_two_hosts_that_are_one_node_are_a_failure_by_themselves(validate, tmp_path):
-    cluster = {"node_devices_kubeconfig": str(tmp_path / "none"), "node_devices_node_name": "n"}
+    cluster = {
+        "node_devices_kubeconfig": str(tmp_path / "none"),
+        "node_devices_node_name": "n",
+        "node_devices_api_only": True,
+        "device_plugin_mode": "daemonset",
+    }
     assert validate(a=cluster, b={**cluster, "node_devices_node_name": "m"})[0] == 0
     code, said = validate(a=cluster, b=cluster)
     assert code == 2
