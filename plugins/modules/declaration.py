@@ -88,6 +88,10 @@ kubelet_device_plugin_dir:
   description: The kubelet's device plugin directory, as configured or by default.
   type: str
   returned: success
+needs_uevents:
+  description: Whether the plugin must receive the kernel's messages about devices to notice every change.
+  type: bool
+  returned: success
 device_paths:
   description: Paths of the host's device nodes in the declaration, each with its device and whether it is required.
   type: dict

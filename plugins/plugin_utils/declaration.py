@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     serialise,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import variables as declared
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.discovery import methods_of
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.host_directories import (
     host_directories,
 )
@@ -69,6 +70,11 @@ class Declaration(NamedTuple):
             "capacities": self.capacities,
             "device_paths": device_paths(self.configuration.resources),
             "host_directories": list(host_directories(self.configuration)),
+            "needs_uevents": any(
+                method.needs_uevents
+                for resource in self.configuration.resources
+                for method in methods_of(resource.discover)
+            ),
             "kubelet_device_plugin_dir": self.configuration.kubelet_device_plugin_dir,
             "http_address": self.configuration.http_address,
         }

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from .model import Discovery
+from .model import DISCOVERY_METHODS, NODE_METHODS, Discovery
 from .patterns import placeholders
 from .problems import Problem
 
 
 def discovery_problems(discovery: Discovery, where: str, refused: Collection[str]) -> Iterator[Problem]:
     """Problems between several values. refused: fields with a known problem, which count as set."""
-    for key in ("usb", "pci"):
+    for key in discovery.methods:
         for position, selector in enumerate(getattr(discovery, key)):
             place = "%s.%s[%d]" % (where, key, position)
-            if not any(selector) and not any(field.startswith(place) for field in refused):
-                message = "is empty and would match every {} device: set {}, {} or {}".format(
-                    key.upper(), *selector._fields
-                )
-                yield Problem(place, message)
-    on_bus = discovery.usb or discovery.pci or discovery.cdi
+            is_empty = hasattr(selector, "_fields") and not any(selector)
+            if is_empty and not any(field.startswith(place) for field in refused):
+                keys = _alternatives(selector._fields)
+                yield Problem(place, f"is empty and would match every {key.upper()} device: set {keys}")
+    finds_more = not NODE_METHODS.issuperset(discovery.methods)
     for position, pattern in enumerate(discovery.exclude):
-        if pattern and not pattern.startswith("/") and not on_bus:
+        if pattern and not pattern.startswith("/") and not finds_more:
             message = "can match no path, because no wildcard matches a '/': begin the pattern with '/'"
             yield Problem("%s.exclude[%d]" % (where, position), message)
     if not discovery.methods and discovery != Discovery():
-        yield Problem(where, "selects no devices: set paths, usb, pci or cdi")
+        yield Problem(where, "selects no devices: set " + _alternatives(DISCOVERY_METHODS))
     if discovery.methods == ("cdi",) and not discovery.nodes:
         for key in ("permissions", "uid", "gid", "mode"):
             if getattr(discovery, key) != getattr(Discovery(), key):
                 yield Problem(f"{where}.{key}", "has no effect: the CDI spec of the other program sets it")
-    if discovery.container_path is not None and on_bus:
+    if discovery.container_path is not None and finds_more:
         message = "applies only to paths: for other methods, set container_path of each entry in nodes instead"
         yield Problem(where + ".container_path", message)
     known = discovery.property_names()
@@ -46,3 +45,7 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
         if unknown and discovery.methods:
             message = "the placeholder {%s} is unknown; discovered devices have: %s"
             yield Problem(place, message % (unknown[0], ", ".join(sorted(names)) or "none"))
+
+
+def _alternatives(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + " or " + names[-1]

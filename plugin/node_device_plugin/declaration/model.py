@@ -20,16 +20,6 @@ def devices_behind(kubelet_id: str) -> frozenset[str]:
     return frozenset({kubelet_id, device} if share and number.isdecimal() else {kubelet_id})
 
 
-#: Properties of a USB device: ids, serial number (empty for none), port (name in sysfs, e.g.
-#: 1-1.2).
-USB_PROPERTIES = ("vendor", "product", "serial", "port")
-#: Properties of a PCI device: address (0000:3b:00.0), ids, class code, IOMMU group (or empty).
-PCI_PROPERTIES = ("address", "vendor", "device", "class_code", "iommu_group")
-
-
-#: Properties of a device of another program's CDI spec: kind, name, PCI address (empty if unknown).
-CDI_PROPERTIES = ("kind", "name", "pci_address")
-
 
 #: Types of mounts that do not name a file system.
 BIND = (None, "bind", "none")
@@ -195,6 +185,17 @@ class GroupedNode(NamedTuple):
 
 #: The keys of ``discover`` that are methods; devices.discovery has a DiscoveryMethod for each.
 DISCOVERY_METHODS = ("paths", "usb", "pci", "cdi")
+#: Methods whose devices are nodes. The other methods find devices that have nodes, or have none.
+NODE_METHODS = frozenset({"paths"})
+#: Methods whose devices may have no node, or several in any order.
+_WITHOUT_FIRST_NODE = frozenset({"usb", "pci", "cdi"})
+#: The properties of a method's devices. usb: serial is empty for none, port is the name in sysfs (1-1.2). pci: address
+#: is 0000:3b:00.0, and iommu_group is empty for none. cdi: pci_address is empty if unknown.
+_PROPERTIES = {
+    "usb": frozenset({"vendor", "product", "serial", "port"}),
+    "pci": frozenset({"address", "vendor", "device", "class_code", "iommu_group"}),
+    "cdi": frozenset({"kind", "name", "pci_address"}),
+}
 
 
 class Discovery(NamedTuple):
@@ -227,12 +228,7 @@ class Discovery(NamedTuple):
     def property_names(self) -> frozenset[str]:
         """The properties that every discovered device has, for all methods in use."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
-        if self.usb:
-            sets.append(frozenset(USB_PROPERTIES))
-        if self.pci:
-            sets.append(frozenset(PCI_PROPERTIES))
-        if self.cdi:
-            sets.append(frozenset(CDI_PROPERTIES))
+        sets += [_PROPERTIES[name] for name in self.methods if name in _PROPERTIES]
         return frozenset.intersection(*sets) if sets else frozenset()
 
     def template_names(self) -> frozenset[str]:
@@ -240,7 +236,7 @@ class Discovery(NamedTuple):
 
         A device on a bus or of a CDI spec may have no node, or several: then only ``nodes`` decides which is the first.
         """
-        has_node = not (self.usb or self.pci or self.cdi) or any(not node.optional for node in self.nodes)
+        has_node = _WITHOUT_FIRST_NODE.isdisjoint(self.methods) or any(not node.optional for node in self.nodes)
         return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
 
 

@@ -138,3 +138,15 @@ def test_the_kubelets_registry_is_there_before_the_kubelet(registration, there):
 
 def test_it_goes_before_what_containers_do():
     assert settings({"devices": [NODE]})["Nice"] == ["-10"]
+
+
+@pytest.mark.parametrize(
+    ("discover", "families"),
+    [
+        ({"paths": ["/dev/x*"]}, ["AF_UNIX AF_INET AF_INET6"]),
+        ({"usb": [{"vendor": "0403"}]}, ["AF_UNIX AF_INET AF_INET6", "AF_NETLINK"]),
+        ({"pci": [{"vendor": "10de"}]}, ["AF_UNIX AF_INET AF_INET6", "AF_NETLINK"]),
+    ],
+)
+def test_the_kernels_messages_reach_a_service_that_needs_them(discover, families):
+    assert settings({"discover": discover})["RestrictAddressFamilies"] == families

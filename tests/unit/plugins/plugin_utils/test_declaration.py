@@ -58,6 +58,7 @@ def test_no_variable_is_an_empty_declaration():
         "needs_cdi": True,
         "device_paths": {},
         "host_directories": ["/etc/cdi"],
+        "needs_uevents": False,
         "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
         "http_address": "127.0.0.1:9819",
     }
