@@ -20,7 +20,6 @@ def devices_behind(kubelet_id: str) -> frozenset[str]:
     return frozenset({kubelet_id, device} if share and number.isdecimal() else {kubelet_id})
 
 
-
 #: Types of mounts that do not name a file system.
 BIND = (None, "bind", "none")
 
@@ -133,23 +132,26 @@ class Device(NamedTuple):
 class UsbSelector(NamedTuple):
     """Selects USB devices. vendor, product: four hexadecimal digits in lower case, or None for any.
 
-    serial: pattern of the serial number, or None for any.
+    serial: pattern of the serial number, or None for any. driver: pattern of an interface's driver, or None.
     """
 
     vendor: str | None = None
     product: str | None = None
     serial: str | None = None
+    driver: str | None = None
 
 
 class PciSelector(NamedTuple):
     """Selects PCI devices. vendor, device: four hexadecimal digits in lower case, or None for any.
 
-    class_code: the first two, four or all six hexadecimal digits, or None for any.
+    class_code: the first two, four or all six hexadecimal digits, or None for any. driver: pattern of the driver that
+    the kernel bound, or None.
     """
 
     vendor: str | None = None
     device: str | None = None
     class_code: str | None = None
+    driver: str | None = None
 
 
 class CdiSelector(NamedTuple):

@@ -240,6 +240,17 @@ DEVICE: dict[str, Field] = {
     ),
 }
 
+
+def _driver(whose: str) -> Field:
+    """The driver of a device on a bus."""
+    return Field(
+        "str",
+        f"Name or pattern of the driver that the kernel bound to {whose}. If left out, a device matches with any "
+        "driver, or without one.",
+        rule=rules.exclusion,
+    )
+
+
 USB_SELECTOR: dict[str, Field] = {
     "vendor": _bus_id("Vendor", "0403"),
     "product": _bus_id("Product", "6001"),
@@ -249,6 +260,7 @@ USB_SELECTOR: dict[str, Field] = {
         "one.",
         rule=pattern_problem,
     ),
+    "driver": _driver("at least one of the device's interfaces, e.g. ftdi_sio"),
 }
 
 PCI_SELECTOR: dict[str, Field] = {
@@ -260,6 +272,7 @@ PCI_SELECTOR: dict[str, Field] = {
         rule=rules.class_code,
         read=str.lower,
     ),
+    "driver": _driver("the device, e.g. vfio-pci"),
 }
 
 CDI_SELECTOR: dict[str, Field] = {

@@ -15,8 +15,8 @@ EVERYTHING = """
   devices: [{id: d, numa_node: 1, nodes: [{path: /dev/d, type: c, major: 1, minor: 3}], properties: {vendor: "1"}}]
   discover:
     paths: ["/dev/video[0-9]*"]
-    usb: [{vendor: "0403", product: 6A01, serial: A*}]
-    pci: [{vendor: 10DE, device: 1eb8, class_code: "0302"}]
+    usb: [{vendor: "0403", product: 6A01, serial: A*, driver: ftdi_*}]
+    pci: [{vendor: 10DE, device: 1eb8, class_code: "0302", driver: vfio-pci}]
     nodes: [{path: /dev/ctl, container_path: /dev/control}, {path: /dev/dri/card*, optional: true}]
     exclude: [/dev/video9, "0000:00:*"]
     permissions: r
@@ -36,8 +36,8 @@ def test_everything_is_read_and_written_again() -> None:
     resources = parse_resources(yaml.safe_load(EVERYTHING))
     assert parse_resources(resources_to_data(resources)) == resources
     (resource,) = resources
-    assert resource.discover.usb == (UsbSelector("0403", "6a01", "A*"),)
-    assert resource.discover.pci == (PciSelector("10de", "1eb8", "0302"),)
+    assert resource.discover.usb == (UsbSelector("0403", "6a01", "A*", "ftdi_*"),)
+    assert resource.discover.pci == (PciSelector("10de", "1eb8", "0302", "vfio-pci"),)
     assert resource.discover.methods == ("paths", "usb", "pci")
     assert (resource.discover.mode, resource.discover.permissions) == (0o660, "r")
     assert resource.devices[0].numa_node == 1
@@ -106,7 +106,9 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{usb: [{vendor: 403}]}", "discover.usb[0].vendor: must be text, not 403"),
         ("{usb: [{product: 40g0}]}", "discover.usb[0].product: must be four hexadecimal digits"),
         ("{usb: [{serial: '**'}]}", "discover.usb[0].serial: '**' is not supported"),
-        ("{pci: [{}]}", "discover.pci[0]: is empty and would match every PCI device"),
+        ("{usb: [{driver: 'a**'}]}", "discover.usb[0].driver: '**' is not supported"),
+        ("{pci: [{}]}", "discover.pci[0]: is empty and would match every PCI device: set vendor, device, class_code or"),
+        ("{pci: [{driver: ''}]}", "discover.pci[0].driver: is empty"),
         ("{pci: [{device: x}]}", "discover.pci[0].device: must be four hexadecimal digits"),
         ("{pci: [{class_code: '030'}]}", "discover.pci[0].class_code: must be two, four or six hexadecimal digits"),
         ("{pci: [{class: '03'}]}", "discover.pci[0].class: is not a known key; did you mean class_code?"),

@@ -8,14 +8,14 @@ Documentation/PCI/sysfs-pci.rst and Documentation/driver-api/vfio.rst).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...declaration.model import Attributes, Discovery, PciSelector
 from ..table import natural_order
 from .found import Found
 from .method import DiscoveryMethod
 from .root import Root
-from .sysfs import device_nodes, driver_and_subsystem, numa_node
+from .sysfs import device_nodes, driver_and_subsystem, driver_fits, numa_node
 
 DIRECTORY = "/sys/bus/pci/devices"
 
@@ -36,13 +36,15 @@ class Pci(DiscoveryMethod):
                 "device": _number(link + "/device", root),
                 "class_code": _number(link + "/class", root),
             }
-            if not any(_fits(selector, properties) for selector in discovery.pci):
+            kernel = driver_and_subsystem(link, root)
+            drivers = tuple(filter(None, [kernel["driver"]]))
+            if not any(_fits(selector, properties, drivers) for selector in discovery.pci):
                 continue
             properties["iommu_group"] = root.link_name(link + "/iommu_group") or ""
             directory = root.resolve(link)
             nodes = tuple(device_nodes(directory, root)) if directory else ()
             known_as = (address, *(node.path for node in nodes))
-            attributes = Attributes(pci_address=address, **driver_and_subsystem(link, root))
+            attributes = Attributes(pci_address=address, **kernel)
             yield Found("pci-" + address, nodes, True, properties, known_as, numa_node(link, root), attributes)
 
 
@@ -51,9 +53,10 @@ def _number(path: str, root: Root) -> str:
     return text[2:] if text.startswith("0x") else text
 
 
-def _fits(selector: PciSelector, properties: dict[str, str]) -> bool:
+def _fits(selector: PciSelector, properties: dict[str, str], drivers: Sequence[str]) -> bool:
     return (
         selector.vendor in (None, properties["vendor"])
         and selector.device in (None, properties["device"])
         and properties["class_code"].startswith(selector.class_code or "")
+        and driver_fits(selector.driver, drivers)
     )

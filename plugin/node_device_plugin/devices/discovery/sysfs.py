@@ -8,8 +8,9 @@ path below /dev is DEVNAME in the file ``uevent``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ...declaration.patterns import compiled
 from .found import Node
 from .root import Root
 
@@ -57,6 +58,11 @@ def numa_node(directory: str, root: Root) -> int | None:
 def driver_and_subsystem(directory: str, root: Root) -> dict[str, str | None]:
     """The driver and subsystem of a device, read from the links in its directory."""
     return {name: root.link_name(f"{directory}/{name}") for name in ("driver", "subsystem")}
+
+
+def driver_fits(pattern: str | None, drivers: Iterable[str]) -> bool:
+    """Whether a selector's driver matches one of these, or the selector has none."""
+    return pattern is None or any(compiled(pattern).match(driver) for driver in drivers)
 
 
 def uevent_value(directory: str, key: str, root: Root) -> str:

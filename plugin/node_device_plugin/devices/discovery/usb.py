@@ -2,7 +2,8 @@
 
 Facts: /sys/bus/usb/devices/<port>/ has ``idVendor``, ``idProduct`` (four hexadecimal digits in lower case) and, if the
 device has a serial number, ``serial`` (the kernel's Documentation/ABI/stable/sysfs-bus-usb and
-Documentation/ABI/testing/sysfs-bus-usb). Interfaces, which have a ':' in their names, have none of these files.
+Documentation/ABI/testing/sysfs-bus-usb). Interfaces, which have a ':' in their names, have none of these files. Drivers
+such as ftdi_sio are bound to interfaces, whose directories are below the device's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..table import natural_order
 from .found import Found
 from .method import DiscoveryMethod
 from .root import Root
-from .sysfs import device_nodes, driver_and_subsystem
+from .sysfs import device_nodes, driver_and_subsystem, driver_fits
 
 DIRECTORY = "/sys/bus/usb/devices"
 #: The kernel's device nodes of USB devices, by bus and device (Documentation/driver-api/usb/usb.rst).
@@ -54,9 +55,10 @@ class Usb(DiscoveryMethod):
         devices = _devices(discovery.usb, root)
         like = collections.Counter(device.identity for device in devices)
         for device in devices:
-            if not any(_fits(selector, device) for selector in discovery.usb):
-                continue
             link = f"{DIRECTORY}/{device.port}"
+            drivers = _drivers(link, root)
+            if not any(_fits(selector, device, drivers) for selector in discovery.usb):
+                continue
             directory = root.resolve(link)
             nodes = tuple(device_nodes(directory, root)) if directory else ()
             if nodes:
@@ -96,9 +98,17 @@ def _devices(selectors: Sequence[UsbSelector], root: Root) -> list[_UsbDevice]:
     return found
 
 
-def _fits(selector: UsbSelector, device: _UsbDevice) -> bool:
+def _drivers(directory: str, root: Root) -> tuple[str, ...]:
+    """The drivers of the device's interfaces. The driver of every device as a whole is ``usb``."""
+    interfaces = (name for name in sorted(root.names(directory)) if ":" in name)
+    found = (root.link_name(f"{directory}/{name}/driver") for name in interfaces)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+def _fits(selector: UsbSelector, device: _UsbDevice, drivers: Sequence[str]) -> bool:
     return (
         selector.vendor in (None, device.vendor)
         and selector.product in (None, device.product)
         and (selector.serial is None or compiled(selector.serial).match(device.serial) is not None)
+        and driver_fits(selector.driver, drivers)
     )

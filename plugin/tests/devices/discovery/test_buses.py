@@ -72,6 +72,23 @@ def test_an_id_that_is_offered_stays_when_another_one_of_its_serial_number_comes
     assert look() == {plain + "-1-1": "1-1", plain + "-1-2": "1-2"}
 
 
+def test_a_driver_selects_by_what_the_kernel_bound(machine: Machine) -> None:
+    """A USB device itself is bound to ``usb``: the drivers of its interfaces count."""
+    for port, driver in (("1-1", "ftdi_sio"), ("1-2", "cdc_acm")):
+        directory = usb(machine, port, int(port[-1]))
+        machine.link("/sys/devices/%s/driver" % directory, "../../../../../bus/usb/drivers/usb")
+        machine.on_bus("usb", "%s/%s:1.0" % (directory, port), bInterfaceNumber="00")
+        machine.link("/sys/devices/%s/%s:1.0/driver" % (directory, port), "../../../../bus/usb/drivers/" + driver)
+    for pattern, ports in (("ftdi_sio", ["1-1"]), ("*", ["1-1", "1-2"]), ("usb", [])):
+        found = machine.find({"usb": [{"vendor": "0403", "driver": pattern}]})
+        assert [device.properties["port"] for device in found] == ports
+    card = pci(machine, "0000:3b:00.0")
+    pci(machine, "0000:3c:00.0")
+    machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/vfio-pci")
+    for pattern, ids in (("vfio-*", ["pci-0000:3b:00.0"]), ("nvidia", []), ("*", ["pci-0000:3b:00.0"])):
+        assert [device.id for device in machine.find({"pci": [{"driver": pattern}]})] == ids
+
+
 def test_what_hangs_on_a_hub_is_not_the_hubs(machine: Machine) -> None:
     hub = usb(machine, "1-1", 1, product="0001")
     usb(machine, "1-1.4", 2, product="0002", below=hub)
