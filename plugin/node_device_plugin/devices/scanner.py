@@ -23,6 +23,7 @@ from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
 from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
+from .discovery.found import Incomplete
 from .events.watch import Watch
 from .health import Health
 from .holdings import IN_DOUBT, Holding, held_by_other_names, with_new_ids
@@ -39,6 +40,8 @@ _LIMIT = 2.0
 _AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
 #: Most devices of a resource that the log names after one scan.
 _MOST_TOLD = 10
+#: Seconds until the log names a device that matched and is incomplete: one just plugged in has not all nodes yet.
+_SETTLES = 5.0
 
 
 class Places(NamedTuple):
@@ -69,7 +72,8 @@ class DeviceScanner:
         self._discoverer = Discoverer(self.links)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
-        self._left_out: dict[str, list[tuple[str, str]]] = {}
+        #: By resource, each device left out and the reason, with the time until it is logged; then None.
+        self._left_out: dict[str, dict[tuple[str, str], float | None]] = {}
         #: Resource to what hangs, as last logged.
         self._late: Mapping[str, str] = {}
         self._directories: dict[str, frozenset[str]] = {}
@@ -308,9 +312,14 @@ class DeviceScanner:
         self._late = late
 
     def _tell_left_out(self, resource: str, found: Discovered) -> None:
-        now = [(device.id, reason) for device, reason in found.left_out]
-        known = set(self._left_out.get(resource, ()))
-        new = [each for each in now if each not in known]
+        known, now = self._left_out.get(resource, {}), asyncio.get_running_loop().time()
+        # The time when a reason was first seen, until the log names it.
+        due = {(device.id, reason): known.get((device.id, reason), now) for device, reason in found.left_out}
+        new = [
+            each
+            for each, since in due.items()
+            if since is not None and (not isinstance(each[1], Incomplete) or now - since >= _SETTLES)
+        ]
         for device_id, reason in new[:_MOST_TOLD]:
             log.warning("left out a device", resource=resource, device=device_id, reason=reason)
         if len(new) > _MOST_TOLD:
@@ -319,7 +328,7 @@ class DeviceScanner:
                 resource=resource,
                 count=len(new) - _MOST_TOLD,
             )
-        self._left_out[resource] = now
+        self._left_out[resource] = {**due, **dict.fromkeys(new)}
 
 
 def _cdi_names(resources: Iterable[Resource]) -> frozenset[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..declaration import Device, Resource
-from ..declaration.patterns import wildcards
+from ..declaration.serialise import resources_to_data
 from ..devices.discovery import Discovered
 from ..devices.health import unhealthy_reason
 from ..support.tables import table
@@ -16,7 +16,10 @@ _HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
 
 
 def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> dict[str, Any]:
-    """The devices, ready for JSON. ``problem``: why a device is unhealthy. ``reason``: why a device is left out."""
+    """The devices, ready for JSON.
+
+    ``problem``: why a device is unhealthy, or that discovery finds nothing. ``reason``: why a device is left out.
+    """
     nothing = Discovered((), ())
     return {
         "resources": [
@@ -27,23 +30,21 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> d
                     *(_device(device, "discovered") for device in found.get(resource.name, nothing).devices),
                 ],
                 "left_out": [
-                    *(
-                        {"id": device.id, "reason": reason}
-                        for device, reason in found.get(resource.name, nothing).left_out
-                    ),
-                    *_directories(resource),
+                    {"id": device.id, "reason": reason} for device, reason in found.get(resource.name, nothing).left_out
                 ],
+                "problem": _unmatched(resource) if found.get(resource.name) == nothing else None,
             }
             for resource in resources
         ]
     }
 
 
-def _directories(resource: Resource) -> Iterator[dict[str, str]]:
-    """The configured paths that are directories, as left-out devices: other plugins would add every file in them."""
-    for path in resource.discover.paths:
-        if not wildcards(path) and os.path.isdir(path):
-            yield {"id": path, "reason": f"is a directory, not a device: set a pattern such as {path}/*"}
+def _unmatched(resource: Resource) -> str:
+    """What no device matches."""
+    (declared,) = resources_to_data([resource])
+    wanted = (f"{key}: {json.dumps(declared['discover'][key])}" for key in resource.discover.methods)
+    beside = ", or exclude leaves it out" if resource.discover.exclude else ""
+    return f"nothing on this node matches {' or '.join(wanted)}{beside}"
 
 
 def _device(device: Device, origin: str) -> dict[str, Any]:
@@ -74,6 +75,6 @@ def to_text(data: Mapping[str, Any]) -> str:
             rows.append((resource["name"], device["id"], ", ".join(nodes) or "-", numa, state))
         for device in resource["left_out"]:
             rows.append((resource["name"], device["id"], "-", "-", "left out: " + device["reason"]))
-        if not resource["devices"] and not resource["left_out"]:
-            rows.append((resource["name"], "none", "-", "-", "no device found"))
+        if resource["problem"] or not (resource["devices"] or resource["left_out"]):
+            rows.append((resource["name"], "none", "-", "-", resource["problem"] or "no device found"))
     return table(_HEAD, rows)

@@ -214,6 +214,21 @@ async def test_what_another_resource_has_is_left_out_and_said_once(
     assert caplog.text.count("left out") == 1
 
 
+async def test_an_incomplete_device_is_told_only_if_it_stays_so(
+    node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes of a device that was just plugged in come one after the other."""
+    (node.dev / "tty0").symlink_to("soon")
+    node.declare(node.discovering("tty*"))
+    await node.scan()
+    assert "left out" not in caplog.text
+    monkeypatch.setattr("node_device_plugin.devices.scanner._SETTLES", 0.0)
+    for _ in range(3):
+        await node.scan()
+    assert caplog.text.count("left out") == 1
+    assert "tty0 is a link to" in caplog.text
+
+
 async def test_orphans_go_unless_somebody_holds_them(node: Node) -> None:
     node.declare(node.discovering("tty*"))
     (node.dev / "tty0").touch()

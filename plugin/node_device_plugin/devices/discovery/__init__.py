@@ -19,7 +19,7 @@ from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
 from .cdi import NOTHING_RESERVED, Cdi, Reserved
-from .found import Found, Node
+from .found import Found, Incomplete, Node
 from .grouping import grouped
 from .method import DiscoveryMethod
 from .paths import Paths
@@ -183,16 +183,17 @@ def _find(
             found = found._replace(name=found.other_name)
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
-        nodes = grouped(found, discovery, inside)
-        if nodes is None:
-            continue
+        nodes, missing = ((), "") if found.problem else grouped(found, discovery, inside)
+        if missing:
+            found = found._replace(problem=found.without(missing))
         made = before.get(found.name)
         if made is None or made.found != found or made.nodes != nodes:
             device = _device(device_id(found.name, room), nodes, found, discovery)
             if resource.preference == "numa" and device.numa_node is None and nodes:
                 # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
                 device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
-            own, problem = _own(found, nodes), _not_text(device)
+            problem = Incomplete(_printable(found.problem)) if found.problem else _not_text(device)
+            own = _own(found, nodes)
             made = _Made(method.key, found, nodes, device, natural_order(device.id), own, problem)
         result.append(made)
     return result
@@ -202,11 +203,13 @@ def _in_order(found: Iterable[_Made]) -> list[_Made]:
     """The devices in natural order; devices with an id that is already used come last."""
     devices: dict[str, _Made] = {}
     doubles: list[_Made] = []
-    for made in found:
+    # A device that cannot be offered takes no id from another one.
+    for made in sorted(found, key=lambda made: made.problem is not None):
         first = devices.setdefault(made.device.id, made)
         if first is not made:
             # Two paths get the same id if one has a '-' where the other has a '/'.
-            doubles.append(made._replace(problem=f"{first.found.known_as[0]} already has this id"))
+            problem = made.problem or f"{first.found.known_as[0]} already has this id"
+            doubles.append(made._replace(problem=problem))
     return [*sorted(devices.values(), key=lambda made: made.order), *doubles]
 
 
@@ -266,7 +269,7 @@ def _assigned(
 class _Claims:
     """The devices that use host paths. declared: the path with the device's name.
 
-    Devices that one method finds for one resource may have paths in common.
+    Parts of a device that a CDI spec lists may have paths in common.
     """
 
     def __init__(self, declared: dict[str, str]) -> None:
@@ -280,8 +283,9 @@ class _Claims:
     def of_others(self, paths: Iterable[str], by: tuple[str, str]) -> str | None:
         """That one of the paths is a node of another device, in words; None if there is none. by: see add."""
         for path in paths:
-            finder, name = self._found.get(path, (by, ""))
-            if path in self.declared or finder != by:
+            finder, name = self._found.get(path, (None, ""))
+            are_parts = finder == by and by[1] == CDI.key
+            if path in self.declared or (finder is not None and not are_parts):
                 return f"{path} is already a node of {self.declared.get(path, name)}"
         return None
 
@@ -303,6 +307,10 @@ def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
     return found.cdi_paths + tuple(
         node.host_path for node in nodes if node.host_path == first or (node.host_path in made and not node.is_common)
     )
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _not_text(device: Device) -> str | None:

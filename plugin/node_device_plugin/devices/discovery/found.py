@@ -7,6 +7,10 @@ from typing import NamedTuple
 from ...declaration.model import Attributes
 
 
+class Incomplete(str):
+    """Why a device that matched cannot be offered as it is. A device that has just appeared may still get its nodes."""
+
+
 class Node(NamedTuple):
     """A device node: its path in a container, and its path on the host with links resolved.
 
@@ -25,6 +29,8 @@ class Found(NamedTuple):
     offered under it, the device keeps it.
     own: its nodes: the node of a path, or all nodes that the drivers of a USB or PCI device made.
     on_bus: whether patterns in ``nodes`` select among its own nodes instead of adding nodes.
+    drivers: the drivers that the kernel bound, for reasons; None if the method does not know. problem: why the device
+    cannot be offered, or None.
     known_as: the names that ``exclude`` matches. properties: the values for templates.
     """
 
@@ -36,11 +42,23 @@ class Found(NamedTuple):
     numa_node: int | None = None
     attributes: Attributes = Attributes()
     other_name: str = ""
+    drivers: tuple[str, ...] | None = None
+    problem: str | None = None
     #: Fully qualified name in another program's CDI spec, and the host paths that only this device has there.
     cdi_name: str = ""
     cdi_paths: tuple[str, ...] = ()
     #: For a part of a device: the host paths of the whole device, which its other parts have, too.
     part_of: tuple[str, ...] = ()
+
+    def without(self, missing: str) -> str:
+        """The reason if the device has no such node."""
+        text = f"{self.known_as[0]} matched, but has no {missing}"
+        if self.drivers is None:
+            return text
+        if not self.drivers:
+            return text + ": no driver is bound to it"
+        are = "driver is" if len(self.drivers) == 1 else "drivers are"
+        return f"{text}: its {are} {', '.join(self.drivers)}"
 
     @property
     def cdi_names(self) -> list[str]:

@@ -7,15 +7,15 @@ import os
 from collections.abc import Mapping
 
 from ...declaration.model import Discovery
-from ...declaration.patterns import compiled, fill, wildcards
+from ...declaration.patterns import compiled, fill, placeholders, wildcards
 from .found import Found, Node
 from .root import Root
 
 
-def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[Node, ...] | None:
-    """All nodes of a device, its own first; None if a node that is not optional is missing."""
+def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[tuple[Node, ...], str]:
+    """All nodes of a device, its own first, and the node that is missing though it is not optional (or empty)."""
     if not discovery.nodes and discovery.container_path is None:
-        return found.own
+        return found.own, ""
     nodes: list[Node] = []
     if not (found.on_bus and discovery.nodes):
         nodes.extend(_inside(node, discovery.container_path, found.properties) for node in found.own)
@@ -28,12 +28,13 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[Node, ...] 
             paths = [(path, root.device_node(path)) for path in root.glob(fill(each.path, escaped))]
             there = [Node(path, host_path, each.is_common) for path, host_path in paths if host_path is not None]
         if not there and not each.optional:
-            return None
+            empty = [name for name in placeholders(each.path) if not found.properties[name]]
+            return (), f"{empty[0]} for {each.path}" if empty else fill(each.path, found.properties)
         for node in there:
             inside = _inside(node, each.container_path, found.properties)
             if all(inside.path != other.path for other in nodes):
                 nodes.append(inside)
-    return tuple(nodes)
+    return tuple(nodes), ""
 
 
 def _inside(node: Node, template: str | None, properties: Mapping[str, str]) -> Node:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...declaration.model import Discovery
 from ...declaration.named_directories import directory_of
 from ...declaration.names import name_of_path
-from ...declaration.patterns import compiled
+from ...declaration.patterns import compiled, wildcards
 from .found import Found, Node
 from .method import DiscoveryMethod
 from .root import Root
@@ -30,16 +30,19 @@ class Paths(DiscoveryMethod):
             wanted = compiled(pattern)
             for path in root.glob(pattern):
                 match = wanted.match(path)
-                host_path = root.device_node(path) if match is not None else None
-                if host_path is None or match is None or host_path in seen:
+                host_path = root.device_node(path)
+                problem = None if host_path else _no_node(path, pattern, root)
+                if match is None or host_path in seen or not (host_path or problem):
                     continue
-                seen.add(host_path)
+                if host_path:
+                    seen.add(host_path)
                 yield Found(
                     name=name_of_path(path),
-                    own=(Node(path, host_path),),
+                    own=(Node(path, host_path),) if host_path else (),
                     on_bus=False,
                     properties={"match%d" % (n + 1): text for n, text in enumerate(match.groups())},
-                    known_as=(path, host_path),
+                    known_as=(path, host_path or path),
+                    problem=problem,
                 )
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
@@ -49,3 +52,13 @@ class Paths(DiscoveryMethod):
     def host_directories(self, discovery: Discovery) -> Iterator[str]:
         """The directories of the patterns."""
         yield from map(directory_of, discovery.paths)
+
+
+def _no_node(path: str, pattern: str, root: Root) -> str | None:
+    """Why a path is no device. None for a directory that a wildcard matched, because many have directories beside."""
+    if root.is_directory(path):
+        is_meant = not wildcards(pattern)
+        return f"{path} is a directory, not a device: set a pattern such as {path}/*" if is_meant else None
+    if root.is_link(path) and not root.exists(path):
+        return f"{path} is a link to {root.resolve(path) or 'itself'}, which does not exist"
+    return f"{path} is neither a device node nor a link to one"

@@ -45,7 +45,16 @@ class Pci(DiscoveryMethod):
             nodes = tuple(device_nodes(directory, root)) if directory else ()
             known_as = (address, *(node.path for node in nodes))
             attributes = Attributes(pci_address=address, **kernel)
-            yield Found("pci-" + address, nodes, True, properties, known_as, numa_node(link, root), attributes)
+            yield Found(
+                "pci-" + address,
+                nodes,
+                True,
+                properties,
+                known_as,
+                numa_node(link, root),
+                attributes,
+                drivers=drivers,
+            )
 
 
 def _number(path: str, root: Root) -> str:

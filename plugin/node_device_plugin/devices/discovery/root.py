@@ -81,6 +81,15 @@ class Root:
         """Whether the path itself is a symbolic link."""
         return os.path.islink(self._prefix + path)
 
+    def is_directory(self, path: str) -> bool:
+        """Whether the path leads to a directory."""
+        return os.path.isdir(self._prefix + (self.resolve(path) or path))
+
+    def exists(self, path: str) -> bool:
+        """Whether the path leads to anything."""
+        resolved = self.resolve(path)
+        return resolved is not None and os.path.lexists(self._prefix + resolved)
+
     def link_name(self, path: str) -> str | None:
         """The last part of a symbolic link's target; None if the path is not a link."""
         try:

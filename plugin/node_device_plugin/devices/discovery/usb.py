@@ -45,7 +45,7 @@ class Usb(DiscoveryMethod):
     needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
-        """Every USB device that matches a selector and has a device node, by port.
+        """Every USB device that matches a selector, by port.
 
         A device is named after its ids and serial number, so it keeps its name at another port. If it has no serial
         number, or shares one (some vendors use one number for all devices), its name also has the port. While the
@@ -61,16 +61,16 @@ class Usb(DiscoveryMethod):
                 continue
             directory = root.resolve(link)
             nodes = tuple(device_nodes(directory, root)) if directory else ()
-            if nodes:
-                known_as = (device.port, *(node.path for node in nodes))
-                name, other_name = _names(device, is_shared=like[device.identity] > 1)
-                attributes = Attributes(
-                    usb_vendor=device.vendor,
-                    usb_product=device.product,
-                    usb_serial=device.serial or None,
-                    **driver_and_subsystem(link, root),
-                )
-                yield Found(name, nodes, True, device._asdict(), known_as, None, attributes, other_name)
+            known_as = (device.port, *(node.path for node in nodes))
+            name, other_name = _names(device, is_shared=like[device.identity] > 1)
+            attributes = Attributes(
+                usb_vendor=device.vendor,
+                usb_product=device.product,
+                usb_serial=device.serial or None,
+                **driver_and_subsystem(link, root),
+            )
+            found = Found(name, nodes, True, device._asdict(), known_as, None, attributes, other_name, drivers=drivers)
+            yield found if nodes else found._replace(problem=found.without("device node"))
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
         """The kernel's nodes of USB devices."""

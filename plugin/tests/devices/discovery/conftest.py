@@ -50,6 +50,15 @@ class Machine:
         self.file("/sys/devices/%s/uevent" % directory, "MAJOR=1\nMINOR=2\nDEVNAME=%s\n" % devname)
         self.file("/dev/" + devname)
 
+    def driven_by(self, directory: str, driver: str, bus: str = "pci") -> None:
+        """The driver that the kernel bound to a device or interface in /sys/devices."""
+        self.link("/sys/devices/%s/driver" % directory, "/sys/bus/%s/drivers/%s" % (bus, driver))
+
+    def left_out(self, discover: dict[str, Any]) -> list[tuple[str, str]]:
+        """Each device that matched and is left out, with the reason."""
+        (found,) = globals()["discover"]([resource(discover)], str(self.path)).values()
+        return [(device.id, reason) for device, reason in found.left_out]
+
     def find(self, discover: dict[str, Any], **more: Any) -> list[Device]:
         return find(resource(discover, **more), str(self.path))
 

@@ -76,15 +76,15 @@ def test_a_driver_selects_by_what_the_kernel_bound(machine: Machine) -> None:
     """A USB device itself is bound to ``usb``: the drivers of its interfaces count."""
     for port, driver in (("1-1", "ftdi_sio"), ("1-2", "cdc_acm")):
         directory = usb(machine, port, int(port[-1]))
-        machine.link("/sys/devices/%s/driver" % directory, "../../../../../bus/usb/drivers/usb")
+        machine.driven_by(directory, "usb", "usb")
         machine.on_bus("usb", "%s/%s:1.0" % (directory, port), bInterfaceNumber="00")
-        machine.link("/sys/devices/%s/%s:1.0/driver" % (directory, port), "../../../../bus/usb/drivers/" + driver)
+        machine.driven_by("%s/%s:1.0" % (directory, port), driver, "usb")
     for pattern, ports in (("ftdi_sio", ["1-1"]), ("*", ["1-1", "1-2"]), ("usb", [])):
         found = machine.find({"usb": [{"vendor": "0403", "driver": pattern}]})
         assert [device.properties["port"] for device in found] == ports
     card = pci(machine, "0000:3b:00.0")
     pci(machine, "0000:3c:00.0")
-    machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/vfio-pci")
+    machine.driven_by(card, "vfio-pci")
     for pattern, ids in (("vfio-*", ["pci-0000:3b:00.0"]), ("nvidia", []), ("*", ["pci-0000:3b:00.0"])):
         assert [device.id for device in machine.find({"pci": [{"driver": pattern}]})] == ids
 
@@ -118,9 +118,19 @@ def test_nodes_choose_among_those_of_the_device(machine: Machine) -> None:
     assert machine.find(discover) == []
 
 
-def test_a_usb_device_without_a_node_is_none_yet(machine: Machine) -> None:
+def test_a_usb_device_without_a_node_is_none_yet_and_says_so(machine: Machine) -> None:
     machine.on_bus("usb", HUB + "/1-2", idVendor="0403", idProduct="6001")
-    assert machine.find({"usb": [{"vendor": "0403"}]}) == []
+    discover = {"usb": [{"vendor": "0403"}]}
+    assert machine.find(discover) == []
+    assert machine.left_out(discover) == [
+        ("usb-0403-6001-1-2", "1-2 matched, but has no device node: no driver is bound to it")
+    ]
+    assert machine.left_out({**discover, "exclude": ["1-2"]}) == []
+    for number, driver in enumerate(("ftdi_sio", "cdc_acm")):
+        machine.on_bus("usb", HUB + "/1-2/1-2:1.%d" % number, bInterfaceNumber="00")
+        machine.driven_by(HUB + "/1-2/1-2:1.%d" % number, driver, "usb")
+    ((_device, why),) = machine.left_out(discover)
+    assert why == "1-2 matched, but has no device node: its drivers are ftdi_sio, cdc_acm"
 
 
 def pci(machine: Machine, address: str, numa_node: str = "0", **attributes: str) -> str:
@@ -153,10 +163,17 @@ def test_pci_with_the_node_of_its_iommu_group(machine: Machine) -> None:
     machine.file("/dev/vfio/42")
     machine.file("/dev/vfio/vfio")
     pci(machine, "0000:3c:00.0")
+    machine.driven_by(pci(machine, "0000:3d:00.0"), "nvidia")
+    machine.link("/sys/devices/pci0000:00/0000:3d:00.0/iommu_group", "../../../kernel/iommu_groups/43")
     nodes = [{"path": "/dev/vfio/{iommu_group}"}, {"path": "/dev/vfio/vfio"}]
     (device,) = machine.find({"pci": [{"vendor": "10de"}], "nodes": nodes})
     assert device.properties["iommu_group"] == "42"
     assert [node.path for node in device.nodes] == ["/dev/vfio/42", "/dev/vfio/vfio"]
+    lacks = "has no iommu_group for /dev/vfio/{iommu_group}: no driver is bound to it"
+    assert machine.left_out({"pci": [{"vendor": "10de"}], "nodes": nodes}) == [
+        ("pci-0000:3c:00.0", "0000:3c:00.0 matched, but " + lacks),
+        ("pci-0000:3d:00.0", "0000:3d:00.0 matched, but has no /dev/vfio/43: its driver is nvidia"),
+    ]
 
 
 def test_what_hangs_on_a_usb_controller_or_a_bridge_is_not_theirs(machine: Machine) -> None:

@@ -127,14 +127,36 @@ def test_every_node_of_a_usb_device_is_its_own(machine: Machine) -> None:
     assert [len(each.devices) for each in found.values()] == [2, 1]
 
 
+def test_one_node_makes_one_device_of_a_resource_too(machine: Machine) -> None:
+    """Else the second pod that gets it would find it in use."""
+    machine.on_bus("usb", "pci0000:00/usb1/1-1", idVendor="1546", idProduct="01a7", devname="ttyACM0")
+    both = {"usb": [{"vendor": "1546"}], "paths": ["/dev/ttyACM*"]}
+    assert [device.id for device in machine.find(both)] == ["ttyACM0"]
+    assert machine.left_out(both) == [
+        ("usb-1546-01a7-1-1", "/dev/ttyACM0 is already a node of example.com/dev=ttyACM0")
+    ]
+
+
+def test_a_device_that_cannot_be_offered_takes_no_id_from_another(machine: Machine) -> None:
+    machine.link("/dev/dsp/a", "gone")
+    machine.file("/dev/dsp-a")
+    both = {"paths": ["/dev/dsp/*", "/dev/dsp-*"]}
+    assert [device.nodes[0].path for device in machine.find(both)] == ["/dev/dsp-a"]
+    assert machine.left_out(both) == [("dsp-a", "/dev/dsp/a is a link to /dev/dsp/gone, which does not exist")]
+
+
 def test_a_node_whose_name_is_no_text_is_left_out_and_the_others_are_given(machine: Machine) -> None:
     (one,) = parse_resources([{"name": "a.b/cc", "discover": {"paths": ["/dev/x*"]}}])
     machine.file("/dev/x1")
     with open(os.fsencode(machine.path) + b"/dev/x\xff", "wb"):
         pass
+    os.symlink("gone", os.fsencode(machine.path) + b"/dev/x\xfe")
     found = discover([one], str(machine.path))["a.b/cc"]
     assert [device.id for device in found.devices] == ["x1"]
-    assert [why for _, why in found.left_out] == [r"'/dev/x\udcff' is not UTF-8, which CDI requires"]
+    assert [why for _, why in found.left_out] == [
+        r"/dev/x\udcfe is a link to /dev/gone, which does not exist",
+        r"'/dev/x\udcff' is not UTF-8, which CDI requires",
+    ]
     spec = cdi.render_spec(with_discovered(one, found.devices))
     assert spec is not None
     assert cdi.serialise(spec).encode()

@@ -35,7 +35,7 @@ def test_what_this_configuration_would_find(tmp_path: Path, capsys: pytest.Captu
     assert second["devices"] == []
     assert [entry["id"].startswith(prefix[:20]) for entry in second["left_out"]] == [True]
     assert "%s/node0 is already a node of example.com/found=" % tmp_path in second["left_out"][0]["reason"]
-    assert none == {"name": "example.com/none", "devices": [], "left_out": []}
+    assert none == {"name": "example.com/none", "devices": [], "left_out": [], "problem": None}
 
     assert main(["discover", "--config", str(tmp_path / "config.yaml")]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -52,6 +52,28 @@ def test_a_folder_is_no_device_and_says_so(tmp_path: Path, capsys: pytest.Captur
     assert main(["discover", "--config", str(config)]) == 0
     (line,) = capsys.readouterr().out.splitlines()[1:]
     assert line.split(None, 4) == [
-        *("example.com/sound", str(tmp_path), "-", "-"),
-        "left out: is a directory, not a device: set a pattern such as %s/*" % tmp_path,
+        *("example.com/sound", str(tmp_path)[1:].replace("/", "-"), "-", "-"),
+        "left out: %s is a directory, not a device: set a pattern such as %s/*" % (tmp_path, tmp_path),
     ]
+
+
+NOTHING = """
+resources:
+  - {name: example.com/none, discover: {paths: ["%(here)s/x*"], pci: [{vendor: ABCD}]}}
+  - name: example.com/declared
+    devices: [{id: fixed, nodes: [{path: /dev/null}]}]
+    discover: {paths: ["%(here)s/y*"], exclude: [/dev/y0]}
+"""
+
+
+def test_where_nothing_matches_it_says_what_was_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(NOTHING % {"here": tmp_path})
+    assert main(["discover", "--config", str(config)]) == 0
+    none, fixed, other = capsys.readouterr().out.splitlines()[1:]
+    assert none.split(None, 4) == [
+        *("example.com/none", "none", "-", "-"),
+        'nothing on this node matches paths: ["%s/x*"] or pci: [{"vendor": "abcd"}]' % tmp_path,
+    ]
+    assert fixed.split()[:2] == ["example.com/declared", "fixed"]
+    assert other.endswith('nothing on this node matches paths: ["%s/y*"], or exclude leaves it out' % tmp_path)

@@ -11,7 +11,7 @@ from node_device_plugin.declaration import Device
 from node_device_plugin.declaration.names import cdi_device_problem
 from node_device_plugin.devices.discovery import Discoverer
 
-from .conftest import Machine, find, resource
+from .conftest import Machine, discover, find, resource
 
 
 def ids(devices: list[Device]) -> list[str]:
@@ -60,6 +60,10 @@ def test_links_stay_inside_of_the_root(machine: Machine) -> None:
         (device,) = machine.find({"paths": [path]})
         assert device.nodes[0].host_path == "/dev/real0"
     assert machine.find({"paths": ["/dev/dangling", "/dev/circle"]}) == []
+    assert machine.left_out({"paths": ["/dev/dangling", "/dev/c*"]}) == [
+        ("circle", "/dev/circle is a link to itself, which does not exist"),
+        ("dangling", "/dev/dangling is a link to /dev/nothing, which does not exist"),
+    ]
 
 
 def test_two_paths_to_one_node_are_one_device_by_the_first_pattern(machine: Machine) -> None:
@@ -180,7 +184,12 @@ def test_real_nodes(tmp_path: Path) -> None:
     (tmp_path / "node3").touch()
     (tmp_path / "node4").mkdir()
     (tmp_path / "link").symlink_to("node1")
-    found = find(resource({"paths": ["%s/node*" % tmp_path]}))
+    wanted = resource({"paths": ["%s/node*" % tmp_path]})
+    # A pattern may match a directory beside the nodes.
+    assert [why for _device, why in discover([wanted])[wanted.name].left_out] == [
+        "%s/node3 is neither a device node nor a link to one" % tmp_path
+    ]
+    found = find(wanted)
     assert [device.nodes[0].host_path for device in found] == [str(tmp_path / "node1"), str(tmp_path / "node2")]
     (linked,) = find(resource({"paths": ["%s/li*" % tmp_path]}))
     assert linked.nodes[0].host_path == str(tmp_path / "node1")
