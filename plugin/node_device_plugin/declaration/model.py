@@ -186,16 +186,18 @@ class GroupedNode(NamedTuple):
 
 
 #: The keys of ``discover`` that are methods; devices.discovery has a DiscoveryMethod for each.
-DISCOVERY_METHODS = ("paths", "usb", "pci", "cdi")
+DISCOVERY_METHODS = ("paths", "usb", "pci", "vfio", "cdi")
 #: Methods whose devices are nodes. The other methods find devices that have nodes, or have none.
 NODE_METHODS = frozenset({"paths"})
 #: Methods whose devices may have no node, or several in any order.
 _WITHOUT_FIRST_NODE = frozenset({"usb", "pci", "cdi"})
 #: The properties of a method's devices. usb: serial is empty for none, port is the name in sysfs (1-1.2). pci: address
-#: is 0000:3b:00.0, and iommu_group is empty for none. cdi: pci_address is empty if unknown.
+#: is 0000:3b:00.0, and iommu_group is empty for none. vfio: those of the first matching function, and addresses of all
+#: in the group that match. cdi: pci_address is empty if unknown.
 _PROPERTIES = {
     "usb": frozenset({"vendor", "product", "serial", "port"}),
     "pci": frozenset({"address", "vendor", "device", "class_code", "iommu_group"}),
+    "vfio": frozenset({"address", "addresses", "vendor", "device", "class_code", "iommu_group"}),
     "cdi": frozenset({"kind", "name", "pci_address"}),
 }
 
@@ -206,6 +208,7 @@ class Discovery(NamedTuple):
     paths: tuple[str, ...] = ()
     usb: tuple[UsbSelector, ...] = ()
     pci: tuple[PciSelector, ...] = ()
+    vfio: tuple[PciSelector, ...] = ()
     cdi: CdiSelector = CdiSelector()
     nodes: tuple[GroupedNode, ...] = ()
     exclude: tuple[str, ...] = ()

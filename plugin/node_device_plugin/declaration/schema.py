@@ -289,8 +289,8 @@ CDI_SELECTOR: dict[str, Field] = {
 GROUPED_NODE: dict[str, Field] = {
     "path": Field(
         "str",
-        "Absolute path with placeholders ({match1}, {iommu_group} …) and wildcards. With paths, the plugin adds every "
-        "existing node that matches. With usb and pci, it adds only matching nodes of the device itself.",
+        "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths, the plugin adds every "
+        "existing node that matches. With usb, pci and vfio, it adds only matching nodes of the device itself.",
         required=True,
         rule=rules.path_template,
     ),
@@ -323,6 +323,14 @@ DISCOVER: dict[str, Field] = {
         "Selectors of PCI devices; a device must match at least one. A device is named after its address and gets its "
         "NUMA node. Properties: address, vendor, device, class_code, iommu_group.",
     ),
+    "vfio": _mappings(
+        model.PciSelector,
+        PCI_SELECTOR,
+        "Selectors of PCI functions for VFIO. Each IOMMU group with a matching function is a device, with "
+        "/dev/vfio/<group> and /dev/vfio/vfio. The device is named after the lowest address of these functions. The "
+        "plugin lists the group only if VFIO can use the group. Properties: address, addresses (of all matching "
+        "functions of the group, separated by commas), vendor, device, class_code, iommu_group.",
+    ),
     "cdi": Field(
         "dict",
         "Devices of a kind in other programs' CDI specs, in the directories of cdi_spec_dirs. A container gets the "
@@ -335,8 +343,8 @@ DISCOVER: dict[str, Field] = {
     "nodes": _mappings(
         model.GroupedNode,
         GROUPED_NODE,
-        "Nodes of each device. With paths, they are added to the matching node. With usb and pci, they replace the "
-        "default, which is every node that the device's drivers created. The plugin lists a device only if all nodes "
+        "Nodes of each device. With paths, they are added to the matching node. With usb, pci and vfio, they replace "
+        "the default, which is every node of the device. The plugin lists a device only if all nodes "
         "exist that are not optional.",
         shorthands.NODE,
     ),
@@ -348,8 +356,9 @@ DISCOVER: dict[str, Field] = {
         rule=rules.container_path,
     ),
     "exclude": _texts(
-        "Patterns of devices to exclude. With paths, a pattern may match the path or the target of a link. With usb "
-        "and pci, a pattern may match the USB port, the PCI address or a device node.",
+        "Patterns of devices to exclude. With paths, a pattern may match the path or the target of a link. With usb, "
+        "pci and vfio, a pattern may match the USB port, the PCI address (with vfio, of any function in the IOMMU "
+        "group) or a device node.",
         rule=rules.exclusion,
     ),
     **{name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")},

@@ -70,7 +70,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
 @pytest.mark.parametrize(
     ("discover", "says"),
     [
-        ("{exclude: [/dev/x]}", "discover: selects no devices: set paths, usb, pci or cdi"),
+        ("{exclude: [/dev/x]}", "discover: selects no devices: set paths, usb, pci, vfio or cdi"),
         ("{paths: [dev/x]}", "discover.paths[0]: must be an absolute path without '.', '..'"),
         ("{paths: [/dev/**/x]}", "discover.paths[0]: '**' is not supported: write one '*' for each"),
         ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: is not a valid pattern"),
@@ -107,7 +107,8 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{usb: [{product: 40g0}]}", "discover.usb[0].product: must be four hexadecimal digits"),
         ("{usb: [{serial: '**'}]}", "discover.usb[0].serial: '**' is not supported"),
         ("{usb: [{driver: 'a**'}]}", "discover.usb[0].driver: '**' is not supported"),
-        ("{pci: [{}]}", "discover.pci[0]: is empty and would match every PCI device: set vendor, device, class_code or"),
+        ("{pci: [{}]}", "discover.pci[0]: is empty and would match every PCI device: set vendor, device, class_code"),
+        ("{vfio: [{}]}", "discover.vfio[0]: is empty and would match every VFIO device: set vendor, device"),
         ("{pci: [{driver: ''}]}", "discover.pci[0].driver: is empty"),
         ("{pci: [{device: x}]}", "discover.pci[0].device: must be four hexadecimal digits"),
         ("{pci: [{class_code: '030'}]}", "discover.pci[0].class_code: must be two, four or six hexadecimal digits"),

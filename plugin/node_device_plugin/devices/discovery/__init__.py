@@ -1,7 +1,7 @@
 """Discovery finds the devices of a configuration on this node and gives them the form of declared devices.
 
-Each DiscoveryMethod is a module (paths, usb, pci, cdi) that reads a Root; grouping turns the findings into devices. All
-of these modules block on the file system, so they must not run in the event loop.
+Each DiscoveryMethod in METHODS is a module that reads a Root; grouping turns the findings into devices. All of these
+modules block on the file system, so they must not run in the event loop.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ from .pci import Pci
 from .root import Root
 from .sysfs import numa_node_of
 from .usb import Usb
+from .vfio import Vfio
 
 #: Every method, in the order of their findings.
 CDI = Cdi()
-METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), CDI)
+METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), CDI)
+
+_ONE_GROUP = ": use discover.vfio, which makes one device of an IOMMU group"
 
 
 class Discovered(NamedTuple):
@@ -286,7 +289,8 @@ class _Claims:
             finder, name = self._found.get(path, (None, ""))
             are_parts = finder == by and by[1] == CDI.key
             if path in self.declared or (finder is not None and not are_parts):
-                return f"{path} is already a node of {self.declared.get(path, name)}"
+                hint = _ONE_GROUP if finder == by and path.startswith("/dev/vfio/") else ""
+                return f"{path} is already a node of {self.declared.get(path, name)}{hint}"
         return None
 
 

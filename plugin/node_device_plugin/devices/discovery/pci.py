@@ -9,6 +9,7 @@ Documentation/PCI/sysfs-pci.rst and Documentation/driver-api/vfio.rst).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ...declaration.model import Attributes, Discovery, PciSelector
 from ..table import natural_order
@@ -20,6 +21,23 @@ from .sysfs import device_nodes, driver_and_subsystem, driver_fits, numa_node
 DIRECTORY = "/sys/bus/pci/devices"
 
 
+class Function(NamedTuple):
+    """A function of a PCI device: its directory in sysfs, and what its files tell of it."""
+
+    directory: str
+    properties: dict[str, str]
+    attributes: Attributes
+
+    @property
+    def address(self) -> str:
+        return self.properties["address"]
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The driver that the kernel bound, if any."""
+        return (self.attributes.driver,) if self.attributes.driver else ()
+
+
 class Pci(DiscoveryMethod):
     """The devices of the PCI bus."""
 
@@ -28,44 +46,49 @@ class Pci(DiscoveryMethod):
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every PCI device that matches a selector, by address, with or without device nodes."""
-        for address in sorted(root.names(DIRECTORY), key=natural_order):
-            link = f"{DIRECTORY}/{address}"
-            properties = {
-                "address": address,
-                "vendor": _number(link + "/vendor", root),
-                "device": _number(link + "/device", root),
-                "class_code": _number(link + "/class", root),
-            }
-            kernel = driver_and_subsystem(link, root)
-            drivers = tuple(filter(None, [kernel["driver"]]))
-            if not any(_fits(selector, properties, drivers) for selector in discovery.pci):
-                continue
-            properties["iommu_group"] = root.link_name(link + "/iommu_group") or ""
-            directory = root.resolve(link)
+        for function in functions(discovery.pci, root):
+            directory = root.resolve(function.directory)
             nodes = tuple(device_nodes(directory, root)) if directory else ()
-            known_as = (address, *(node.path for node in nodes))
-            attributes = Attributes(pci_address=address, **kernel)
             yield Found(
-                "pci-" + address,
+                "pci-" + function.address,
                 nodes,
                 True,
-                properties,
-                known_as,
-                numa_node(link, root),
-                attributes,
-                drivers=drivers,
+                function.properties,
+                (function.address, *(node.path for node in nodes)),
+                numa_node(function.directory, root),
+                function.attributes,
+                drivers=function.drivers,
             )
 
 
-def _number(path: str, root: Root) -> str:
+def functions(selectors: Sequence[PciSelector], root: Root) -> Iterator[Function]:
+    """Every function that matches a selector, by address."""
+    for address in sorted(root.names(DIRECTORY), key=natural_order):
+        link = f"{DIRECTORY}/{address}"
+        properties = {
+            "address": address,
+            "vendor": hexadecimal(link + "/vendor", root),
+            "device": hexadecimal(link + "/device", root),
+            "class_code": hexadecimal(link + "/class", root),
+        }
+        attributes = Attributes(pci_address=address, **driver_and_subsystem(link, root))
+        function = Function(link, properties, attributes)
+        if any(_fits(selector, function) for selector in selectors):
+            properties["iommu_group"] = root.link_name(link + "/iommu_group") or ""
+            yield function
+
+
+def hexadecimal(path: str, root: Root) -> str:
+    """The number in a file of sysfs, without its 0x."""
     text = root.text(path).lower()
     return text[2:] if text.startswith("0x") else text
 
 
-def _fits(selector: PciSelector, properties: dict[str, str], drivers: Sequence[str]) -> bool:
+def _fits(selector: PciSelector, function: Function) -> bool:
+    properties = function.properties
     return (
         selector.vendor in (None, properties["vendor"])
         and selector.device in (None, properties["device"])
         and properties["class_code"].startswith(selector.class_code or "")
-        and driver_fits(selector.driver, drivers)
+        and driver_fits(selector.driver, function.drivers)
     )

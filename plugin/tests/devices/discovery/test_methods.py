@@ -21,6 +21,7 @@ EXAMPLES: dict[str, tuple[Any, tuple[str, ...], bool]] = {
     "paths": (["/dev/tty*"], ("/dev",), False),
     "usb": ([{"vendor": "0403"}], ("/dev",), True),
     "pci": ([{"vendor": "10de"}], ("/dev",), True),
+    "vfio": ([{"vendor": "10de"}], ("/dev",), True),
     "cdi": ({"kind": "nvidia.com/gpu"}, ("/dev", "/etc/cdi"), False),
 }
 

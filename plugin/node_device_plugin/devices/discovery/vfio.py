@@ -1,0 +1,93 @@
+"""IOMMU groups with matching PCI functions, for virtual machines and other users of VFIO: each group is one device.
+
+Facts (the kernel's Documentation/driver-api/vfio.rst and Documentation/ABI/testing/sysfs-kernel-iommu_groups): only a
+whole IOMMU group can be given away, as /dev/vfio/<group>. The group is viable if each of its functions is bound to a
+VFIO driver or to pci-stub, or to no driver, or is a PCI-to-PCI bridge. Variants of vfio-pci have ``vfio`` in their
+names. iommu_group/devices has a link to each function. All groups share /dev/vfio/vfio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...declaration.model import Discovery
+from .found import Found, Node
+from .method import DiscoveryMethod
+from .pci import Function, functions, hexadecimal
+from .root import Root
+from .sysfs import numa_node
+
+_NODES = "/dev/vfio"
+#: Classes of bridges to other buses (PCI and CardBus), which cannot be given away and stay bound to their drivers.
+_BRIDGES = ("0604", "0607", "0609")
+_HARMLESS = ("pci-stub", "pcieport")
+
+
+class Vfio(DiscoveryMethod):
+    """The IOMMU groups of the PCI bus."""
+
+    key = "vfio"
+    needs_uevents = True
+
+    def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
+        """Every IOMMU group with a matching function, by the lowest address of these functions.
+
+        The group's number may be another one after a reboot, while addresses stay. So the address names the device.
+        """
+        groups: dict[str, list[Function]] = {}
+        for function in sorted(functions(discovery.vfio, root), key=lambda each: _order(each.address)):
+            if not function.properties["class_code"].startswith(_BRIDGES):
+                groups.setdefault(function.properties["iommu_group"] or function.address, []).append(function)
+        for matching in groups.values():
+            yield _found(matching, root)
+
+
+def _found(matching: Sequence[Function], root: Root) -> Found:
+    """The IOMMU group of these functions."""
+    first = matching[0]
+    group, addresses = first.properties["iommu_group"], [each.address for each in matching]
+    members = sorted(root.names(f"{first.directory}/iommu_group/devices"), key=_order) if group else []
+    paths = (f"{_NODES}/{group}", f"{_NODES}/vfio")
+    found = Found(
+        name="vfio-" + first.address,
+        own=(),
+        on_bus=True,
+        properties={**first.properties, "addresses": ",".join(addresses)},
+        known_as=tuple(dict.fromkeys([*addresses, *members, paths[0]])),
+        numa_node=numa_node(first.directory, root),
+        attributes=first.attributes,
+        drivers=first.drivers,
+    )
+    if not group:
+        advice = "enable the IOMMU in the firmware, and on Intel boot with intel_iommu=on"
+        return found._replace(problem=f"{first.address} has no IOMMU group: {advice}")
+    reasons = (_in_use(f"{first.directory}/iommu_group/devices/{name}", name in addresses, root) for name in members)
+    for name, reason in zip(members, reasons):
+        if reason:
+            advice = f"bind it to vfio-pci, for example with driverctl set-override {name} vfio-pci"
+            return found._replace(problem=f"{name} of IOMMU group {group} {reason}: {advice}")
+    nodes = [(path, root.device_node(path)) for path in paths]
+    missing = next((path for path, host_path in nodes if host_path is None), None)
+    if missing:
+        return found._replace(problem=found.without(missing))
+    own = (Node(path, host_path, path == paths[1]) for path, host_path in nodes if host_path is not None)
+    return found._replace(own=tuple(own))
+
+
+def _in_use(directory: str, is_given: bool, root: Root) -> str | None:
+    """What keeps VFIO from a function of the group, or None. is_given: whether a container gets the function.
+
+    A function that a container gets must have a VFIO driver.
+    """
+    driver = root.link_name(directory + "/driver")
+    if driver is None:
+        return "has no driver" if is_given else None
+    is_bridge = hexadecimal(directory + "/class", root).startswith(_BRIDGES)
+    if "vfio" in driver or (not is_given and (is_bridge or driver in _HARMLESS)):
+        return None
+    return f"is bound to {driver}"
+
+
+def _order(address: str) -> tuple[int, str]:
+    """The order of PCI addresses: hexadecimal numbers of equal length, except that a domain may be longer."""
+    return len(address), address

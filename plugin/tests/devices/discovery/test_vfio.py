@@ -1,0 +1,157 @@
+"""IOMMU groups for VFIO, in an injected sysfs."""
+
+from typing import Any
+
+import pytest
+
+from node_device_plugin.declaration import parse_resources
+
+from .conftest import Machine, discover, resource
+from .test_buses import pci
+
+GPU, AUDIO = "0000:01:00.0", "0000:01:00.1"
+NVIDIA = {"vfio": [{"vendor": "10de"}]}
+
+
+def function(machine: Machine, address: str, group: str, driver: str = "vfio-pci", **attributes: str) -> None:
+    """A PCI function in an IOMMU group, bound to a driver where it has one."""
+    directory = pci(machine, address, **attributes)
+    machine.link("/sys/devices/%s/iommu_group" % directory, "../../../kernel/iommu_groups/" + group)
+    machine.link("/sys/kernel/iommu_groups/%s/devices/%s" % (group, address), "../../../../devices/" + directory)
+    if driver:
+        machine.driven_by(directory, driver)
+
+
+@pytest.fixture
+def card(machine: Machine) -> Machine:
+    """A machine with a card of two functions in group 12, below a bridge, and VFIO's nodes."""
+    function(machine, "0000:00:01.0", "12", "pcieport", vendor="0x8086", **{"class": "0x060400"})
+    function(machine, GPU, "12", numa_node="1")
+    function(machine, AUDIO, "12", device="0x10f8", **{"class": "0x040300"})
+    machine.file("/dev/vfio/12")
+    machine.file("/dev/vfio/vfio")
+    return machine
+
+
+def why(machine: Machine, discover: Any = NVIDIA) -> str:
+    """The reason for the only device that is left out."""
+    assert machine.find(discover) == []
+    ((_id, reason),) = machine.left_out(discover)
+    return reason
+
+
+def test_a_group_of_two_functions_is_one_device(card: Machine) -> None:
+    (device,) = card.find(NVIDIA)
+    assert (device.id, device.numa_node, device.attributes.driver) == ("vfio-" + GPU, 1, "vfio-pci")
+    assert [node.path for node in device.nodes] == ["/dev/vfio/12", "/dev/vfio/vfio"]
+    assert device.properties == {
+        "address": GPU,
+        "addresses": GPU + "," + AUDIO,
+        "iommu_group": "12",
+        "vendor": "10de",
+        "device": "1eb8",
+        "class_code": "030200",
+    }
+    (audio,) = card.find({"vfio": [{"class_code": "0403"}]})
+    assert (audio.id, audio.properties["addresses"]) == ("vfio-" + AUDIO, AUDIO)
+    # The bridge is in the group, and belongs to it.
+    (device,) = card.find({"vfio": [{"vendor": "8086"}, {"vendor": "10de"}]})
+    assert device.properties["address"] == GPU
+    for excluded in (AUDIO, "/dev/vfio/12"):
+        assert card.find({"vfio": [{"class_code": "0302"}], "exclude": [excluded]}) == []
+
+
+def test_the_id_outlives_another_group_number(card: Machine) -> None:
+    for address in (GPU, AUDIO):
+        function(card, address, "7")
+    card.file("/dev/vfio/7")
+    (device,) = card.find(NVIDIA)
+    assert (device.id, device.nodes[0].host_path) == ("vfio-" + GPU, "/dev/vfio/7")
+
+
+def test_every_group_gets_the_common_node(card: Machine) -> None:
+    function(card, "0000:02:00.0", "13", "mlx5-vfio-pci")
+    card.file("/dev/vfio/13")
+    found = card.find(NVIDIA)
+    assert [[node.path for node in device.nodes] for device in found] == [
+        ["/dev/vfio/12", "/dev/vfio/vfio"],
+        ["/dev/vfio/13", "/dev/vfio/vfio"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selector", "driver", "reason"),
+    [
+        ({"class_code": "0302"}, "snd_hda_intel", "is bound to snd_hda_intel"),
+        ({"vendor": "10de"}, "snd_hda_intel", "is bound to snd_hda_intel"),
+        # The kernel lets a group go whose other functions have no driver; but who gets such a function cannot use it.
+        ({"class_code": "0302"}, "", None),
+        ({"vendor": "10de"}, "", "has no driver"),
+        ({"class_code": "0302"}, "pci-stub", None),
+        ({"vendor": "10de"}, "pci-stub", "is bound to pci-stub"),
+    ],
+)
+def test_a_group_in_use_says_by_what(card: Machine, selector: Any, driver: str, reason: str) -> None:
+    card.remove("/sys/devices/pci0000:00/%s/driver" % AUDIO)
+    if driver:
+        card.driven_by("pci0000:00/" + AUDIO, driver)
+    if reason is None:
+        assert len(card.find({"vfio": [selector]})) == 1
+    else:
+        assert why(card, {"vfio": [selector]}) == (
+            "%s of IOMMU group 12 %s: bind it to vfio-pci, for example with driverctl set-override %s vfio-pci"
+            % (AUDIO, reason, AUDIO)
+        )
+
+
+def test_what_is_missing_is_said(card: Machine) -> None:
+    card.remove("/dev/vfio/vfio")
+    assert why(card) == GPU + " matched, but has no /dev/vfio/vfio: its driver is vfio-pci"
+    card.remove("/dev/vfio/12")
+    assert why(card) == GPU + " matched, but has no /dev/vfio/12: its driver is vfio-pci"
+    for address in (GPU, AUDIO):
+        card.remove("/sys/devices/pci0000:00/%s/iommu_group" % address)
+    (_gpu, first), (_audio, second) = card.left_out(NVIDIA)
+    assert first == (
+        GPU + " has no IOMMU group: enable the IOMMU in the firmware, and on Intel boot with intel_iommu=on"
+    )
+    assert second.startswith(AUDIO + " has no IOMMU group")
+
+
+def test_by_pci_and_nodes_a_group_is_one_device_too(card: Machine) -> None:
+    """Else the second function is a device whose pod finds the group in use."""
+    by_nodes = {"pci": NVIDIA["vfio"], "nodes": [{"path": "/dev/vfio/{iommu_group}"}, {"path": "/dev/vfio/vfio"}]}
+    assert [device.id for device in card.find(by_nodes)] == ["pci-" + GPU]
+    assert card.left_out(by_nodes) == [
+        (
+            "pci-" + AUDIO,
+            "/dev/vfio/12 is already a node of example.com/dev=pci-%s: use discover.vfio, which makes one device of an "
+            "IOMMU group" % GPU,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"paths": ["/dev/vfio/[0-9]*"]},
+        {"pci": [{"vendor": "10de", "class_code": "04"}], "nodes": [{"path": "/dev/vfio/{iommu_group}"}]},
+        {"vfio": [{"class_code": "04"}]},
+    ],
+)
+def test_a_group_belongs_to_one_resource(card: Machine, other: Any) -> None:
+    first, second = resource({"vfio": [{"class_code": "03"}]}, "a.b/gpu"), resource(other, "a.b/other")
+    found = discover([first, second], str(card.path))
+    assert [device.id for device in found["a.b/gpu"].devices] == ["vfio-" + GPU]
+    assert found["a.b/other"].devices == ()
+    ((_device, reason),) = found["a.b/other"].left_out
+    assert reason == "/dev/vfio/12 is already a node of a.b/gpu=vfio-" + GPU
+    turned = discover([second, first], str(card.path))
+    assert [len(turned[name].devices) for name in ("a.b/other", "a.b/gpu")] == [1, 0]
+
+
+def test_a_virtual_machine_is_told_the_addresses(card: Machine) -> None:
+    raw = {"name": "a.b/gpu", "container_limit": 1, "discover": NVIDIA, "env": {"PCI_RESOURCE_A_B_GPU": "{address}"}}
+    (declared,) = parse_resources([raw])
+    (device,) = discover([declared], str(card.path))["a.b/gpu"].devices
+    assert device.template_values()["address"] == GPU
