@@ -30,7 +30,7 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
             if getattr(discovery, key) != getattr(Discovery(), key):
                 yield Problem(f"{where}.{key}", "has no effect: the CDI spec of the other program sets it")
     if discovery.container_path is not None and finds_more:
-        message = "applies only to paths: for other methods, set container_path of each entry in nodes instead"
+        message = "applies only to paths and udev: for other methods, set container_path of each entry in nodes instead"
         yield Problem(where + ".container_path", message)
     known = discovery.property_names()
     templates = [(where + ".container_path", discovery.container_path, known | {"name"})]

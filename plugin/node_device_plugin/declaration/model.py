@@ -154,6 +154,13 @@ class PciSelector(NamedTuple):
     driver: str | None = None
 
 
+class UdevSelector(NamedTuple):
+    """Selects device nodes. subsystem: such as video4linux. properties: patterns of udev properties, by name."""
+
+    subsystem: str
+    properties: Mapping[str, str] = MappingProxyType({})
+
+
 class CdiSelector(NamedTuple):
     """Selects devices of a kind in other programs' CDI specs, by patterns of device names.
 
@@ -186,9 +193,9 @@ class GroupedNode(NamedTuple):
 
 
 #: The keys of ``discover`` that are methods; devices.discovery has a DiscoveryMethod for each.
-DISCOVERY_METHODS = ("paths", "usb", "pci", "vfio", "cdi")
+DISCOVERY_METHODS = ("paths", "usb", "pci", "vfio", "udev", "cdi")
 #: Methods whose devices are nodes. The other methods find devices that have nodes, or have none.
-NODE_METHODS = frozenset({"paths"})
+NODE_METHODS = frozenset({"paths", "udev"})
 #: Methods whose devices may have no node, or several in any order.
 _WITHOUT_FIRST_NODE = frozenset({"usb", "pci", "cdi"})
 #: The properties of a method's devices. usb: serial is empty for none, port is the name in sysfs (1-1.2). pci: address
@@ -209,6 +216,7 @@ class Discovery(NamedTuple):
     usb: tuple[UsbSelector, ...] = ()
     pci: tuple[PciSelector, ...] = ()
     vfio: tuple[PciSelector, ...] = ()
+    udev: tuple[UdevSelector, ...] = ()
     cdi: CdiSelector = CdiSelector()
     nodes: tuple[GroupedNode, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -233,6 +241,7 @@ class Discovery(NamedTuple):
     def property_names(self) -> frozenset[str]:
         """The properties that every discovered device has, for all methods in use."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
+        sets += [frozenset(selector.properties) for selector in self.udev]
         sets += [_PROPERTIES[name] for name in self.methods if name in _PROPERTIES]
         return frozenset.intersection(*sets) if sets else frozenset()
 

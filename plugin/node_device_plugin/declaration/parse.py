@@ -107,6 +107,8 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
                 yield Problem(place + ".nodes", f"the path {path} is listed twice: remove one entry")
         yield from _property_problems(device.properties, place + ".properties")
         yield from edit_problems(device.container_edits, place)
+    for position, selector in enumerate(resource.discover.udev):
+        yield from _property_problems(selector.properties, "%s.discover.udev[%d].properties" % (where, position))
     yield from edit_problems(resource.container_edits, where)
     yield from discovery_problems(resource.discover, where + ".discover", refused)
     yield from _cdi_problems(resource, where)

@@ -47,7 +47,8 @@ class Field(NamedTuple):
 
     fields: the keys of a dict (or of each element of a list of dicts); None allows any key.
     elements: the type of a list's elements, or of the values of a dict with any key.
-    rule: returns the problem with a value (or list element) of the right type, or None or empty.
+    rule: returns the problem with a value (or list element, or value of a dict with any key) of the right type, or None
+    or empty.
     read: converts a value (or list element). A dict with known keys becomes keyword arguments.
     shorthand: the text that may stand for an element of a list of dicts.
     """
@@ -71,9 +72,9 @@ def _texts(description: str, rule: rules.Rule | None = None) -> Field:
     return Field("list", description, default=[], elements="str", rule=rule)
 
 
-def _named_texts(description: str) -> Field:
+def _named_texts(description: str, rule: rules.Rule | None = None) -> Field:
     """A mapping with any keys and text values."""
-    return Field("dict", description, default={}, elements="str")
+    return Field("dict", description, default={}, elements="str", rule=rule)
 
 
 def _mappings(
@@ -275,6 +276,15 @@ PCI_SELECTOR: dict[str, Field] = {
     "driver": _driver("the device, e.g. vfio-pci"),
 }
 
+UDEV_SELECTOR: dict[str, Field] = {
+    "subsystem": Field("str", "Subsystem of the device nodes, e.g. video4linux.", required=True, rule=rules.subsystem),
+    "properties": _named_texts(
+        "Patterns of properties, by name, e.g. ID_SERIAL: Logitech*. A device must have all of them. The names and "
+        "values are those that udevadm info prints after E:, except links and tags. No wildcard matches a '/'.",
+        rule=pattern_problem,
+    ),
+}
+
 CDI_SELECTOR: dict[str, Field] = {
     "kind": Field(
         "str",
@@ -289,8 +299,8 @@ CDI_SELECTOR: dict[str, Field] = {
 GROUPED_NODE: dict[str, Field] = {
     "path": Field(
         "str",
-        "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths, the plugin adds every "
-        "existing node that matches. With usb, pci and vfio, it adds only matching nodes of the device itself.",
+        "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths and udev, the plugin adds "
+        "every existing node that matches. With usb, pci and vfio, it adds only matching nodes of the device itself.",
         required=True,
         rule=rules.path_template,
     ),
@@ -331,6 +341,13 @@ DISCOVER: dict[str, Field] = {
         "plugin lists the group only if VFIO can use the group. Properties: address, addresses (of all matching "
         "functions of the group, separated by commas), vendor, device, class_code, iommu_group.",
     ),
+    "udev": _mappings(
+        model.UdevSelector,
+        UDEV_SELECTOR,
+        "Selectors of device nodes by udev properties; a device node must match at least one. Each matching node is a "
+        "device, named after a by-id link, else a by-path link, else its node. Properties: those that the matching "
+        "selector names.",
+    ),
     "cdi": Field(
         "dict",
         "Devices of a kind in other programs' CDI specs, in the directories of cdi_spec_dirs. A container gets the "
@@ -343,22 +360,22 @@ DISCOVER: dict[str, Field] = {
     "nodes": _mappings(
         model.GroupedNode,
         GROUPED_NODE,
-        "Nodes of each device. With paths, they are added to the matching node. With usb, pci and vfio, they replace "
-        "the default, which is every node of the device. The plugin lists a device only if all nodes "
-        "exist that are not optional.",
+        "Nodes of each device. With paths and udev, they are added to the matching node. With usb, pci and vfio, they "
+        "replace the default, which is every node of the device. The plugin lists a device only if all nodes exist "
+        "that are not optional.",
         shorthands.NODE,
     ),
     "container_path": Field(
         "str",
-        "For paths only: absolute path of the matching node inside a container. The default is the matching path. "
-        "Placeholders are {match1} and so on, and {name} for the last part of the matching path. A path without a "
+        "For paths and udev: absolute path of the matching node inside a container. The default is the matching path. "
+        "Placeholders are the device's properties, and {name} for the last part of the matching path. A path without a "
         "placeholder requires container_limit: 1.",
         rule=rules.container_path,
     ),
     "exclude": _texts(
-        "Patterns of devices to exclude. With paths, a pattern may match the path or the target of a link. With usb, "
-        "pci and vfio, a pattern may match the USB port, the PCI address (with vfio, of any function in the IOMMU "
-        "group) or a device node.",
+        "Patterns of devices to exclude. With paths and udev, a pattern may match the path or the target of a link. "
+        "With usb, pci and vfio, a pattern may match the USB port, the PCI address (with vfio, of any function in the "
+        "IOMMU group) or a device node.",
         rule=rules.exclusion,
     ),
     **{name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")},
@@ -694,7 +711,7 @@ def _default(field: Field) -> Any:
 
 
 def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: list[Problem]) -> dict[str, Any]:
-    element = Field(field.elements or "str", "", default="")
+    element = Field(field.elements or "str", "", default="", rule=field.rule)
     result = {}
     for key, item in value.items():
         if not isinstance(key, str):

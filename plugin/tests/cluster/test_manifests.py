@@ -122,6 +122,8 @@ def test_a_pod_sees_of_the_host_what_it_needs_and_writes_where_it_must():
     assert host_paths(SERIAL) == {**always, "/dev": False}
     usb = {"name": "a.example/usb", "discover": {"usb": [{"vendor": "0403"}]}}
     assert host_paths(usb) == {**always, "/dev": False}
+    udev = {"name": "a.example/udev", "discover": {"udev": [{"subsystem": "tty"}]}}
+    assert host_paths(udev) == {**always, "/dev": False, "/run/udev/data": False}
     declared = {"name": "a.example/files", "devices": [{"id": "one", "nodes": [{"path": "/srv/nodes/a/one"}]}]}
     found = {"name": "a.example/found", "discover": {"paths": ["/srv/nodes/*/x", "/var/lib/vendor/x[0-9]"]}}
     assert host_paths(declared, found) == {**always, "/srv/nodes": False, "/var/lib/vendor": False}

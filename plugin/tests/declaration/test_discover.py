@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from node_device_plugin.declaration import DeclarationError, cdi, parse_resources
-from node_device_plugin.declaration.model import DeviceNode, Discovery, PciSelector, UsbSelector
+from node_device_plugin.declaration.model import DeviceNode, Discovery, PciSelector, UdevSelector, UsbSelector
 from node_device_plugin.declaration.patterns import compiled, wildcards
 from node_device_plugin.declaration.serialise import resources_to_data
 
@@ -17,6 +17,7 @@ EVERYTHING = """
     paths: ["/dev/video[0-9]*"]
     usb: [{vendor: "0403", product: 6A01, serial: A*, driver: ftdi_*}]
     pci: [{vendor: 10DE, device: 1eb8, class_code: "0302", driver: vfio-pci}]
+    udev: [{subsystem: tty, properties: {ID_SERIAL: FTDI*}}, {subsystem: tpm}]
     nodes: [{path: /dev/ctl, container_path: /dev/control}, {path: /dev/dri/card*, optional: true}]
     exclude: [/dev/video9, "0000:00:*"]
     permissions: r
@@ -38,7 +39,8 @@ def test_everything_is_read_and_written_again() -> None:
     (resource,) = resources
     assert resource.discover.usb == (UsbSelector("0403", "6a01", "A*", "ftdi_*"),)
     assert resource.discover.pci == (PciSelector("10de", "1eb8", "0302", "vfio-pci"),)
-    assert resource.discover.methods == ("paths", "usb", "pci")
+    assert resource.discover.methods == ("paths", "usb", "pci", "udev")
+    assert resource.discover.udev == (UdevSelector("tty", {"ID_SERIAL": "FTDI*"}), UdevSelector("tpm"))
     assert (resource.discover.mode, resource.discover.permissions) == (0o660, "r")
     assert resource.devices[0].numa_node == 1
     assert resource.devices[0].nodes == (DeviceNode("/dev/d", "/dev/d", "rw", None, None, None, "c", 1, 3),)
@@ -70,7 +72,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
 @pytest.mark.parametrize(
     ("discover", "says"),
     [
-        ("{exclude: [/dev/x]}", "discover: selects no devices: set paths, usb, pci, vfio or cdi"),
+        ("{exclude: [/dev/x]}", "discover: selects no devices: set paths, usb, pci, vfio, udev or cdi"),
         ("{paths: [dev/x]}", "discover.paths[0]: must be an absolute path without '.', '..'"),
         ("{paths: [/dev/**/x]}", "discover.paths[0]: '**' is not supported: write one '*' for each"),
         ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: is not a valid pattern"),
@@ -96,7 +98,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{paths: [/dev/x*], container_path: /dev/y}",
          "discover.container_path: is the same for every device, so that a container with several devices would"),
         ("{paths: [/dev/x*], usb: [{vendor: 0bda}], container_path: '/dev/{name}'}",
-         "discover.container_path: applies only to paths: for other methods, set container_path"),
+         "discover.container_path: applies only to paths and udev: for other methods, set container_path"),
         ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: /dev/video0}]}",
          "discover.nodes[0].container_path: is the same for every device"),
         ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: '/dev/{nme}'}]}",
@@ -109,6 +111,12 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{usb: [{driver: 'a**'}]}", "discover.usb[0].driver: '**' is not supported"),
         ("{pci: [{}]}", "discover.pci[0]: is empty and would match every PCI device: set vendor, device, class_code"),
         ("{vfio: [{}]}", "discover.vfio[0]: is empty and would match every VFIO device: set vendor, device"),
+        ("{udev: [{}]}", "discover.udev[0].subsystem: is missing"),
+        ("{udev: [{subsystem: ../tty}]}", "discover.udev[0].subsystem: must be the name of a directory in /sys/class"),
+        ("{udev: [{subsystem: tty, properties: {A: 'b**'}}]}", "discover.udev[0].properties.A: '**' is not supported"),
+        ("{udev: [{subsystem: tty, properties: {path: x}}]}", "discover.udev[0].properties.path: is not a property"),
+        ("{udev: [{subsystem: tty, properties: {A: x}}], container_path: '/dev/{B}'}",
+         "discover.container_path: the placeholder {B} is unknown; discovered devices have: A, name"),
         ("{pci: [{driver: ''}]}", "discover.pci[0].driver: is empty"),
         ("{pci: [{device: x}]}", "discover.pci[0].device: must be four hexadecimal digits"),
         ("{pci: [{class_code: '030'}]}", "discover.pci[0].class_code: must be two, four or six hexadecimal digits"),

@@ -71,6 +71,8 @@ def test_probes_and_commands_can_do_what_they_are_for(keys, capabilities, device
         ({"devices": [NODE]}, {}, []),
         ({"devices": [{"id": "d", "nodes": [{"path": "/run/x/d"}]}]}, {}, ["/run/x"]),
         ({"discover": {"paths": ["/var/run/x/*"]}}, {}, ["/run/x"]),
+        # Not /run/udev, where a socket controls udev.
+        ({"discover": {"udev": [{"subsystem": "tty"}]}}, {}, ["/run/udev/data"]),
         ({"devices": [NODE]}, {"cdi_spec_dirs": ["/run/a", "/run/cdi"]}, ["/run/a"]),
         ({"devices": [NODE]}, {"kubelet_root_dir": "/k", "cdi_spec_dirs": ["/k/a", "/kept"]}, ["/k/a"]),
     ],
@@ -145,6 +147,7 @@ def test_it_goes_before_what_containers_do():
     [
         ({"paths": ["/dev/x*"]}, ["AF_UNIX AF_INET AF_INET6"]),
         ({"usb": [{"vendor": "0403"}]}, ["AF_UNIX AF_INET AF_INET6", "AF_NETLINK"]),
+        ({"udev": [{"subsystem": "tty"}]}, ["AF_UNIX AF_INET AF_INET6", "AF_NETLINK"]),
         ({"pci": [{"vendor": "10de"}]}, ["AF_UNIX AF_INET AF_INET6", "AF_NETLINK"]),
     ],
 )

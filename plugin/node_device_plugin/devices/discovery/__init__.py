@@ -26,12 +26,13 @@ from .paths import Paths
 from .pci import Pci
 from .root import Root
 from .sysfs import numa_node_of
+from .udev import Udev
 from .usb import Usb
 from .vfio import Vfio
 
 #: Every method, in the order of their findings.
 CDI = Cdi()
-METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), CDI)
+METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), Udev(), CDI)
 
 _ONE_GROUP = ": use discover.vfio, which makes one device of an IOMMU group"
 

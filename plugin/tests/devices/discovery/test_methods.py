@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[Any, tuple[str, ...], bool]] = {
     "usb": ([{"vendor": "0403"}], ("/dev",), True),
     "pci": ([{"vendor": "10de"}], ("/dev",), True),
     "vfio": ([{"vendor": "10de"}], ("/dev",), True),
+    "udev": ([{"subsystem": "tty"}], ("/dev", "/run/udev/data"), True),
     "cdi": ({"kind": "nvidia.com/gpu"}, ("/dev", "/etc/cdi"), False),
 }
 

@@ -1,0 +1,122 @@
+"""Device nodes by udev's properties, in an injected sysfs and database."""
+
+from pathlib import Path
+from typing import Any
+
+from node_device_plugin.cdi import writer
+from node_device_plugin.devices.discovery import with_discovered
+from node_device_plugin.devices.discovery.udev import Udev
+
+from ...cdi import specs
+from .conftest import Machine, discover, resource
+
+USB = "pci0000:00/0000:00:14.0/usb1/1-%d/1-%d:1.0"
+
+
+def camera(machine: Machine, number: int, database: str, serial: str = "046d_C920_A1") -> None:
+    """A camera at a USB port, as the kernel and udev know it. database: further lines."""
+    directory = "%s/video4linux/video%d" % (USB % (number, number), number)
+    machine.file("/sys/devices/%s/dev" % directory, "81:%d\n" % number)
+    machine.file("/sys/devices/%s/uevent" % directory, "MAJOR=81\nMINOR=%d\nDEVNAME=video%d\n" % (number, number))
+    machine.file("/sys/devices/%s/index" % directory, "0")
+    machine.link("/sys/devices/%s/subsystem" % directory, "/sys/class/video4linux")
+    machine.link("/sys/class/video4linux/video%d" % number, "../../devices/" + directory)
+    machine.file("/dev/video%d" % number)
+    path = "pci-0000:00:14.0-usb-0:%d:1.0-video-index0" % number
+    machine.file(
+        "/run/udev/data/c81:%d" % number,
+        "S:v4l/by-path/%s\nI:63\nE:ID_SERIAL=%s\nE:ID_V4L_CAPABILITIES=:capture:\n%sG:seat\n"
+        % (path, serial, database),
+    )
+
+
+BY_ID = "S:v4l/by-id/usb-046d_C920_A1-video-index0\n"
+
+
+def select(**properties: str) -> dict[str, Any]:
+    return {"udev": [{"subsystem": "video4linux", "properties": properties}]}
+
+
+def test_a_node_is_selected_by_properties_of_udev_and_of_the_kernel(machine: Machine) -> None:
+    camera(machine, 0, BY_ID)
+    camera(machine, 1, "", serial="Other")
+    (device,) = machine.find(select(ID_SERIAL="046d_*", ID_V4L_CAPABILITIES="*:capture:*"))
+    assert device.id == "v4l-by-id-usb-046d_C920_A1-video-index0"
+    assert [(node.path, node.host_path) for node in device.nodes] == [("/dev/video0", "/dev/video0")]
+    assert device.properties == {"ID_SERIAL": "046d_C920_A1", "ID_V4L_CAPABILITIES": ":capture:"}
+    assert device.attributes.known() == {"subsystem": "video4linux"}
+    both = machine.find(select())
+    assert [device.id for device in both] == [
+        "v4l-by-id-usb-046d_C920_A1-video-index0",
+        "v4l-by-path-pci-0000:00:14.0-usb-0:1:1.0-video-index0",
+    ]
+    for properties in ({"MINOR": "1"}, {"DEVNAME": "/dev/video1"}, {"DEVPATH": "/devices/*/*/*/*/*/*/video1"}):
+        (device,) = machine.find(select(**properties))
+        assert device.nodes[0].host_path == "/dev/video1"
+    for properties in ({"ID_SERIAL": "x"}, {"ID_SERIAL": "*", "ID_MODEL": "*"}, {"G": "seat"}):
+        assert machine.find(select(**properties)) == []
+    assert machine.find({"udev": [{"subsystem": "tty"}]}) == []
+    for excluded in ("/dev/video0", "/dev/v4l/by-id/*"):
+        assert len(machine.find({**select(), "exclude": [excluded]})) == 1
+
+
+def test_a_device_of_a_bus_and_a_block_device(machine: Machine) -> None:
+    machine.on_bus("usb", "pci0000:00/usb1/1-1", idVendor="0403", idProduct="6001", devname="bus/usb/001/002")
+    machine.file("/run/udev/data/c1:2", "E:ID_MODEL=FT232\n")
+    machine.on_bus("usb", "pci0000:00/usb1/1-1/1-1:1.0", bInterfaceNumber="00")
+    machine.node_of("virtual/block/loop0", "loop0")
+    machine.link("/sys/class/block/loop0", "../../devices/virtual/block/loop0")
+    machine.file("/run/udev/data/b1:2", "E:ID_FS_TYPE=ext4\n")
+    found = [
+        machine.find({"udev": [{"subsystem": name, "properties": {key: "*"}}]})
+        for name, key in (("usb", "ID_MODEL"), ("block", "ID_FS_TYPE"))
+    ]
+    assert [[device.id for device in each] for each in found] == [["bus-usb-001-002"], ["loop0"]]
+
+
+def test_twins_are_told_apart_by_their_ports_and_keep_what_is_offered(machine: Machine, tmp_path: Path) -> None:
+    cdi_dir = str(tmp_path / "specs")
+    one = resource(select())
+
+    def look() -> dict[str, str]:
+        found = discover([one], str(machine.path), offered=lambda: writer.offered(cdi_dir))[one.name].devices
+        assert specs.write([with_discovered(one, found)], cdi_dir) == {}
+        return {device.id: device.nodes[0].host_path for device in found}
+
+    camera(machine, 0, BY_ID)
+    first = {"v4l-by-id-usb-046d_C920_A1-video-index0": "/dev/video0"}
+    assert look() == first
+    camera(machine, 1, BY_ID)
+    second = {"v4l-by-path-pci-0000:00:14.0-usb-0:1:1.0-video-index0": "/dev/video1"}
+    assert look() == {**first, **second}
+    machine.remove("/sys/class/video4linux/video0")
+    assert look() == second
+
+
+def test_a_device_waits_for_udev_if_the_node_has_it(machine: Machine) -> None:
+    """Else it would get another name as soon as udev has made its links."""
+    camera(machine, 0, BY_ID)
+    camera(machine, 1, "")
+    machine.remove("/run/udev/data/c81:1")
+    assert [device.nodes[0].path for device in machine.find(select())] == ["/dev/video0"]
+    assert machine.left_out(select()) == [("video1", "/dev/video1 matched, but udev has not handled it yet")]
+    machine.remove("/run/udev/data/c81:0")
+    assert [device.id for device in machine.find(select())] == ["video0", "video1"]
+    machine.remove("/dev/video1")
+    assert machine.left_out(select()) == [("video1", "/dev/video1 matched, but does not exist")]
+
+
+def test_a_container_gets_the_node_where_it_is_wanted(machine: Machine) -> None:
+    camera(machine, 0, BY_ID, serial="a/b")
+    machine.file("/dev/media0")
+    more = {"container_path": "/dev/camera-{ID_SERIAL}", "nodes": [{"path": "/dev/media0"}]}
+    (device,) = machine.find({**select(ID_SERIAL="a/*"), **more})
+    assert [(node.path, node.host_path) for node in device.nodes] == [
+        ("/dev/camera-a_b", "/dev/video0"),
+        ("/dev/media0", "/dev/media0"),
+    ]
+
+
+def test_a_change_of_the_database_is_seen() -> None:
+    """udev writes it after the kernel's message."""
+    assert list(Udev().watch_paths(resource(select()).discover)) == ["/run/udev/data/*"]
