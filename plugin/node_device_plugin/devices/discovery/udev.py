@@ -1,10 +1,10 @@
 """Device nodes by subsystem and udev properties.
 
 Facts: /sys/class/<subsystem> or /sys/bus/<subsystem>/devices has a link to each device. A device with the file ``dev``
-has a node. Its properties are in its file ``uevent`` (KEY=value) and in udev's database, the file c<major>:<minor> (b… for
-the subsystem block) in /run/udev/data: ``E:`` and KEY=value for a property, ``S:`` and a path below /dev for a link
-(systemd, src/libsystemd/sd-device). udev replaces a file of its database after the kernel's message about the device,
-so only a watch of the directory shows the new properties.
+has a node. Its properties are in its file ``uevent`` (KEY=value) and in udev's database, which has the file
+/run/udev/data/c<major>:<minor> (b… for the subsystem block). A line there has ``E:`` and KEY=value for a property, or
+``S:`` and a path below /dev for a link (systemd, src/libsystemd/sd-device). udev replaces the file after the kernel's
+message about the device, so only a watch of the directory shows the new properties.
 """
 
 from __future__ import annotations
