@@ -28,7 +28,8 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[tuple[Node,
             paths = [(path, root.device_node(path)) for path in root.glob(fill(each.path, escaped))]
             there = [Node(path, host_path, each.is_common) for path, host_path in paths if host_path is not None]
         if not there and not each.optional:
-            empty = [name for name in placeholders(each.path) if not found.properties[name]]
+            # A wildcard of a path may match nothing, but a bus that does not tell a property has no such node.
+            empty = [name for name in placeholders(each.path) if found.on_bus and not found.properties[name]]
             return (), f"{empty[0]} for {each.path}" if empty else fill(each.path, found.properties)
         for node in there:
             inside = _inside(node, each.container_path, found.properties)

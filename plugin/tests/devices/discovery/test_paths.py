@@ -97,6 +97,9 @@ def test_several_nodes_make_one_device_and_some_are_optional(machine: Machine) -
     assert zero.properties == {"match1": "0"}
     machine.remove("/dev/nvidiactl")
     assert machine.find(discover) == []
+    assert machine.left_out(discover)[0] == ("nvidia0", "/dev/nvidia0 matched, but has no /dev/nvidiactl")
+    beside = {"paths": ["/dev/uvm0*"], "nodes": [{"path": "/dev/x{match1}"}]}
+    assert machine.left_out(beside) == [("uvm0", "/dev/uvm0 matched, but has no /dev/x")]
 
 
 def test_a_container_has_the_node_where_it_is_wanted(machine: Machine) -> None:

@@ -69,6 +69,13 @@ def test_the_id_outlives_another_group_number(card: Machine) -> None:
     assert (device.id, device.nodes[0].host_path) == ("vfio-" + GPU, "/dev/vfio/7")
 
 
+def test_the_lowest_address_is_the_lowest_hexadecimal_number(card: Machine) -> None:
+    for address in ("0000:9f:00.0", "0000:10:00.0"):
+        function(card, address, "20", vendor="0x15b3")
+    card.file("/dev/vfio/20")
+    assert [device.id for device in card.find({"vfio": [{"vendor": "15b3"}]})] == ["vfio-0000:10:00.0"]
+
+
 def test_every_group_gets_the_common_node(card: Machine) -> None:
     function(card, "0000:02:00.0", "13", "mlx5-vfio-pci")
     card.file("/dev/vfio/13")
