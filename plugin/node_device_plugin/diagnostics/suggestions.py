@@ -94,11 +94,10 @@ def _gpus(root: Root) -> Iterator[Suggestion | Unsuggested]:
 def _vfio(root: Root) -> Iterator[Suggestion]:
     for model, devices in _pci_models(root).items():
         if any(_nodes("/dev/vfio/" + device.properties["iommu_group"], root) for device in devices):
-            nodes = [{"path": "/dev/vfio/{iommu_group}"}, {"path": "/dev/vfio/vfio"}]
             yield Suggestion(
                 "VFIO group",
                 f"vfio-{model}",
-                {"discover": {"pci": [_selector(model, "device")], "nodes": nodes}, **_address(model)},
+                {"discover": {"vfio": [_selector(model, "device")]}, **_address(model)},
                 "Whoever holds the device holds all devices of its IOMMU group.",
             )
 

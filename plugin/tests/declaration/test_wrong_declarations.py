@@ -74,7 +74,8 @@ from node_device_plugin.declaration.configuration_file import load
         ("discover: {path: ['/dev/ttyUSB*']}", "discover.path: is not a known key; did you mean paths?"),
         (
             "discover: {pci: ['10de:1eb8']}",
-            "discover.pci[0]: must be a mapping, not the text '10de:1eb8' (its keys: vendor, device, class_code, driver)",
+            "discover.pci[0]: must be a mapping, not the text '10de:1eb8' "
+            "(its keys: vendor, device, class_code, driver)",
         ),
         (
             "discover: {cdi: nvidia.com/gpu}",

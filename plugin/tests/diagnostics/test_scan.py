@@ -150,7 +150,7 @@ def test_a_machine_with_something_of_every_class(machine: Machine) -> None:
         "acme-npu": ["acme.com-npu-0"],
         "gpu": ["dri-renderD128"],
         # The second function of the group would be given away with the first.
-        "vfio-144d-a808": ["pci-0000:03:00.0"],
+        "vfio-144d-a808": ["vfio-0000:03:00.0"],
         "accelerator-10ee-5000": ["pci-0000:02:00.0"],
         "vf-15b3-1018": ["pci-0000:04:00.1"],
         "rdma": ["infiniband-uverbs0"],

@@ -33,6 +33,8 @@ _PLAUSIBLE: dict[str, list[str]] = {
     "device": ["1eb8", "0000", "*", "1EB8"],
     "class_code": ["03", "0302", "030200", "3", "030"],
     "serial": ["A50*", "x", "", "[", "x"],
+    "driver": ["vfio-pci", "ftdi_*", "", "["],
+    "subsystem": ["tty", "video4linux", "../tty", ""],
     "paths": ["/dev/tty*", "/dev/serial/by-id/*", "dev", "/dev/**/x", "/dev/[", "/"],
     "exclude": ["/dev/ttyS*", "/dev/x", "*", "[", ""],
     "command": ["/bin/true", "/bin/echo", "true", "", "-x"],
@@ -47,9 +49,9 @@ _PLAUSIBLE: dict[str, list[str]] = {
 }
 #: Keys of which a mapping that has all of them is nothing without one.
 _ONE_OF = (
-    ("paths", "usb", "pci"),
-    ("vendor", "product", "serial"),
-    ("vendor", "device", "class_code"),
+    ("paths", "usb", "pci", "vfio", "udev"),
+    ("vendor", "product", "serial", "driver"),
+    ("vendor", "device", "class_code", "driver"),
     ("open", "command"),
     ("command",),
 )

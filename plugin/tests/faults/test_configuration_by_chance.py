@@ -103,7 +103,7 @@ def test_what_may_be_looked_for_is_looked_for(tmp_path: Path) -> None:
         found.extend(device.id for device in devices)
 
     look()
-    assert {method for discover in accepted for method in discover.methods} == {"paths", "usb", "pci"}
+    assert {method for discover in accepted for method in discover.methods} == {"paths", "usb", "pci", "vfio", "udev"}
     assert any(discover.nodes for discover in accepted)
     assert "ttyA" in found
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration.env import allocate_env
 
 from .conftest import Machine, discover, resource
 from .test_buses import pci
@@ -158,7 +159,9 @@ def test_a_group_belongs_to_one_resource(card: Machine, other: Any) -> None:
 
 
 def test_a_virtual_machine_is_told_the_addresses(card: Machine) -> None:
-    raw = {"name": "a.b/gpu", "container_limit": 1, "discover": NVIDIA, "env": {"PCI_RESOURCE_A_B_GPU": "{address}"}}
+    raw = {"name": "a.b/gpu", "discover": NVIDIA, "joined_env": {"PCI_RESOURCE_A_B_GPU": "{address}"}}
     (declared,) = parse_resources([raw])
-    (device,) = discover([declared], str(card.path))["a.b/gpu"].devices
-    assert device.template_values()["address"] == GPU
+    function(card, "0000:02:00.0", "13")
+    card.file("/dev/vfio/13")
+    found = discover([declared], str(card.path))["a.b/gpu"].devices
+    assert allocate_env(declared, found) == {"PCI_RESOURCE_A_B_GPU": GPU + ",0000:02:00.0"}
