@@ -42,7 +42,7 @@ def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
 
 def runtime_socket() -> str | None:
     """The runtime's socket of the running kubelet; None if no trusted kubelet runs or it names no socket."""
-    found, _ = named("kubelet")
+    found = named("kubelet")[0]
     return _runtime_socket(found[0].arguments) if found else None
 
 
