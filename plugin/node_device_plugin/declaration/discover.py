@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from .model import DISCOVERY_METHODS, NODE_METHODS, Discovery
+from .model import DISCOVERY_METHODS, NODE_METHODS, DeviceNode, Discovery, GroupedNode
 from .patterns import placeholders
 from .problems import Problem
 
@@ -33,6 +33,7 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
         message = "applies only to paths and udev: for other methods, set container_path of each entry in nodes instead"
         yield Problem(where + ".container_path", message)
     known = discovery.property_names()
+    yield from node_placeholder_problems(discovery.nodes, where, discovery.property_names())
     templates = [(where + ".container_path", discovery.container_path, known | {"name"})]
     for position, node in enumerate(discovery.nodes):
         place = "%s.nodes[%d]" % (where, position)
@@ -45,6 +46,18 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
         if unknown and discovery.methods:
             message = "the placeholder {%s} is unknown; discovered devices have: %s"
             yield Problem(place, message % (unknown[0], ", ".join(sorted(names)) or "none"))
+
+
+def node_placeholder_problems(
+    nodes: Sequence[DeviceNode | GroupedNode], where: str, properties: Collection[str]
+) -> Iterator[Problem]:
+    """Problems of placeholders that nodes set. where: of the nodes' device or discovery. properties: of the device."""
+    taken = set(properties)
+    for position, node in enumerate(nodes):
+        if node.placeholder in taken:
+            message = f"{{{node.placeholder}}} is already the placeholder of another node or a property: choose another"
+            yield Problem("%s.nodes[%d].placeholder" % (where, position), message)
+        taken.update(filter(None, [node.placeholder]))
 
 
 def _alternatives(names: Sequence[str]) -> str:

@@ -10,9 +10,7 @@ from .patterns import fill, placeholders
 from .problems import Problem
 
 _INDEX = "index"
-#: Placeholders for values other than properties; no property may use these names.
 _PATHS = ("path", "host_path")
-BUILT_IN_VALUES = ("id", *_PATHS, _INDEX)
 #: How many numbers to check if a resource has discovery and thus an unknown number of devices.
 _DISCOVERED = 100
 _A = {"variable": "a variable", "annotation": "an annotation"}

@@ -39,6 +39,8 @@ class DeviceNode(NamedTuple):
     type: str | None = None
     major: int | None = None
     minor: int | None = None
+    #: The placeholder whose value is ``path``; None for none.
+    placeholder: str | None = None
 
 
 class Mount(NamedTuple):
@@ -126,6 +128,7 @@ class Device(NamedTuple):
         values = {"id": self.id, **self.properties}
         if self.nodes:
             values.update(path=self.nodes[0].path, host_path=self.nodes[0].host_path)
+        values.update((node.placeholder, node.path) for node in self.nodes if node.placeholder)
         return values
 
 
@@ -179,12 +182,14 @@ class CdiSelector(NamedTuple):
 class GroupedNode(NamedTuple):
     """A device node that belongs to a discovered device; ``path`` is a pattern with placeholders.
 
-    container_path: template of the node's path in a container; None means the path on the host.
+    container_path: template of the node's path in a container; None means the path on the host. placeholder: see
+    DeviceNode; only one node may then match.
     """
 
     path: str
     optional: bool
     container_path: str | None = None
+    placeholder: str | None = None
 
     @property
     def is_common(self) -> bool:
@@ -251,7 +256,8 @@ class Discovery(NamedTuple):
         A device on a bus or of a CDI spec may have no node, or several: then only ``nodes`` decides which is the first.
         """
         has_node = _WITHOUT_FIRST_NODE.isdisjoint(self.methods) or any(not node.optional for node in self.nodes)
-        return self.property_names() | {"id"} | ({"path", "host_path"} if has_node else set())
+        of_nodes = {node.placeholder for node in self.nodes if node.placeholder and not node.optional}
+        return self.property_names() | {"id", *of_nodes} | ({"path", "host_path"} if has_node else set())
 
 
 class PreStart(NamedTuple):

@@ -19,6 +19,9 @@ _DEV = "/dev/"
 # The names of environment variables that every API server accepts (IsEnvVarName).
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
+#: Placeholders that every device has.
+_BUILT_IN = ("id", "path", "host_path", "index")
+
 _MAX_DNS = 253
 # The kubelet checks "requests." + name as a label key.
 _MAX_DOMAIN = _MAX_DNS - len("requests.")
@@ -140,6 +143,17 @@ def env_name_problem(name: str) -> str | None:
     if _ENV_NAME.fullmatch(name) and not name.startswith(".."):
         return None
     return f"{name!r} is not a variable name: use letters, digits, '_', '-' and '.', and do not begin with a digit"
+
+
+def placeholder_problem(name: str) -> str | None:
+    """Why a property or a device node cannot have ``name`` as its placeholder, or None."""
+    # Templates match only such names; a placeholder with another name would stay unfilled.
+    if name not in _BUILT_IN and name.isidentifier() and name.isascii():
+        return None
+    return (
+        f"{name!r} is not a placeholder's name: use letters, digits and '_', no leading digit, and none of "
+        + ", ".join(_BUILT_IN)
+    )
 
 
 def qualified_cdi_name(kind: str, device: str) -> str:

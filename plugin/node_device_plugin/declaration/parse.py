@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import container_paths, env, fields, foreign_cdi, injection_rules, names, response_size, schema
-from .discover import discovery_problems
+from .discover import discovery_problems, node_placeholder_problems
 from .edits import edit_problems, placeholder_problems
 from .model import Configuration, Device, Resource
 from .named_directories import directory_problems
@@ -106,6 +106,7 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
             if count > 1:
                 yield Problem(place + ".nodes", f"the path {path} is listed twice: remove one entry")
         yield from _property_problems(device.properties, place + ".properties")
+        yield from node_placeholder_problems(device.nodes, place, device.properties)
         yield from edit_problems(device.container_edits, place)
     for position, selector in enumerate(resource.discover.udev):
         yield from _property_problems(selector.properties, "%s.discover.udev[%d].properties" % (where, position))
@@ -139,10 +140,9 @@ def _property_problems(properties: Mapping[str, str], where: str) -> Iterator[Pr
     told: dict[str, str] = {}
     for key in properties:
         place = f"{where}.{key}"
-        # Placeholders match only such names; a placeholder with another name would stay unfilled.
-        if key in env.BUILT_IN_VALUES or not (key.isidentifier() and key.isascii()):
-            message = "is not a property name: use letters, digits and '_', no leading digit, and none of %s"
-            yield Problem(place, message % ", ".join(env.BUILT_IN_VALUES))
+        message = names.placeholder_problem(key)
+        if message:
+            yield Problem(place, message)
         other = told.setdefault(key.upper(), key)
         if other != key:
             message = "differs from %s only in case, and both would set DEVICE_PROPERTY_%s for commands: rename one"

@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple
 from . import fields as rules
 from . import model, shorthands
 from .addresses import http_address_problem
-from .names import foreign_cdi_name_problem, foreign_kind_problem, resource_name_problem
+from .names import foreign_cdi_name_problem, foreign_kind_problem, placeholder_problem, resource_name_problem
 from .patterns import pattern_problem
 from .problems import Problem
 
@@ -117,6 +117,13 @@ def _bus_id(whose: str, example: str) -> Field:
     return Field("str", description, rule=rules.bus_id, read=str.lower)
 
 
+_PLACEHOLDER = Field(
+    "str",
+    "Name of a placeholder for env, joined_env and annotations, e.g. tty for {tty}. Its value is the path of this node "
+    "inside the container.",
+    rule=placeholder_problem,
+)
+
 DEVICE_NODE: dict[str, Field] = {
     "path": Field("str", "Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
     "host_path": Field(
@@ -156,6 +163,7 @@ DEVICE_NODE: dict[str, Field] = {
     "minor": _number(
         "Required minor number of the host's device node. If left out, any number is accepted.", maximum=LARGEST_MINOR
     ),
+    "placeholder": _PLACEHOLDER,
 }
 
 MOUNT: dict[str, Field] = {
@@ -311,6 +319,9 @@ GROUPED_NODE: dict[str, Field] = {
         "path, and {name} for the last part of the path on the host. If several nodes have the same path inside a "
         "container, the container gets only the first node.",
         rule=rules.container_path,
+    ),
+    "placeholder": _PLACEHOLDER._replace(
+        description=_PLACEHOLDER.description + " A device with several nodes that match is left out."
     ),
 }
 

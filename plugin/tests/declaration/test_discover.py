@@ -114,7 +114,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{udev: [{}]}", "discover.udev[0].subsystem: is missing"),
         ("{udev: [{subsystem: ../tty}]}", "discover.udev[0].subsystem: must be the name of a directory in /sys/class"),
         ("{udev: [{subsystem: tty, properties: {A: 'b**'}}]}", "discover.udev[0].properties.A: '**' is not supported"),
-        ("{udev: [{subsystem: tty, properties: {path: x}}]}", "discover.udev[0].properties.path: is not a property"),
+        ("{udev: [{subsystem: tty, properties: {path: x}}]}", "discover.udev[0].properties.path: 'path' is not a placeholder's name"),
         ("{udev: [{subsystem: tty, properties: {A: x}}], container_path: '/dev/{B}'}",
          "discover.container_path: the placeholder {B} is unknown; discovered devices have: A, name"),
         ("{pci: [{driver: ''}]}", "discover.pci[0].driver: is empty"),

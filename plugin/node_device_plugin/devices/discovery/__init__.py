@@ -187,9 +187,9 @@ def _find(
             found = found._replace(name=found.other_name)
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
-        nodes, missing = ((), "") if found.problem else grouped(found, discovery, inside)
-        if missing:
-            found = found._replace(problem=found.without(missing))
+        nodes, lack = ((), "") if found.problem else grouped(found, discovery, inside)
+        if lack:
+            found = found._replace(problem=lack)
         made = before.get(found.name)
         if made is None or made.found != found or made.nodes != nodes:
             device = _device(device_id(found.name, room), nodes, found, discovery)
@@ -340,6 +340,7 @@ def _device(device_id: str, nodes: Sequence[Node], found: Found, discovery: Disc
                 uid=discovery.uid,
                 gid=discovery.gid,
                 mode=discovery.mode,
+                placeholder=node.placeholder,
             )
             for node in nodes
         ),

@@ -14,12 +14,13 @@ class Incomplete(str):
 class Node(NamedTuple):
     """A device node: its path in a container, and its path on the host with links resolved.
 
-    is_common: whether every device of the resource gives this node.
+    is_common: whether every device of the resource gives this node. placeholder: see DeviceNode.
     """
 
     path: str
     host_path: str
     is_common: bool = False
+    placeholder: str | None = None
 
 
 class Found(NamedTuple):

@@ -13,7 +13,7 @@ from .root import Root
 
 
 def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[tuple[Node, ...], str]:
-    """All nodes of a device, its own first, and the node that is missing though it is not optional (or empty)."""
+    """All nodes of a device, its own first, and why the device cannot be offered, or empty."""
     if not discovery.nodes and discovery.container_path is None:
         return found.own, ""
     nodes: list[Node] = []
@@ -30,9 +30,12 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[tuple[Node,
         if not there and not each.optional:
             # A wildcard of a path may match nothing, but a bus that does not tell a property has no such node.
             empty = [name for name in placeholders(each.path) if found.on_bus and not found.properties[name]]
-            return (), f"{empty[0]} for {each.path}" if empty else fill(each.path, found.properties)
+            return (), found.without(f"{empty[0]} for {each.path}" if empty else fill(each.path, found.properties))
+        if each.placeholder and len(there) > 1:
+            paths_there = ", ".join(node.path for node in there)
+            return (), f"{found.known_as[0]} matched, but {{{each.placeholder}}} could be any of {paths_there}"
         for node in there:
-            inside = _inside(node, each.container_path, found.properties)
+            inside = _inside(node, each.container_path, found.properties)._replace(placeholder=each.placeholder)
             if all(inside.path != other.path for other in nodes):
                 nodes.append(inside)
     return tuple(nodes), ""

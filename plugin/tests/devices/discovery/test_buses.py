@@ -89,6 +89,21 @@ def test_a_driver_selects_by_what_the_kernel_bound(machine: Machine) -> None:
         assert [device.id for device in machine.find({"pci": [{"driver": pattern}]})] == ids
 
 
+def test_a_placeholder_is_the_path_of_one_node(machine: Machine) -> None:
+    directory = usb(machine, "1-2", 4, serial="A5")
+    machine.node_of(directory + "/1-2:1.0/ttyUSB0/tty/ttyUSB0", "ttyUSB0")
+    adapter = {
+        "usb": [{"vendor": "0403"}],
+        "nodes": [{"path": "/dev/bus/usb/*/*"}, {"path": "/dev/ttyUSB*", "placeholder": "tty"}],
+    }
+    (device,) = machine.find(adapter, env={"PORT_{index}": "{tty}"})
+    assert device.template_values()["tty"] == "/dev/ttyUSB0"
+    machine.node_of(directory + "/1-2:1.1/ttyUSB1/tty/ttyUSB1", "ttyUSB1")
+    assert machine.left_out(adapter) == [
+        ("usb-0403-6001-A5", "1-2 matched, but {tty} could be any of /dev/ttyUSB0, /dev/ttyUSB1")
+    ]
+
+
 def test_what_hangs_on_a_hub_is_not_the_hubs(machine: Machine) -> None:
     hub = usb(machine, "1-1", 1, product="0001")
     usb(machine, "1-1.4", 2, product="0002", below=hub)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from node_device_plugin.cli.main import main
+from node_device_plugin.declaration.names import device_id, name_of_path
 
 CONFIG = """
 resources:
@@ -52,7 +53,7 @@ def test_a_folder_is_no_device_and_says_so(tmp_path: Path, capsys: pytest.Captur
     assert main(["discover", "--config", str(config)]) == 0
     (line,) = capsys.readouterr().out.splitlines()[1:]
     assert line.split(None, 4) == [
-        *("example.com/sound", str(tmp_path)[1:].replace("/", "-"), "-", "-"),
+        *("example.com/sound", device_id(name_of_path(str(tmp_path))), "-", "-"),
         "left out: %s is a directory, not a device: set a pattern such as %s/*" % (tmp_path, tmp_path),
     ]
 
