@@ -731,10 +731,8 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
         if _UNWRITABLE.search(key):
             problems.append(Problem(where, f"the key {key!r} {_IS_UNWRITABLE}"))
             continue
-        read = normalise(item, element, f"{where}.{key}", problems)
-        # An invalid value is empty text here, because later rules expect text.
-        if read is not None:
-            result[str.__str__(key)] = read
+        # An invalid value becomes empty text, because later rules expect text.
+        result[str.__str__(key)] = normalise(item, element, f"{where}.{key}", problems)
     return result
 
 
