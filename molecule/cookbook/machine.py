@@ -1,0 +1,203 @@
+#!/usr/bin/python3
+"""Gives a lab node the devices of the cookbook's recipes: device nodes, udev's links, and a /sys that describes them.
+
+A device node is one of the kernel's memory devices under another name, so that every user may open it. Files in /sys
+have the numbers of real devices. Beside the made devices, /sys keeps what it has of this machine, except its USB and PCI
+devices.
+"""
+
+import itertools
+import os
+import pathlib
+import stat
+import subprocess
+
+SYS = pathlib.Path("/sys")
+USB = "lab/0000:00:14.0/usb1"
+#: null, zero, full, random, urandom
+NUMBERS = itertools.cycle([(1, 3), (1, 5), (1, 7), (1, 8), (1, 9)])
+
+
+def node(path, mode=0o660):
+    """A device node in /dev, unless the machine has it, as it may have kvm and fuse."""
+    place = pathlib.Path("/dev", path)
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        os.mknod(place, stat.S_IFCHR | mode, os.makedev(*next(NUMBERS)))
+        place.chmod(mode)
+
+
+def link(path, target):
+    place = pathlib.Path("/dev", path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(os.path.relpath(pathlib.Path("/dev", target), place.parent))
+
+
+def file(path, text=""):
+    place = pathlib.Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    place.chmod(0o755)
+
+
+def extend(directory, *left_out):
+    """Mount a directory over one of /sys, with the same entries except some, and room for others."""
+    place, made = SYS / directory, pathlib.Path("/run/lab-sys", directory)
+    made.mkdir(parents=True)
+    for entry in place.iterdir():
+        if entry.name in left_out:
+            continue
+        if entry.is_symlink():
+            (made / entry.name).symlink_to(os.readlink(entry))
+        elif entry.is_dir():
+            (made / entry.name).mkdir()
+            subprocess.run(["mount", "--rbind", entry, made / entry.name], check=True)
+    subprocess.run(["mount", "--rbind", made, place], check=True)
+
+
+def files(directory, **attributes):
+    place = SYS / "devices" / directory
+    place.mkdir(parents=True, exist_ok=True)
+    for name, text in attributes.items():
+        (place / name.rstrip("_")).write_text(f"{text}\n")
+
+
+def on_bus(bus, directory, driver="", **attributes):
+    """A device with its link in the bus."""
+    files(directory, uevent=f"DRIVER={driver}" if driver else "", **attributes)
+    place = SYS / "bus" / bus / "devices" / directory.rpartition("/")[2]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(os.path.relpath(SYS / "devices" / directory, place.parent))
+    point(f"devices/{directory}/subsystem", f"bus/{bus}")
+    if driver:
+        (SYS / f"bus/{bus}/drivers/{driver}").mkdir(parents=True, exist_ok=True)
+        point(f"devices/{directory}/driver", f"bus/{bus}/drivers/{driver}")
+
+
+def point(path, target):
+    """A link in /sys."""
+    (SYS / path).symlink_to(os.path.relpath(SYS / target, (SYS / path).parent))
+
+
+def with_node(directory, devname, dev):
+    """A device node, and its directory below the device that has it."""
+    files(directory, dev=dev, uevent=f"DEVNAME={devname}")
+    node(devname)
+
+
+def usb(port, number, vendor, product, driver="", below=(), serial=""):
+    """A USB device with one interface. below: device nodes, each as class, name and number."""
+    directory = f"{USB}/{port}"
+    files(directory, **({"serial": serial} if serial else {}))
+    on_bus("usb", directory, "usb", idVendor=vendor, idProduct=product)
+    with_node(directory, f"bus/usb/001/{number:03}", f"189:{number - 1}")
+    on_bus("usb", f"{directory}/{port}:1.0", driver, bInterfaceNumber="00")
+    for kind, name, dev in below:
+        with_node(f"{directory}/{port}:1.0/{kind}/{name}", name, dev)
+
+
+def pci(address, vendor, device, class_code, driver="", group="", numa_node=-1, below=()):
+    """A PCI function. below: device nodes, each as class, path and number."""
+    directory = f"lab/{address}"
+    given = {"vendor": f"0x{vendor}", "device": f"0x{device}", "class_": f"0x{class_code}", "numa_node": numa_node}
+    on_bus("pci", directory, driver, **given)
+    if group:
+        members = SYS / f"kernel/iommu_groups/{group}/devices"
+        members.mkdir(parents=True, exist_ok=True)
+        point(f"devices/{directory}/iommu_group", f"kernel/iommu_groups/{group}")
+        point(f"kernel/iommu_groups/{group}/devices/{address}", f"devices/{directory}")
+        node(f"vfio/{group}", 0o600)
+    for kind, path, dev in below:
+        with_node(f"{directory}/{kind}/{path.rpartition('/')[2]}", path, dev)
+
+
+def serial_adapters():
+    usb("1-1", 3, "10c4", "ea60", "cp210x", [("tty", "ttyUSB0", "188:0")], "9c414fdf5bd9ee118970b24c37b89984")
+    usb("1-2", 4, "0403", "6001", "ftdi_sio", [("tty", "ttyUSB1", "188:1")], "A50285BI")
+    usb("1-3", 5, "0403", "6001", "ftdi_sio", [("tty", "ttyUSB2", "188:2")], "AB0JQ8XV")
+    usb("1-4", 6, "1cf1", "0030", "cdc_acm", [("tty", "ttyACM2", "166:2")], "DE2412345")
+    by_id = "serial/by-id/usb-"
+    link(by_id + "Silicon_Labs_CP2102N_9c414fdf5bd9ee118970b24c37b89984-if00-port0", "ttyUSB0")
+    link(by_id + "FTDI_FT232R_USB_UART_A50285BI-if00-port0", "ttyUSB1")
+    link(by_id + "FTDI_FT232R_USB_UART_AB0JQ8XV-if00-port0", "ttyUSB2")
+    link(by_id + "dresden_elektronik_ingenieurtechnik_GmbH_ConBee_II_DE2412345-if00", "ttyACM2")
+
+
+def dongles():
+    usb("1-5", 8, "0529", "0001")
+    node("parport0")
+
+
+def cameras():
+    """The third one has no media controller."""
+    for place in range(3):
+        first, second = 2 * place, 2 * place + 1
+        nodes = [("video4linux", f"video{each}", f"81:{each}") for each in (first, second)]
+        nodes += [("", f"media{place}", f"510:{place}")] * (place < 2)
+        usb(f"1-6.{place + 1}", 10 + place, "046d", "0825", "uvcvideo", nodes)
+
+
+def sound():
+    for card, streams in ((0, "p"), (1, "cp")):
+        node(f"snd/controlC{card}")
+        for stream in streams:
+            node(f"snd/pcmC{card}D0{stream}")
+    node("snd/timer")
+
+
+def gpus():
+    nvidia = ["nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm", "dri/card1", "dri/renderD128"]
+    for path in [*nvidia, *(f"nvidia-caps/nvidia-cap{part}" for part in (21, 22, 30, 31))]:
+        node(path, 0o666)
+    file("/usr/bin/nvidia-cdi-hook", "#!/bin/sh\n")
+    file("/usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05")
+    pathlib.Path("/etc/cdi").mkdir(exist_ok=True)
+    node("kfd")
+    amd = [("drm", "dri/card2", "226:2"), ("drm", "dri/renderD129", "226:129")]
+    intel = [("drm", "dri/card0", "226:0"), ("drm", "dri/renderD130", "226:130")]
+    pci("0000:c1:00.0", "1002", "74a1", "120000", "amdgpu", numa_node=1, below=amd)
+    pci("0000:03:00.0", "8086", "56c0", "038000", "xe", numa_node=0, below=intel)
+
+
+def pci_functions():
+    node("vfio/vfio", 0o666)
+    # A graphics card: its GPU and its sound function, in one group.
+    pci("0000:65:00.0", "10de", "1eb8", "030000", "vfio-pci", group="42")
+    pci("0000:65:00.1", "10de", "10f8", "040300", "vfio-pci", group="42")
+    # A network card with two virtual functions.
+    pci("0000:3b:00.0", "8086", "1592", "020000", "ice", group="50")
+    for number in (0, 1):
+        pci(f"0000:3b:02.{number}", "8086", "1889", "020000", "vfio-pci", group=f"{51 + number}")
+    host_adapter = [
+        ("infiniband_verbs", "infiniband/uverbs0", "231:192"),
+        ("infiniband_mad", "infiniband/umad0", "231:0"),
+    ]
+    pci("0000:81:00.0", "15b3", "101b", "020700", "mlx5_core", numa_node=1, below=host_adapter)
+    node("infiniband/rdma_cm", 0o666)
+
+
+def fpgas():
+    for card, end in itertools.product(range(3), ("user", "c2h_0")):
+        node(f"xdma{card}_{end}", 0o600)
+    file("/opt/fpga/bitstreams/filter.bit")
+
+
+def main():
+    extend("devices")
+    extend("bus", "usb", "pci")
+    extend("kernel/iommu_groups") if (SYS / "kernel/iommu_groups").exists() else extend("kernel")
+    on_bus("usb", USB, "usb", idVendor="1d6b", idProduct="0002")
+    with_node(USB, "bus/usb/001/001", "189:0")
+    for path in ("kvm", "fuse", "tpmrm0", "watchdog0"):
+        node(path, 0o600)
+    serial_adapters()
+    dongles()
+    cameras()
+    sound()
+    gpus()
+    pci_functions()
+    fpgas()
+
+
+if __name__ == "__main__":
+    main()
