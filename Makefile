@@ -131,7 +131,7 @@ test-all: system dev
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-extended_resources \
 	  scenario-kind cdi-judge api-server \
 	  --two-at-a-time scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
-	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
+	  scenario-resilience scenario-drift scenario-cookbook runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
 	  image-test molecule-example
 
 # Builds every real program that `make test-all` needs.

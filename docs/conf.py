@@ -18,7 +18,7 @@ author = "The node-devices authors"
 extensions = ["myst_parser"]
 
 root_doc = "docs/README"
-include_patterns = ["*.md", "docs/*.md", "plugin/README.md", "roles/*/README.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/cookbook/*.md", "plugin/README.md", "roles/*/README.md"]
 include_patterns += ["lab/README.md", "lab/roles/*/README.md", "examples/*/README.md"]
 # Folders that are large, or lead back to the checkout, are not walked at all.
 exclude_patterns = [".*", "bench", "build", "dist", "molecule", "playbooks", "plugin/node_device_plugin", "tests"]

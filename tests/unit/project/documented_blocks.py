@@ -10,7 +10,7 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-_PATTERNS = ("*.md", "docs/*.md", "plugin/README.md", "roles/*/README.md")
+_PATTERNS = ("*.md", "docs/*.md", "docs/cookbook/*.md", "plugin/README.md", "roles/*/README.md")
 _PATTERNS += ("lab/README.md", "lab/roles/*/README.md", "examples/*/README.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for pattern in _PATTERNS for path in ROOT.glob(pattern))
 

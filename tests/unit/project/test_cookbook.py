@@ -1,0 +1,51 @@
+"""The cookbook: its pages show the files that scenario `cookbook` runs, and the scenario runs every recipe."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+import yaml
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from documented_blocks import PAGES, ROOT, blocks, text_of
+
+COOKBOOK = ROOT / "examples" / "cookbook"
+RECIPES = sorted(path.parent.name for path in COOKBOOK.glob("*/declaration.yml"))
+FILES = sorted(str(path.relative_to(ROOT)) for path in COOKBOOK.rglob("*") if path.is_file())
+#: Text by file, as the pages show it.
+SHOWN = collections.defaultdict(list)
+for page in PAGES:
+    for block in blocks(text_of(page)):
+        first, _, text = block.text.partition("\n")
+        if first.startswith("# examples/cookbook/"):
+            SHOWN[first.removeprefix("# ")].append(text)
+
+
+def test_there_are_recipes():
+    assert len(RECIPES) > 20
+    assert set(SHOWN) <= set(FILES)
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_one_page_shows_the_file_as_it_is(path):
+    assert SHOWN[path] == [(ROOT / path).read_text()]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_scenario_declares_the_recipe_as_it_is(recipe):
+    link = ROOT / "molecule/cookbook/inventory/group_vars/lab_nodes" / f"{recipe}.yml"
+    assert link.resolve() == COOKBOOK / recipe / "declaration.yml"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_pod_requests_what_its_recipe_declares(recipe):
+    variables, pod, sees = (
+        yaml.safe_load((COOKBOOK / recipe / name).read_text()) for name in ("declaration.yml", "pod.yml", "sees.yml")
+    )
+    names = {
+        each["name"] for name, value in variables.items() if name.startswith(declaration.PREFIX) for each in value
+    }
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"].keys() == names
+    assert "devices" in sees
+    assert sees.keys() <= {"pods", "devices", "variables", "mounts"}
