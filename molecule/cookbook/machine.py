@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Gives a lab node the devices of the cookbook's recipes: device nodes, udev's links, and a /sys that describes them.
 
-A device node is one of the kernel's memory devices under another name, so that every user may open it. Files in /sys
-have the numbers of real devices. Beside the made devices, /sys keeps what it has of this machine, except its USB and PCI
-devices.
+A device node is one of the kernel's memory devices under another name, so that it opens without a driver. Files in /sys
+and in udev's database have the numbers of real devices. /sys keeps everything else of this machine, except its USB and
+PCI devices.
 """
 
 import itertools
@@ -79,6 +79,11 @@ def point(path, target):
     (SYS / path).symlink_to(os.path.relpath(SYS / target, (SYS / path).parent))
 
 
+def link_of_class(name, directory):
+    (SYS / "class" / name).mkdir(exist_ok=True)
+    point(f"class/{name}/{directory.rpartition('/')[2]}", f"devices/{directory}")
+
+
 def with_node(directory, devname, dev):
     """A device node, and its directory below the device that has it."""
     files(directory, dev=dev, uevent=f"DEVNAME={devname}")
@@ -129,12 +134,20 @@ def dongles():
 
 
 def cameras():
-    """The third one has no media controller."""
+    """The third one has no media controller. udev knows the fourth one."""
     for place in range(3):
         first, second = 2 * place, 2 * place + 1
         nodes = [("video4linux", f"video{each}", f"81:{each}") for each in (first, second)]
         nodes += [("", f"media{place}", f"510:{place}")] * (place < 2)
         usb(f"1-6.{place + 1}", 10 + place, "046d", "0825", "uvcvideo", nodes)
+    usb("1-7", 20, "0fd9", "0066", "uvcvideo", [("video4linux", f"video{each}", f"81:{each}") for each in (6, 7)])
+    for number, index, capabilities in ((6, 0, ":capture:"), (7, 1, ":")):
+        link_of_class("video4linux", f"{USB}/1-7/1-7:1.0/video4linux/video{number}")
+        name = f"v4l/by-id/usb-Elgato_Facecam_FW33K1A04921-video-index{index}"
+        link(name, f"video{number}")
+        properties = {"ID_SERIAL": "Elgato_Facecam_FW33K1A04921", "ID_V4L_CAPABILITIES": capabilities}
+        lines = [f"S:{name}", *(f"E:{key}={value}" for key, value in properties.items())]
+        file(f"/run/udev/data/c81:{number}", "".join(f"{line}\n" for line in lines))
 
 
 def sound():
@@ -184,6 +197,7 @@ def fpgas():
 
 def main():
     extend("devices")
+    extend("class")
     extend("bus", "usb", "pci")
     extend("kernel/iommu_groups") if (SYS / "kernel/iommu_groups").exists() else extend("kernel")
     on_bus("usb", USB, "usb", idVendor="1d6b", idProduct="0002")

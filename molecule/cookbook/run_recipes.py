@@ -7,8 +7,8 @@ variables  some environment variables
 mounts     some paths where something is mounted
 pods       how many such pods run at a time (default: 1)
 
-Every pod runs as root, and then as user 1000, who must be able to open the devices, too. Ends with 1 and a line for each
-difference.
+Every pod runs as root, and then as user 1000, who must be able to open the devices, too. Ends with 1 and a line for
+each difference.
 """
 
 from __future__ import annotations
