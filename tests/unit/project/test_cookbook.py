@@ -42,9 +42,7 @@ def test_the_pod_requests_what_its_recipe_declares(recipe):
     variables, pod, sees = (
         yaml.safe_load((COOKBOOK / recipe / name).read_text()) for name in ("declaration.yml", "pod.yml", "sees.yml")
     )
-    names = {
-        each["name"] for name, value in variables.items() if name.startswith(declaration.PREFIX) for each in value
-    }
+    names = {each["name"] for name, value in variables.items() if name.startswith(declaration.PREFIX) for each in value}
     (container,) = pod["spec"]["containers"]
     assert container["resources"]["limits"].keys() == names
     assert "devices" in sees
