@@ -54,17 +54,17 @@ wanted=$(ls $new | wc -l)
 mv $new/* /etc/kubernetes/manifests/
 rmdir $new
 for look in $(seq %d); do
-  [ "$(grep -ls ' F end$' /var/log/pods/default_*/main/*.log | wc -l)" -lt $wanted ] || break
+  [ "$(grep -ls ' F end$' /var/log/pods/default_%s-*/main/*.log | wc -l)" -lt $wanted ] || break
   sleep 0.5
 done
-grep '' /var/log/pods/default_*/main/*.log /dev/null
+grep -s '' /var/log/pods/default_%s-*/main/*.log /dev/null || true
 """
 #: Until the devices are free.
 END = """
 rm -f /etc/kubernetes/manifests/*.json
 for look in $(seq 240); do
   holders=$(/usr/local/bin/node-device-plugin holders) || exit
-  case $holders in *default/*) sleep 0.5 ;; *) rm -rf /var/log/pods/default_*; exit 0 ;; esac
+  case $holders in *default/*) sleep 0.5 ;; *) exit 0 ;; esac
 done
 echo "still held: $holders"
 exit 1
@@ -94,15 +94,14 @@ class Run(NamedTuple):
     def name(self) -> str:
         return f"{self.recipe.name}-{self.user}-{self.number}"
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self, name: str) -> dict[str, Any]:
         """The recipe's pod for this node, which has one image: its container prints what it sees."""
         pod = json.loads(json.dumps(self.recipe.pod))
         (container,) = pod["spec"]["containers"]
         container["image"] = "localhost/node-devices/busybox:lab"
         container["imagePullPolicy"] = "Never"
         container["command"] = ["/bin/sh", "-c", IN_THE_CONTAINER]
-        # The kubelet would take the same manifest for the pod of an earlier run.
-        pod["metadata"] = {"name": self.name, "namespace": "default", "annotations": {"lab/run": str(uuid.uuid4())}}
+        pod["metadata"] = {"name": name, "namespace": "default"}
         pod["spec"].update(hostNetwork=True, restartPolicy="Never", terminationGracePeriodSeconds=1)
         pod["spec"]["securityContext"] = {"runAsUser": self.user, "runAsGroup": self.user}
         return dict(pod)
@@ -117,7 +116,7 @@ def recipes() -> list[Recipe]:
 
 
 def on_node(node: str, script: str, data: bytes = b"") -> str:
-    command = [ENGINE, "exec", "--interactive", node, "sh", "-c", script]
+    command = [str(ENGINE), "exec", "--interactive", node, "sh", "-c", script]
     done = subprocess.run(command, input=data, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         sys.exit(f"{node}: {done.stdout.decode()}")
@@ -125,18 +124,20 @@ def on_node(node: str, script: str, data: bytes = b"") -> str:
 
 
 def logs(node: str, runs: list[Run]) -> dict[str, list[str]]:
-    """What the container of each pod printed, by the pod's name. All of the pods run at a time."""
+    """What the container of each pod printed, by the run's name. All of the pods run at a time."""
+    # The kubelet would take the same manifest for the pod of an earlier round.
+    mark = uuid.uuid4().hex[:6]
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for run in runs:
-            text = json.dumps(run.manifest()).encode()
+            text = json.dumps(run.manifest(f"{mark}-{run.name}")).encode()
             member = tarfile.TarInfo(f"{run.name}.json")
             member.size = len(text)
             tar.addfile(member, io.BytesIO(text))
     found: dict[str, list[str]] = {run.name: [] for run in runs}
-    for line in on_node(node, RUN % (2 * TIMEOUT), archive.getvalue()).splitlines():
+    for line in on_node(node, RUN % (2 * TIMEOUT, mark, mark), archive.getvalue()).splitlines():
         path, _, entry = line.partition(":")
-        name = path.split("/")[4].removeprefix("default_").partition(f"-{node}_")[0]
+        name = path.split("/")[4].removeprefix(f"default_{mark}-").partition(f"-{node}_")[0]
         # Time, stream and tag come before the text.
         found[name].append(entry.split(" ", 3)[3])
     on_node(node, END)
