@@ -200,7 +200,7 @@ def main():
     extend("class")
     extend("bus", "usb", "pci")
     extend("kernel/iommu_groups") if (SYS / "kernel/iommu_groups").exists() else extend("kernel")
-    on_bus("usb", USB, "usb", idVendor="1d6b", idProduct="0002")
+    on_bus("usb", USB, "usb", idVendor="1d6b", idProduct="0002", bDeviceClass="09")
     with_node(USB, "bus/usb/001/001", "189:0")
     for path in ("kvm", "fuse", "tpmrm0", "watchdog0"):
         node(path, 0o600)
