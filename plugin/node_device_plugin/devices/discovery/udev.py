@@ -66,7 +66,7 @@ class Udev(DiscoveryMethod):
             if selector is None:
                 continue
             names = [*device.links, device.node[len(DEV) + 1 :]]
-            name = next(each for each in names if claims[each] < 2)
+            name = next((each for each in names if claims[each] < 2), names[-1])
             other_name = next((each for each in names if each != name), "")
             host_path = root.device_node(device.node)
             found = Found(
