@@ -129,9 +129,9 @@ test: system dev
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) programs test lint-slowly faults \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-extended_resources \
-	  scenario-kind cdi-judge api-server \
+	  scenario-kind scenario-cookbook cdi-judge api-server \
 	  --two-at-a-time scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
-	  scenario-resilience scenario-drift scenario-cookbook runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
+	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
 	  image-test molecule-example
 
 # Builds every real program that `make test-all` needs.

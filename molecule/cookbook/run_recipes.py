@@ -102,7 +102,7 @@ class Run(NamedTuple):
         container["imagePullPolicy"] = "Never"
         container["command"] = ["/bin/sh", "-c", IN_THE_CONTAINER]
         pod["metadata"] = {"name": name, "namespace": "default"}
-        pod["spec"].update(hostNetwork=True, restartPolicy="Never", terminationGracePeriodSeconds=1)
+        pod["spec"].update(hostNetwork=True, terminationGracePeriodSeconds=1)
         pod["spec"]["securityContext"] = {"runAsUser": self.user, "runAsGroup": self.user}
         return dict(pod)
 
