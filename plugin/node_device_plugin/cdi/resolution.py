@@ -48,13 +48,13 @@ class Resolution(NamedTuple):
     overridden: Mapping[str, tuple[str, str]]
     by_number: Mapping[str, str | None] = MappingProxyType({})
 
+    def is_foreign(self, name: str) -> bool:
+        """Whether the name is of another program's device."""
+        return self.files[name].owner == FOREIGN
+
     def foreign(self) -> Iterator[str]:
         """The names of other programs' devices."""
-        return (name for name, file in self.files.items() if file.owner == FOREIGN)
-
-    def foreign_paths(self) -> dict[str, tuple[HostPath, ...]]:
-        """The host paths of each device of another program: its own and those of its kind."""
-        return {name: self.host_paths(name) for name in self.foreign()}
+        return filter(self.is_foreign, self.files)
 
     def host_paths(self, name: str) -> tuple[HostPath, ...]:
         """The host paths of a device: its own and those of its kind; none if the name does not resolve."""

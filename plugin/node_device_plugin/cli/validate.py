@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     resources = len(configuration.resources) + len(capacities)
     devices = sum(len(resource.devices) for resource in configuration.resources)
     counts = f"{counted(resources, 'resource')}, {counted(devices, 'device')}"
+    if any(resource.discover.methods for resource in configuration.resources):
+        counts += ", and those that the plugin discovers"
     print(f"{name_of(options.config)}: valid: {counts}")
     return 0
 

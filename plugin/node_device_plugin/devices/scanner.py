@@ -198,7 +198,7 @@ class DeviceScanner:
         for table in tables:
             if table.declared.name in found:
                 self._tell_left_out(table.declared.name, found[table.declared.name])
-                _log(table, table.set_devices(found[table.declared.name].devices))
+                _log(table, table.set_devices(*found[table.declared.name]))
         # The spec of a device must exist before the device is given to a container.
         current = [table.resource for table in tables]
         unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))

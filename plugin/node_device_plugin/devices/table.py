@@ -11,6 +11,7 @@ from typing import Any, Callable
 from ..declaration import Device, Resource
 from ..telemetry.logs import Log
 from .flap_damping import Flapping
+from .reason import Reason
 
 log = Log(__name__)
 
@@ -67,6 +68,8 @@ class DeviceTable:
         self._discovered: dict[str, Device] = {}
         #: Discovered devices that are gone: id to the time when their loss was first seen.
         self._gone: dict[str, float] = {}
+        #: Devices that discovery left out: id to the reason.
+        self._not_offered: Mapping[str, str] = {}
         #: Device id to the reason why the device is unhealthy (None: healthy); shown devices only.
         self._reasons: dict[str, str | None] = {}
         #: Device id to the reason, for devices that are or may be held by another name.
@@ -91,8 +94,10 @@ class DeviceTable:
         """Ids of all devices that were discovered for this table, including devices that are gone."""
         return frozenset(self._discovered)
 
-    def set_devices(self, devices: Iterable[Device]) -> list[tuple[Device, str | None]]:
-        """Set the devices that discovery finds now. devices: all found devices.
+    def set_devices(
+        self, devices: Iterable[Device], left_out: Iterable[tuple[Device, str]] = ()
+    ) -> list[tuple[Device, str | None]]:
+        """Set the devices that discovery finds now. left_out: devices that matched, each with why it is not offered.
 
         This method ignores declared devices. A missing device is unhealthy at once, with the reason
         GONE. A new or returned device is shown at the next ``update``, so that no container gets an
@@ -106,11 +111,12 @@ class DeviceTable:
         self._leave_out(self._without_room(self.resource, (*self.declared.devices, *away), known_first))
         found = {device_id: device for device_id, device in found.items() if device_id not in self.left_out}
         now = self._clock()
+        self._not_offered = {device.id: why for device, why in left_out}
         self._gone = {device_id: self._gone.get(device_id, now) for device_id in self._discovered.keys() - found.keys()}
         if any(self._discovered.get(device_id) != device for device_id, device in found.items()):
             self._discovered.update(found)
             self._discovered_changed()
-        return self.update(dict.fromkeys(self._gone, GONE))
+        return self.update({device_id: self._why_gone(device_id) for device_id in self._gone})
 
     def _discovered_changed(self) -> None:
         in_order = sorted(self._discovered.values(), key=lambda device: natural_order(device.id))
@@ -161,7 +167,7 @@ class DeviceTable:
         for device in self.resource.devices:
             if device.id not in reasons:
                 continue
-            found = GONE if device.id in self._gone else reasons[device.id]
+            found = self._why_gone(device.id) if device.id in self._gone else reasons[device.id]
             is_new = device.id not in self._reasons
             if found == UNANSWERED and not is_new:
                 continue
@@ -174,6 +180,10 @@ class DeviceTable:
         if news:
             self.wake()
         return news
+
+    def _why_gone(self, device_id: str) -> str:
+        why = self._not_offered.get(device_id)
+        return Reason(f"{GONE}: {why}", GONE) if why else GONE
 
     @property
     def is_any_held(self) -> bool:

@@ -289,7 +289,8 @@ def _specs(root: Root) -> Resolution:
 
 def _in_specs(root: Root) -> set[str]:
     """The host paths in other programs' CDI specs."""
-    return {path.path for paths in _specs(root).foreign_paths().values() for path in paths}
+    specs = _specs(root)
+    return {path.path for name in specs.foreign() for path in specs.host_paths(name)}
 
 
 def _pci_models(root: Root, *classes: str) -> dict[str, list[Found]]:

@@ -89,6 +89,9 @@ def test_the_variables_of_an_inventory_are_checked_as_the_roles_do(
     path.write_text(VARIABLES)
     assert main(["validate", str(path)]) == 0
     assert capsys.readouterr().out == "%s: valid: 2 resources, 1 device\n" % path
+    path.write_text("node_devices_resources: [{name: a.bb/cc, discover: {paths: [/dev/x*]}}]")
+    assert main(["validate", str(path)]) == 0
+    assert "1 resource, 0 devices, and those that the plugin discovers" in capsys.readouterr().out
     path.write_text("""
 node_devices_resources:
   - {name: example.com/dev, devices: [{id: d0, nodes: [{path: null.}]}]}

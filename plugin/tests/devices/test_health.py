@@ -280,6 +280,20 @@ def test_a_device_of_another_spec_needs_the_host_paths_that_the_spec_names(
         assert ("does not work" in found) is any(node.get("type") for node in edits.get("deviceNodes", ()))
 
 
+def test_a_device_of_ours_needs_what_its_mounts_and_hooks_name(tmp_path: Path) -> None:
+    mount = {"hostPath": "/no-such", "containerPath": "/a", "options": ["rbind"]}
+    edits = {"deviceNodes": [{"path": "/dev/checked-elsewhere"}], "mounts": [mount]}
+    specs = Specs(tmp_path)
+    starts = "/no-such: the mount of its CDI spec does not exist, so no container with vendor.com/gpu=0 starts: "
+    for name, fix in (
+        (FILE, "create it, or change the declaration"),
+        ("node-devices_vendor.com_gpu.json", "create it, or change the template in cdi_specs_templates"),
+    ):
+        (specs.static / name).write_text(foreign(**(edits if name == FILE else {"mounts": [mount]})))
+        assert specs.problem("vendor.com/gpu=0") == starts + fix
+        (specs.static / name).unlink()
+
+
 def test_paths_that_the_sandbox_hides_or_cannot_read_are_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

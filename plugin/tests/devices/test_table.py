@@ -8,6 +8,7 @@ import pytest
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.declaration.response_size import listed_size
 from node_device_plugin.devices.flap_damping import UNSTEADY
+from node_device_plugin.devices.reason import kind_of
 from node_device_plugin.devices.table import UNANSWERED, DeviceTable
 from node_device_plugin.kubelet.device_plugin import device_list
 from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, Listed
@@ -112,6 +113,11 @@ async def test_a_device_that_vanishes_stays_listed_and_comes_back() -> None:
     # A check that began before it went changes nothing.
     all_fine(table)
     assert states(table) == {"a": False, "b": True}
+    # It may still be there, but not be of use.
+    (gone,) = discovered("a")
+    ((_, reason),) = table.set_devices(discovered("b"), [(gone, "it is bound to another driver")])
+    assert reason == "gone: it is bound to another driver"
+    assert kind_of(reason) == "gone"
     (back, _) = discovered("a", "b", path="/dev/zero")
     table.set_devices([back, *discovered("b")])
     all_fine(table)

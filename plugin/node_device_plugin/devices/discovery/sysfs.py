@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from ...declaration.patterns import compiled
+from ..table import natural_order
 from .found import Node
 from .root import Root
 
@@ -27,7 +28,7 @@ def device_nodes(directory: str, root: Root) -> Iterator[Node]:
         host_path = root.device_node(path)
         if host_path is not None:
             yield Node(path, host_path)
-    for name in sorted(names):
+    for name in sorted(names, key=natural_order):
         below = f"{directory}/{name}"
         if name in _PASSED_OVER or root.is_link(below):
             continue

@@ -7,8 +7,10 @@ import stat
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ...cdi.directories import OURS, SpecFile
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS, HostPath, Resolution
+from ...declaration.cdi import TEMPLATE_PREFIX
 from ...declaration.named_directories import HIDDEN
 from ...support.bounded_calls import Key
 from ..reason import Reason
@@ -20,7 +22,10 @@ _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 
 
 class _Names(NamedTuple):
-    """The names in the specs. paths: the host paths of other programs' devices, by fully qualified name."""
+    """The names in the specs.
+
+    paths: by fully qualified name, the host paths to check. nodes.py checks the device nodes of our own devices.
+    """
 
     resolution: Resolution
     paths: Mapping[str, tuple[HostPath, ...]]
@@ -57,7 +62,14 @@ class CdiNames:
         self._looked = {}
         found = self._reader.read()
         if self._names is None or found is not self._names.resolution:
-            self._names = _Names(found, found.foreign_paths())
+            paths = {name: found.host_paths(name) for name in found.files}
+            self._names = _Names(
+                found,
+                {
+                    name: tuple(each for each in those if found.is_foreign(name) or each.what != "device node")
+                    for name, those in paths.items()
+                },
+            )
 
     def problem(self, name: str) -> str | None:
         """Why a container cannot get the device of a fully qualified name, or would get another one; None if it can."""
@@ -66,7 +78,8 @@ class CdiNames:
             if name in names.overridden:
                 path, why = names.overridden[name]
                 return Reason(why, path)
-            return next((_missing(name, each) for each in paths.get(name, ()) if not self._exists(each)), None)
+            missing = (_missing(name, each, names.files[name]) for each in paths.get(name, ()) if not self._exists(each))
+            return next(missing, None)
         places = "is in no valid spec of {}".format(", ".join(self._reader.directories))
         broken = names.broken.get(name)
         why = f": {broken}" if broken else ""
@@ -80,14 +93,19 @@ class CdiNames:
         return self._looked[each]
 
 
-def _missing(name: str, each: HostPath) -> Reason:
+def _missing(name: str, each: HostPath, spec: SpecFile) -> Reason:
     what = "does not exist"
     if each.what == "device node" and "\0" not in each.path and os.path.lexists(each.path):
         what = f"is not the device {each.number}" if each.number else "is no device node"
     why = f"the {each.what} of its CDI spec {what}"
     # With numbers from the spec, a container starts, whatever the host has.
     effect = f"{name} does not work in a container" if each.number else f"no container with {name} starts"
-    return Reason(f"{each.path}: {why}, so {effect}: generate the spec again", why)
+    fix = "generate the spec again"
+    if spec.owner == OURS:
+        fix = "create it, or change the declaration"
+    elif os.path.basename(spec.path).startswith(TEMPLATE_PREFIX):
+        fix = "create it, or change the template in cdi_specs_templates"
+    return Reason(f"{each.path}: {why}, so {effect}: {fix}", why)
 
 
 def _exists(each: HostPath) -> bool:

@@ -89,6 +89,14 @@ def test_a_driver_selects_by_what_the_kernel_bound(machine: Machine) -> None:
         assert [device.id for device in machine.find({"pci": [{"driver": pattern}]})] == ids
 
 
+def test_the_nodes_of_a_camera_are_in_natural_order(machine: Machine) -> None:
+    directory = usb(machine, "1-2", 4) + "/1-2:1.0/video4linux"
+    for number in (9, 10):
+        machine.node_of("%s/video%d" % (directory, number), "video%d" % number)
+    (device,) = machine.find({"usb": [{"vendor": "0403"}], "nodes": [{"path": "/dev/video*"}]})
+    assert [node.path for node in device.nodes] == ["/dev/video9", "/dev/video10"]
+
+
 def test_a_placeholder_is_the_path_of_one_node(machine: Machine) -> None:
     directory = usb(machine, "1-2", 4, serial="A5")
     machine.node_of(directory + "/1-2:1.0/ttyUSB0/tty/ttyUSB0", "ttyUSB0")
