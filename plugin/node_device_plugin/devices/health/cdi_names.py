@@ -78,8 +78,8 @@ class CdiNames:
             if name in names.overridden:
                 path, why = names.overridden[name]
                 return Reason(why, path)
-            missing = (_missing(name, each, names.files[name]) for each in paths.get(name, ()) if not self._exists(each))
-            return next(missing, None)
+            missing = next((each for each in paths.get(name, ()) if not self._exists(each)), None)
+            return None if missing is None else _missing(name, missing, names.files[name])
         places = "is in no valid spec of {}".format(", ".join(self._reader.directories))
         broken = names.broken.get(name)
         why = f": {broken}" if broken else ""
