@@ -76,22 +76,25 @@ class Specs:
             for file in node["cdi_files"]
             if file["path"] in self.own_paths and (spec := _parsed(file)) is not None
         }
+        #: By kind and name, because a kind may move to another file: from a resource to a template, or back.
+        self._devices = {
+            (spec["kind"], device["name"]): device for spec in self.declared.values() for device in spec["devices"]
+        }
         self.leftovers = list(self._leftovers())
 
     def _leftovers(self) -> Iterator[Leftover]:
         for file, spec in self.present.items():
-            declared = {device["name"] for device in self.declared.get(file, {}).get("devices", [])}
             for device in spec.get("devices") or []:
-                if device["name"] not in declared:
+                if (spec["kind"], device["name"]) not in self._devices:
                     yield Leftover(file, spec["kind"], device["name"])
 
     def redefined(self) -> dict[Leftover, tuple[str, str]]:
         """Return old and declared paths of devices whose node spec has other device nodes."""
         found = {}
         for file, spec in self.present.items():
-            declared = {device["name"]: device for device in self.declared.get(file, {}).get("devices", [])}
             for device in spec.get("devices") or []:
-                before, now = _host_paths(device), _host_paths(declared.get(device["name"], device))
+                declared = self._devices.get((spec["kind"], device["name"]), device)
+                before, now = _host_paths(device), _host_paths(declared)
                 if before != now:
                     paths = tuple(", ".join(sorted(each)) or "no device node" for each in (before, now))
                     found[Leftover(file, spec["kind"], device["name"])] = paths

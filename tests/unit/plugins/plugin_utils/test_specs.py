@@ -118,6 +118,28 @@ def test_a_template_s_device_stays_while_a_pod_holds_it_by_another_id():
     assert not gone.has({**held, "cdi_names": ["example.com/fpga=1"]})
 
 
+def test_a_kind_that_moves_between_a_resource_and_a_template_has_one_file():
+    """Runtimes drop a device that two files of a directory define."""
+    ours, own = "node-device-plugin_example.com_fpga.json", "node-devices_example.com_fpga.json"
+    resource_of_kind = {
+        "name": "example.com/fpga",
+        "devices": [{"id": name, "nodes": [{"path": f"/dev/fpga{name}"}]} for name in ("0", "1")],
+    }
+    (text,) = read(resource_of_kind)["cdi_specs"].values()
+    before = node(file(f"/etc/cdi/{ours}", text), ours=(f"/etc/cdi/{ours}",))
+    moved = specs.Specs(of_template(NEEDS_FPGA), before)
+    assert [leftover.name for leftover in moved.leftovers] == ["example.com/fpga=1"]
+    written = moved.texts(moved.leftovers)
+    assert (devices(written[ours]), devices(written[own])) == (["1"], ["0"])
+    assert moved.redefined() == {}
+    back = specs.Specs(
+        read({**resource_of_kind, "devices": [{"id": "0", "nodes": [{"path": "/dev/other"}]}]}),
+        node(file(f"/etc/cdi/{own}", OWN), ours=(f"/etc/cdi/{own}",)),
+    )
+    assert back.leftovers == []
+    assert list(back.redefined().values()) == [("/dev/fpga0", "/dev/other")]
+
+
 def test_an_id_may_have_what_stands_before_a_share_s_number():
     wanted = made(node_with(resource("a::b", "c::0", "d")), resource("d"))
     held = [
