@@ -180,9 +180,9 @@ def _with_conflicts(files: Sequence[SpecFile]) -> list[SpecFile]:
 
 
 def _overrides(files: Sequence[SpecFile]) -> dict[str, dict[str, Problem]]:
-    """By the path of a foreign file, its problems for our names: its directory takes precedence over ours.
+    """The problems of each foreign file whose directory takes precedence over ours, by path.
 
-    A container then gets the foreign file's device. If both files give the same edits, there is no problem.
+    A container gets the foreign file's device instead of ours. If both files give the same edits, there is no problem.
     """
     winners: dict[str, SpecFile] = {}
     ours: dict[str, SpecFile] = {}

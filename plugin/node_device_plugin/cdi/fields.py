@@ -144,7 +144,7 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
 
 
 def _shown(key: Any) -> str:
-    """The key if it looks like a field's name, else its length: a link may lead to a secret such as /etc/shadow."""
+    """The key if it looks like a field's name, or else its length, because the file may be a link to a secret."""
     text = str(key)
     return text if re.fullmatch(r"[\w.-]{1,64}", text) else "a key of %d characters" % len(text)
 

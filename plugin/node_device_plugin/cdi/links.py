@@ -23,7 +23,7 @@ class _Directory(NamedTuple):
 
 
 class Links:
-    """Remembers what paths lead to. If a directory hangs or cannot be read, its last answer stays.
+    """Remembers the targets of paths. If a directory hangs or cannot be read, its last answer stays.
 
     calls: runs the calls to the file system.
     """

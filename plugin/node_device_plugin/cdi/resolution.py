@@ -165,7 +165,7 @@ def host_paths(edits: Mapping[str, Any]) -> Iterator[HostPath]:
 
 
 def same_device(edits: Mapping[str, Any]) -> str:
-    """A text that is equal for the edits of one device, whatever the order and the empty fields of its lists.
+    """A text to compare edits. Lists in another order, and empty fields, make no difference.
 
     The order of hooks counts, because runtimes run them in that order.
     """
@@ -187,7 +187,7 @@ def _without_empty(value: Any) -> Any:
 
 
 def _given_number(node: Mapping[str, Any]) -> str:
-    """The number that a container gets whatever is at the path; empty if runtimes read it from the path."""
+    """The number that the spec itself gives; empty if runtimes read the number from the path."""
     if node.get("type") == "p":
         return "pipe"
     if not (node.get("type") and node.get("major")):

@@ -170,7 +170,7 @@ def prune(
 def remove_directory(directory: str, volatile: str = "/run") -> None:
     """Remove the directory of our specs if it is empty and volatile: a reboot removes it anyway, so nothing needs it.
 
-    volatile: the directory below which everything is volatile. Raises OSError if the removal fails otherwise.
+    volatile: a directory that a reboot empties. Raises OSError if the removal fails otherwise.
     """
     real = os.path.realpath(directory)
     if real.startswith(volatile + "/"):

@@ -24,7 +24,7 @@ IN_DOUBT = "the kubelet has not said yet which pods hold the device since before
 
 
 class Holding(NamedTuple):
-    """One device of the kubelet's in one container.
+    """A device that a container holds, as the kubelet knows it.
 
     holder: ``namespace/pod``. host_paths: the host paths that the container got from this device alone; empty if there
     are none or they are unknown. is_share: whether other containers may have the device, too. is_ours: whether our
@@ -125,7 +125,7 @@ def still_meant(names: Collection[str], holdings: Sequence[Holding]) -> dict[str
 
 
 def _held(holders: Collection[str], more: str = "") -> Reason:
-    """A reason whose kind omits the pods: each pod would make a series, and show its name to readers of the metrics."""
+    """A reason whose kind omits the pods, because each kind is a series, and readers of metrics must not see pods."""
     return Reason("held by {}{}".format(", ".join(sorted(holders)), more), HELD_BY_ANOTHER_NAME)
 
 

@@ -27,6 +27,6 @@ def directories(resource: Resource) -> Iterator[str]:
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths that are not below another given path, sorted."""
+    """The paths that are not below another of these paths, sorted."""
     found = set(paths)
     return tuple(sorted(path for path in found if found.isdisjoint(map(str, PurePosixPath(path).parents))))

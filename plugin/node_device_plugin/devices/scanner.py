@@ -134,9 +134,9 @@ class DeviceScanner:
         return frozenset().union(*self._directories.values())
 
     async def _directories_of_specs(self, places: Places) -> tuple[frozenset[str], frozenset[str]]:
-        """The existing CDI spec directories, and the nearest existing parents of missing ones, such as /etc/cdi.
+        """The existing CDI spec directories, and the nearest existing parents of missing directories such as /etc/cdi.
 
-        The two are apart because specs may be written in place.
+        Only the first are watched for writes to files, because a program may write a spec in place.
         """
         with contextlib.suppress(NoAnswer):
             self._spec_directories = await self._calls.call(
@@ -147,7 +147,7 @@ class DeviceScanner:
     async def is_news(self, places: Places) -> bool:
         """Whether the last change that the watch reported needs a scan; a scan's own writes of specs do not.
 
-        A scan that discovers devices in specs reads them before the health checks do, so each change needs another one.
+        If a resource discovers devices in specs, each change needs a scan: it reads the specs before the health checks.
         """
         if self._reads_specs or not self._watch.was_only_in(self._for_specs):
             return True
@@ -342,7 +342,7 @@ def _there_and_nearest(specs: Sequence[str]) -> tuple[frozenset[str], frozenset[
 
 
 def _log(table: DeviceTable, news: Sequence[tuple[Device, str | None]]) -> None:
-    """Log healthy devices in one line and unhealthy ones in a line each, with a limit: thousands cost seconds."""
+    """Log healthy devices in one line, and some unhealthy devices in a line each: thousands of lines take seconds."""
     name = table.resource.name
     healthy = [device.id for device, reason in news if reason is None]
     unhealthy = [(device.id, reason) for device, reason in news if reason is not None]

@@ -128,7 +128,7 @@ class DeviceTable:
     def present(self) -> Resource:
         """The resource. If it discovers devices in other programs' specs, devices that are gone from them are left out.
 
-        The same hardware may be there with another id, because these specs name one device in several ways.
+        The same hardware may have another id now, because these specs give a device several names.
         """
         if self._gone and self.declared.discover.cdi:
             there = (device for device in self.resource.devices if device.id not in self._gone)

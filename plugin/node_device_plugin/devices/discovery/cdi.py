@@ -73,7 +73,7 @@ class Cdi(DiscoveryMethod):
         self._known: dict[tuple[str, ...], tuple[Resolution, list[_Listed]]] = {}
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
-        """Every device of the kind that can be given on its own, by name."""
+        """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
         listed = self._devices(selector.kind, root)
         owners = collections.Counter(node for device in listed for node in device.nodes)
@@ -99,7 +99,7 @@ class Cdi(DiscoveryMethod):
             )
 
     def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
-        """What declared devices take of the specs. declared: the devices by the names that messages give them."""
+        """What declared devices use from the specs. declared: the devices, by their names in messages."""
         specs = self._specs(root)
         names: dict[str, str] = {}
         nodes: dict[str, str] = {}
@@ -155,7 +155,7 @@ def _rank(name: str) -> tuple[Any, ...]:
 
 
 def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
-    """The devices without those that others are parts of: a device of several others, and a GPU with MIG parts."""
+    """The devices, without a device that consists of several others, and without a GPU that has MIG parts."""
     # "all" may have nodes of its own, or be of devices without nodes.
     listed = [device for device in listed if device.names != ("all",)] or listed
     unions = _unions({device.nodes for device in listed})
@@ -172,7 +172,7 @@ def _part_of(names: Iterable[str], nodes: Iterable[str]) -> frozenset[str]:
 
 
 def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:
-    """The nodes without those of control devices, which devices of other kinds may have, too; all if all are such."""
+    """The nodes without control nodes, which other kinds may have, too; all nodes if all are control nodes."""
     if len(nodes) < 2:
         return nodes
     directories = {node: root.resolve("/sys/dev/" + root.device_number(node)) or "" for node in nodes}

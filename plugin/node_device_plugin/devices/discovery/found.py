@@ -8,7 +8,7 @@ from ...declaration.model import Attributes
 
 
 class Incomplete(str):
-    """Why a device that matched cannot be offered as it is. A device that has just appeared may still get its nodes."""
+    """Why a device that matched cannot be offered now. A device that has just appeared may get more nodes."""
 
 
 class Node(NamedTuple):
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     part_of: tuple[str, ...] = ()
 
     def without(self, missing: str) -> str:
-        """The reason if the device has no such node."""
+        """The reason for a device without a node. missing: the node."""
         text = f"{self.known_as[0]} matched, but has no {missing}"
         if self.drivers is None:
             return text

@@ -55,7 +55,7 @@ class Paths(DiscoveryMethod):
 
 
 def _no_node(path: str, pattern: str, root: Root) -> str | None:
-    """Why a path is no device. None for a directory that a wildcard matched, because many have directories beside."""
+    """Why a path is no device. None for a directory that a wildcard matched, because such directories are common."""
     if root.is_directory(path):
         is_meant = not wildcards(pattern)
         return f"{path} is a directory, not a device: set a pattern such as {path}/*" if is_meant else None

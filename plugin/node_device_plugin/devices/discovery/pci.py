@@ -22,7 +22,7 @@ DIRECTORY = "/sys/bus/pci/devices"
 
 
 class Function(NamedTuple):
-    """A function of a PCI device: its directory in sysfs, and what its files tell of it."""
+    """A function of a PCI device. directory: in sysfs; the other fields come from its files."""
 
     directory: str
     properties: dict[str, str]

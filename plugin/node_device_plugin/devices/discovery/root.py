@@ -128,5 +128,5 @@ class Root:
 
 
 def _is_path(text: str) -> bool:
-    """Whether the kernel could know the path; texts in other programs' CDI specs may be anything."""
+    """Whether a path can exist. Other programs' CDI specs may have any text as a path."""
     return "\0" not in text and len(text) < _LONGEST_PATH

@@ -40,7 +40,7 @@ def device_nodes(directory: str, root: Root) -> Iterator[Node]:
 
 
 def numa_node_of(host_path: str, root: Root) -> int | None:
-    """The NUMA node near the device behind a device node: the value of the nearest device above it that has one.
+    """The NUMA node of a device node: that of its device, or of the nearest device above that has one.
 
     /sys/dev/char and /sys/dev/block have a link for each device number (Documentation/ABI/testing/sysfs-dev).
     """
@@ -62,7 +62,7 @@ def driver_and_subsystem(directory: str, root: Root) -> dict[str, str | None]:
 
 
 def driver_fits(pattern: str | None, drivers: Iterable[str]) -> bool:
-    """Whether a selector's driver matches one of these, or the selector has none."""
+    """Whether one of the drivers matches a selector's pattern; True if the selector has no pattern."""
     return pattern is None or any(compiled(pattern).match(driver) for driver in drivers)
 
 

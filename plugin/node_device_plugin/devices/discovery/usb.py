@@ -87,7 +87,7 @@ def _names(device: _UsbDevice, is_shared: bool) -> tuple[str, str]:
 
 
 def _devices(selectors: Sequence[UsbSelector], root: Root) -> list[_UsbDevice]:
-    """The devices with matching vendor and product. Other serials stay unread: reading waits while a device resets."""
+    """The devices with matching vendor and product. Only their serials are read: a read waits while a device resets."""
     found = []
     for port in sorted(root.names(DIRECTORY), key=natural_order):
         directory = f"{DIRECTORY}/{port}"

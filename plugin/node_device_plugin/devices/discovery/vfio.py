@@ -1,4 +1,4 @@
-"""IOMMU groups with matching PCI functions, for virtual machines and other users of VFIO: each group is one device.
+"""IOMMU groups with matching PCI functions, for users of VFIO such as virtual machines. Each group is one device.
 
 Facts (the kernel's Documentation/driver-api/vfio.rst and Documentation/ABI/testing/sysfs-kernel-iommu_groups): only a
 whole IOMMU group can be given away, as /dev/vfio/<group>. The group is viable if each of its functions is bound to a
@@ -32,7 +32,7 @@ class Vfio(DiscoveryMethod):
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every IOMMU group with a matching function, by the lowest address of these functions.
 
-        The group's number may be another one after a reboot, while addresses stay. So the address names the device.
+        The address names the device, because a reboot may change the group's number but not the addresses.
         """
         groups: dict[str, list[Function]] = {}
         for function in sorted(functions(discovery.vfio, root), key=lambda each: _order(each.address)):
@@ -75,9 +75,9 @@ def _found(matching: Sequence[Function], root: Root) -> Found:
 
 
 def _in_use(directory: str, is_given: bool, root: Root) -> str | None:
-    """What keeps VFIO from a function of the group, or None. is_given: whether a container gets the function.
+    """Why VFIO cannot use a function of the group, or None.
 
-    A function that a container gets must have a VFIO driver.
+    is_given: whether a container gets the function, which then must have a VFIO driver.
     """
     driver = root.link_name(directory + "/driver")
     if driver is None:

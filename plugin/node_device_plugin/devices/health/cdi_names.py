@@ -72,7 +72,7 @@ class CdiNames:
             )
 
     def problem(self, name: str) -> str | None:
-        """Why a container cannot get the device of a fully qualified name, or would get another one; None if it can."""
+        """Why a container cannot get the device of a CDI name, or would get another device; None if it can get the device."""
         names, paths = self._names or _Names(NO_SPECS, {})
         if name in names.files:
             if name in names.overridden:
@@ -136,7 +136,7 @@ def _is_device_node(path: str) -> bool:
 
 
 def _has_number(each: HostPath) -> bool:
-    """Whether the kernel has the device whose numbers the spec gives, and the path, if it exists, is that device."""
+    """Whether the kernel has the device with the spec's numbers. If the path exists, it must be this device."""
     if each.number == "pipe":
         return True
     try:

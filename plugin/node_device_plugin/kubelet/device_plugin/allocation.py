@@ -62,7 +62,7 @@ def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> list[Device]:
 
 
 def _add_edits(answer: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:
-    """Add the CDI edits that the kubelet can make itself. A variable of the edits replaces one of the same name."""
+    """Add the CDI edits that the kubelet can make itself. A variable of the edits replaces a variable of ``env``."""
     all_edits = resource.edits_of(devices)
     for edits in all_edits:
         for assignment in edits.env:
