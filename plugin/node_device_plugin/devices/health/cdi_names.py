@@ -72,7 +72,7 @@ class CdiNames:
             )
 
     def problem(self, name: str) -> str | None:
-        """Why a container cannot get the device of a CDI name, or would get another device; None if it can get the device."""
+        """Why a container cannot get the device of a CDI name, or would get another device; None if it can get it."""
         names, paths = self._names or _Names(NO_SPECS, {})
         if name in names.files:
             if name in names.overridden:
