@@ -210,7 +210,7 @@ def _healthy(resource, shown):
 def _shortfall(resource, shown, held=0):
     """Why the node object does not match the declaration; None if it matches.
 
-    held: number of devices that containers hold by other names.
+    held: number of devices that containers hold under other names.
     """
     found = _healthy(resource, shown)
     if found is None:

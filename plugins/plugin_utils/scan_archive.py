@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs the plugin's source so that a node without the plugin can run its command ``scan``.
+"""Packs the plugin's source, so that a node without the plugin can run the command ``scan``.
 
 The node's own Python runs the archive. The command needs only the standard library, and PyYAML for
 CDI specs, so the archive also has the controller's PyYAML, whose source is pure Python.

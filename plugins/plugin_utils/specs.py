@@ -161,7 +161,7 @@ class Specs:
                 )
 
     def _given_twice(self, names: resolution.Resolution) -> Iterator[str]:
-        """One message for each device that gives nothing but what earlier devices give by other names.
+        """One message for each device that gives nothing but what earlier devices give under other names.
 
         Several devices may share a control device, each beside a device of its own.
         """
@@ -216,7 +216,7 @@ class Specs:
         return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
 
     def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
-        """Return all spec files as runtimes read them, with ``specs`` instead of ours.
+        """Return all spec files as runtimes read them, with ``specs`` in place of the role's files.
 
         specs: file name to content.
         """

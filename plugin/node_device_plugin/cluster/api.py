@@ -231,9 +231,9 @@ class Api:
         return self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def delete(self, place: Place, uid: str, dry_run: bool = False) -> bool:
-        """Delete an object and its dependents; False if it does not exist.
+        """Delete an object and its dependents; False if the object does not exist.
 
-        uid: the object's. Raises ApiError; Conflict if another object has the same name now.
+        uid: of the object to delete. Raises ApiError; Conflict if another object has the same name now.
         """
         content: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if dry_run:

@@ -201,7 +201,7 @@ class ResourceManager:
         await self._scanner.scan(list(served.values()), self._places, self._holdings)
 
     async def ask_for_holders(self) -> None:
-        """Ask for the holders if a device is or may be held by another name, or if the last answer is old."""
+        """Ask for the holders if a device is or may be held under another name, or if the last answer is old."""
         served, place, now = self._served, self._place, time.monotonic()
         is_due = now < self._in_doubt_until or now - self._asked_at > SWEEP
         if place is None or not (is_due or any(table.is_any_held for table in self.tables)):
@@ -224,7 +224,7 @@ class ResourceManager:
         is_sure: bool,
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Mark devices held by other names. Without an answer, the known holdings stay."""
+        """Mark devices held under other names. Without an answer, the known holdings stay."""
         answer = await self._ask(place, self._places)
         self._learn(answer)
         if answer is not None or doubtful:

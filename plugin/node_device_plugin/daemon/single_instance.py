@@ -98,6 +98,6 @@ class SingleInstance:
         return True
 
     def release(self, but: str = "") -> None:
-        """Unlock all directories except ``but``."""
+        """Unlock all directories except those in ``but``."""
         for directory in [each for each in self._locks if each != but]:
             os.close(self._locks.pop(directory))

@@ -72,7 +72,7 @@ def sha256_of(path: str) -> str:
 
 
 def _read(content: bytes) -> Any:
-    """Read JSON after comments (the role's format, ten times faster) or YAML. Raises ValueError."""
+    """Parse JSON after leading comments (the role's format), or else YAML, which is slower. Raises ValueError."""
     if not _LONE_SURROGATE.search(content):
         with contextlib.suppress(ValueError, RecursionError):
             return read_json(_LEADING_COMMENTS.sub(b"", content, count=1))

@@ -17,7 +17,7 @@ from ..declaration import Device, Resource
 from ..declaration.model import devices_behind
 from .reason import Reason
 
-#: The kind of the reason for a device that containers hold by another name.
+#: The kind of the reason for a device that containers hold under another name.
 HELD_BY_ANOTHER_NAME = "held by another name"
 #: The reason for a device that may still be held by its former name, or with its former nodes.
 IN_DOUBT = "the kubelet has not said yet which pods hold the device since before the change"
@@ -91,7 +91,7 @@ def held_by_other_names(
     real: Real = os.path.realpath,
     specs: Resolution = NO_SPECS,
 ) -> dict[str, dict[str, str]]:
-    """By resource, the ids of its devices that are held by another name, each with its holders and their resources.
+    """By resource, the ids of its devices that are held under another name, each with its holders and their resources.
 
     Two names mean one device if they give a host path that no other device gives, and the paths of one include all
     paths of the other. If either has no such path, the id decides. A device that was or is exclusive is withheld until

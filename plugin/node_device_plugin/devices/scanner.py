@@ -154,7 +154,7 @@ class DeviceScanner:
         return not await self._health.specs_are_as_read(places.specs)
 
     async def tell_held(self, tables: Sequence[DeviceTable], holdings: Sequence[Holding]) -> None:
-        """Set in the tables which devices are held by other names, or may be, each with the reason."""
+        """Set in the tables which devices are held under other names, or may be, each with the reason."""
         resources = [table.present for table in tables]
         held = await in_thread(held_by_other_names, resources, holdings, self.links.real, self.specs)
         for table in tables:

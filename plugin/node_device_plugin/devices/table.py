@@ -72,7 +72,7 @@ class DeviceTable:
         self._not_offered: Mapping[str, str] = {}
         #: Device id to the reason why the device is unhealthy (None: healthy); shown devices only.
         self._reasons: dict[str, str | None] = {}
-        #: Device id to the reason, for devices that are or may be held by another name.
+        #: Device id to the reason, for devices that are or may be held under another name.
         self._held: Mapping[str, str] = {}
         #: Set at the next change, then replaced: take the event, read the table, await the event.
         self.change = asyncio.Event()
@@ -187,7 +187,7 @@ class DeviceTable:
 
     @property
     def is_any_held(self) -> bool:
-        """Whether any device is held by another name."""
+        """Whether any device is held under another name."""
         return bool(self._held)
 
     def set_held(self, held: Mapping[str, str]) -> list[tuple[Device, str | None]]:

@@ -328,7 +328,7 @@ def _possible(
 ) -> frozenset[str]:
     """The nodes of every device that a name of this kind may have meant that no spec has any more.
 
-    No container holds such a device by another name. A name with a UUID never becomes a name with another UUID.
+    No container holds such a device under another name. A name with a UUID never becomes a name with another UUID.
     """
     others = {name: nodes for name, nodes in own.items() if name.partition("=")[0] == kind}
     excluded = {nodes for name, nodes in others.items() if name in held or (is_uuid and UUID.search(name))}

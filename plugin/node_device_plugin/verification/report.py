@@ -25,7 +25,7 @@ FAILED = "failed"
 class Row(NamedTuple):
     """One resource of the node.
 
-    capacity: shares of the required and the healthy optional devices, except devices that pods hold by other names.
+    capacity: shares of the required and the healthy optional devices, without devices held under other names.
     healthy: shares that the kubelet lists as allocatable.
     seen: ids of the devices that a container saw.
     shares: how many shares a proof's pod may request; 0 if no proof is needed or no share is free.

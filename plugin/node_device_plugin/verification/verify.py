@@ -216,7 +216,7 @@ async def _held_by_other_names(
 def _expected_ids(resource: Resource, held: Mapping[str, str], names: CdiNames) -> list[str]:
     """The ids that the kubelet must list as allocatable: those of required and of healthy optional devices.
 
-    Devices that pods hold by other names are not included.
+    The list excludes devices that pods hold under a different name.
     """
     return [
         kubelet_id

@@ -2,8 +2,8 @@
 """Changes the plugin's version: the new version must serve what the old one did, or the old version is restored.
 
 Runs on nodes: Python 3.9, standard library only. The link ``current`` points to the version in use. The ledger records
-another version only after that version has passed its health check. Until then a unit for the next boot, the guard,
-restores the link, so a power cut during the health check brings the old version back. If a run is killed during the
+another version only after that version has passed its health check. Until then, a boot unit (the guard) restores the
+link. A power cut during the health check therefore brings the old version back. If a run is killed during the
 health check, the next run undoes the change (``settle``).
 """
 

@@ -39,7 +39,7 @@ class Places(NamedTuple):
 
     @property
     def prepared(self):
-        """The common prefix of the paths of prepared transactions' directories."""
+        """The path prefix that the directories of all prepared transactions share."""
         return os.path.join(self.directory, "transaction.new.")
 
     def left(self):

@@ -85,7 +85,7 @@ def _metrics(api: Api, pod: Mapping[str, Any]) -> str:
 def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
     """Return for each resource how many devices the plugin withholds.
 
-    Containers hold these devices by other names.
+    Containers hold these devices under different names.
     """
     pod = newest(cluster, node)
     if pod is None or not is_started(pod):

@@ -20,8 +20,8 @@ _PASSED_OVER = ("power", "msi_irqs")
 
 
 def device_nodes(directory: str, root: Root) -> Iterator[Node]:
-    """The existing device nodes of the device in ``directory``, without the nodes of other bus devices below it (such
-    as the devices of a hub or a USB controller)."""
+    """The existing device nodes of the device in ``directory``. Nodes of bus devices below, such as those of a USB hub,
+    are excluded."""
     names = root.names(directory)
     if "dev" in names:
         path = "/dev/" + uevent_value(directory, "DEVNAME", root)

@@ -16,7 +16,7 @@ class NotAllocatable(Exception):
     """A requested device cannot be allocated; the message names the device and the reason. code: for the kubelet.
 
     NOT_FOUND for an id that the resource does not have, FAILED_PRECONDITION for a device that is unhealthy, gone or
-    held by another name, RESOURCE_EXHAUSTED for more devices than a container may have.
+    held under another name, RESOURCE_EXHAUSTED for more devices than a container may have.
     """
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:

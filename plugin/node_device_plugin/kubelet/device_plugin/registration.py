@@ -8,7 +8,7 @@ The kubelet's behaviour (k8s.io/kubernetes, pkg/kubelet/cm/devicemanager) and th
 - From 1.37, the kubelet refuses a known socket and then misses the end of its stream, so the node
   offers devices without a server. The plugin therefore gives a kubelet process each socket only
   once. A restarted kubelet gets the existing socket.
-- Two servers on one socket path take the path from each other, so each server has its own path.
+- If two servers use one socket path, the second server replaces the first. Each server therefore has its own path.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Registration(KubeletConnection):
     async def _register(self, socket: str, kubelet: Identity, asked: set[Identity]) -> bool:
         """Register. Returns whether the kubelet opened its stream.
 
-        asked: this method adds every kubelet that may now know the socket.
+        asked: kubelets that may know the socket; this method adds to the set.
         """
         request = api.RegisterRequest(
             version=API_VERSION,
