@@ -325,6 +325,9 @@ GROUPED_NODE: dict[str, Field] = {
     ),
 }
 
+#: The keys for access, of one device node or of all discovered ones.
+_ACCESS: dict[str, Field] = {name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")}
+
 DISCOVER: dict[str, Field] = {
     "paths": _texts(
         "Patterns of device nodes, or of links to device nodes. Each match is a device, named after the matching "
@@ -389,7 +392,7 @@ DISCOVER: dict[str, Field] = {
         "IOMMU group) or a device node.",
         rule=rules.exclusion,
     ),
-    **{name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")},
+    **_ACCESS,
 }
 
 PRE_START: dict[str, Field] = {
@@ -599,6 +602,11 @@ _ELSEWHERE: tuple[tuple[Mapping[str, Field], Mapping[str, Field], str], ...] = (
         "the inventory, and remove it here",
     ),
     (STATIC_RESOURCE, RESOURCE, "cannot be combined with capacity, a count without devices: remove one of the two"),
+    (
+        RESOURCE,
+        _ACCESS,
+        "belongs to a device node: write it in devices[0].nodes[0], or in discover for discovered devices",
+    ),
 )
 #: Keys whose text looks like a number, often with a leading 0.
 _NUMERALS = frozenset({"mode", "vendor", "product", "device", "class_code"})

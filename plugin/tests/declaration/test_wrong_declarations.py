@@ -98,6 +98,10 @@ from node_device_plugin.declaration.configuration_file import load
             "health: {command: [check]}",
             "health.command[0]: must be the absolute path of a program, not 'check'",
         ),
+        (
+            "gid: 44, devices: [/dev/ttyS0]",
+            "gid: belongs to a device node: write it in devices[0].nodes[0], or in discover for discovered devices",
+        ),
     ],
 )
 def test_a_mistake_is_one_problem_with_field_and_fix(tmp_path: Path, keys: str, says: str) -> None:
