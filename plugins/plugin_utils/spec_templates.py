@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.loader import lookup_loader
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource, cdi
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import variables as declared
 
 VARIABLE = "cdi_specs_templates"
 _SHAPE = "must be a list of mappings with the key src, such as [{src: fpga.yaml.j2}]"
@@ -37,8 +39,9 @@ def renderer(action: Any, variables: Mapping[str, Any]) -> Render:
             except AnsibleError as error:
                 raise AnsibleError(_MISSING) from error
         lookup = lookup_loader.get("ansible.builtin.template", loader=action._loader, templar=action._templar)
-        (text,) = lookup.run([path], variables=dict(variables))
-        return str(text)
+        (found,) = lookup.run([path], variables=dict(variables))
+        # A template that is one expression gives the expression's value, such as a mapping.
+        return found if isinstance(found, str) else "" if found is None else json.dumps(declared.plain(found))
 
     return render
 
@@ -52,7 +55,7 @@ def specs(
     whose kinds a template cannot have. A template without content has no spec, so that a node can leave it out.
     """
     if not isinstance(templates, list) or not all(
-        isinstance(each, dict) and each.keys() == {"src"} for each in templates
+        isinstance(each, dict) and each.keys() == {"src"} and isinstance(each["src"], str) for each in templates
     ):
         return {}, [f"{VARIABLE}: {_SHAPE}"]
     owners = {resource.cdi_kind: f"resource {resource.name}" for resource in resources if resource.has_spec}
@@ -67,7 +70,8 @@ def specs(
             continue
         if not text.strip():
             continue
-        file = directories.check_content(f"{where}.yaml", text.encode(), accepted=None)
+        content = text.encode("utf-8", "surrogateescape")
+        file = directories.check_content(f"{where}.yaml", content, accepted=None)
         lines += [f"{where}: {problem}" for problem in file.refusals]
         owner = owners.setdefault(file.kind, where)
         if owner != where and file.kind:
