@@ -50,6 +50,14 @@ def test_an_expression_without_a_value_gives_no_spec(render):
     assert specs([{"src": "a.j2"}], render(b"{{ none }}")) == ({}, [])
 
 
+def test_the_variables_of_a_large_fleet_are_not_copied(render):
+    class Groups(dict):
+        def __deepcopy__(self, memo):
+            raise AssertionError("copied")
+
+    assert render(b"# {{ ansible_managed }}{{ 1 + 1 }}", groups=Groups()).endswith("2")
+
+
 @pytest.mark.parametrize("src", [None, 5])
 def test_a_source_is_text(src):
     ((line,)) = specs([{"src": src}])[1]
