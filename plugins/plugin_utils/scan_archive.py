@@ -21,7 +21,8 @@ _WITHOUT = "wire"
 
 def write(path: pathlib.Path) -> None:
     """Write the archive to ``path``."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    # Reproducible packages have files of 1970, and a ZIP archive has no time before 1980.
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         archive.writestr("__main__.py", _MAIN)
         for name, file in _sources():
             archive.write(file, name)

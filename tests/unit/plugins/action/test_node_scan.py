@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_scan
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_scan as module
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import scan_archive
 
 ON_NODE = "/tmp/of-ansible/node-device-plugin.zip"
 
@@ -54,6 +56,14 @@ def test_the_archive_runs_where_nothing_is_installed(sent):
     # Specs of nvidia-ctk are YAML.
     code = "import sys; sys.path.insert(0, sys.argv[1]); from node_device_plugin.support import documents as d"
     assert python("-c", code + "; print(d.read_yaml(b'a: [1]'))", archive).stdout == "{'a': [1]}\n"
+
+
+def test_the_archive_of_a_reproducible_installation(tmp_path, monkeypatch):
+    source = tmp_path / "a.py"
+    source.write_text("")
+    os.utime(source, (0, 0))
+    monkeypatch.setattr(scan_archive, "_sources", lambda: [("a.py", source)])
+    scan_archive.write(tmp_path / "sent.zip")
 
 
 class Module:
