@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.diagnostics import scan
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import printable
 
 DOCUMENTATION = r"""
 name: scan_groups
@@ -50,12 +51,18 @@ def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]])
     failed = []
     for host in hosts:
         result = hostvars[host].get("node_devices_scan") or {}
-        if "scan" in result:
-            data = result["scan"]
-            key = json.dumps([each["declaration"] for each in data["resources"]])
-            groups.setdefault(key, {})[host] = data
-        else:
+        if "scan" not in result:
             failed.append(f"# {host}: not scanned: {_why(result)}")
+            continue
+        data = result["scan"]
+        try:
+            _group({host: data})
+            key = json.dumps([each["declaration"] for each in data["resources"]])
+        # A wrong answer of one node must not hide the others'.
+        except (AttributeError, LookupError, TypeError, ValueError):
+            failed.append(f"# {host}: not scanned: the answer is not that of the command scan")
+            continue
+        groups.setdefault(key, {})[host] = data
     parts = [_group(scans) for scans in groups.values()]
     return "\n\n\n".join([*parts, "\n".join(failed)] if failed else parts)
 
@@ -92,7 +99,7 @@ def _why(result: Mapping[str, Any]) -> str:
     if result.get("skipped"):
         return "Ansible does not connect to this host, because node_devices_api_only is set"
     reason = str(result.get("msg") or "the play ended for this host before").removeprefix("Task failed: ")
-    return " ".join(reason.split())
+    return printable(" ".join(reason.split()))
 
 
 class FilterModule:

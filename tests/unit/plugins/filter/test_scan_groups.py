@@ -62,3 +62,15 @@ def test_equal_nodes_have_one_declaration():
         "# w6: not scanned: Ansible does not connect to this host, because node_devices_api_only is set",
         "# w7: not scanned: the play ended for this host before",
     ]
+
+
+def test_one_wrong_answer_hides_no_other_node():
+    answers = [None, [], {"resources": [{"declaration": {}}]}, {"resources": [KVM], "unsuggested": [], "problems": []}]
+    hostvars = {f"w{number}": {"node_devices_scan": {"scan": answer}} for number, answer in enumerate(answers)}
+    hostvars["well"] = scanned(resource("KVM", KVM, ""))
+    hostvars["escape"] = {"node_devices_scan": {"failed": True, "msg": "\x1b[2J"}}
+    well, failed = FilterModule().filters()["scan_groups"](list(hostvars), hostvars).split("\n\n\n")
+    assert yaml.safe_load(well) == {"node_devices_resources": [KVM]}
+    why = "the answer is not that of the command scan"
+    wrong = [f"# w{number}: not scanned: {why}" for number in range(len(answers))]
+    assert failed.splitlines() == [*wrong, "# escape: not scanned: \\x1b[2J"]
