@@ -59,7 +59,7 @@ def specs(
     """Return the spec of each template, by file name, and one line for each problem.
 
     templates: the variable's value. failure: makes the line for an expression that fails. resources: the declared ones,
-    whose kinds a template cannot have. A template without content has no spec, so that a node can leave it out.
+    whose kinds a template cannot have. A template without content except comments has no spec: a node can leave it out.
     """
     if not isinstance(templates, list) or not all(
         isinstance(each, dict) and each.keys() == {"src"} and isinstance(each["src"], str) for each in templates
@@ -75,7 +75,7 @@ def specs(
         except AnsibleError as error:
             lines += filter(None, [failure(where, error)])
             continue
-        if not text.strip():
+        if all(line.lstrip().startswith(("#", "---")) or not line.strip() for line in text.splitlines()):
             continue
         content = text.encode("utf-8", "surrogateescape")
         file = directories.check_content(f"{where}.yaml", content, accepted=None)

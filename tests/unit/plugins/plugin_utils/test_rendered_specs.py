@@ -14,7 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import decl
 SPEC = {
     "cdiVersion": "0.6.0",
     "kind": "example.com/fpga",
-    "devices": [{"name": "0", "containerEdits": {"env": ["A=C:\\x", "B=it's \"q\""]}}],
+    "devices": [{"name": "0", "containerEdits": {"env": ["A=C:\\x", 'B=it\'s "q"']}}],
 }
 
 
@@ -46,8 +46,11 @@ def test_a_template_of_one_expression_gives_its_value(render, template):
     assert json.loads(json.dumps(found)) == SPEC
 
 
-def test_an_expression_without_a_value_gives_no_spec(render):
-    assert specs([{"src": "a.j2"}], render(b"{{ none }}")) == ({}, [])
+@pytest.mark.parametrize(
+    "template", [b"{{ none }}", b"---\n# {{ ansible_managed }}\n{% if false %}kind: x{% endif %}\n"]
+)
+def test_a_template_without_content_gives_no_spec(render, template):
+    assert specs([{"src": "a.j2"}], render(template)) == ({}, [])
 
 
 def test_the_variables_of_a_large_fleet_are_not_copied(render):
