@@ -206,11 +206,15 @@ def version_tuple(version: str) -> tuple[int, ...]:
 
 
 def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    # Intel RDT is the only edit that is not a list.
+    # Intel RDT is the only edit that is not a list. A template may have any edit as null.
     return {
         key: value if isinstance(value, dict) else [*(common.get(key) or ()), *(own.get(key) or ())]
-        for key, value in {**common, **own}.items()
+        for key, value in {**_given(common), **_given(own)}.items()
     }
+
+
+def _given(edits: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in edits.items() if value is not None}
 
 
 def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:

@@ -292,7 +292,7 @@ def test_edits_of_a_kept_device_that_are_no_list_or_nothing_are_kept_too(tmp_pat
     assert specs.write([resource("a")], str(tmp_path)) == {}
     assert spec(tmp_path)["devices"][1] == {
         "name": "b",
-        "containerEdits": {"env": ["A=b"], "mounts": [], "intelRdt": {"closID": "x"}},
+        "containerEdits": {"env": ["A=b"], "intelRdt": {"closID": "x"}},
     }
 
 

@@ -393,3 +393,14 @@ def test_a_held_name_does_not_become_another_device():
     wanted.refuse_redefined({"held": [{**held, "device": "c"}]})
     # Another variable is no other device.
     assert made(node_with(resource("a")), resource("a", edits={"env": ["X=1"]})).redefined() == {}
+
+
+@pytest.mark.parametrize(("common", "own"), [({"closID": "a"}, None), (None, {"closID": "a"}), (None, None)])
+def test_an_edit_of_a_kept_device_may_be_null(common, own):
+    edits = {"intelRdt": own, "env": ["A=1"]}
+    before = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "containerEdits": {"intelRdt": common}}
+    before["devices"] = [{"name": "old", "containerEdits": edits}]
+    wanted = made(node(file(PATH, json.dumps(before))), resource("new"))
+    _new, old = json.loads(wanted.texts(wanted.leftovers)[FILE])["devices"]
+    rdt = common or own
+    assert old["containerEdits"] == {"env": ["A=1"], **({"intelRdt": rdt} if rdt else {})}
