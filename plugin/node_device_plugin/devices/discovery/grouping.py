@@ -19,18 +19,21 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[tuple[Node,
     nodes: list[Node] = []
     if not (found.on_bus and discovery.nodes):
         nodes.extend(_inside(node, discovery.container_path, found.properties) for node in found.own)
-    escaped = {name: glob.escape(value) for name, value in found.properties.items()}
+    values = _in_paths(found.properties)
+    escaped = {name: glob.escape(value) for name, value in values.items()}
     for each in discovery.nodes:
         if found.on_bus and not found.cdi_name and wildcards(each.path):
             pattern = compiled(fill(each.path, escaped))
             there = [node for node in found.own if pattern.match(node.path)]
         else:
-            paths = [(path, root.device_node(path)) for path in root.glob(fill(each.path, escaped))]
+            # A property such as a serial number is the device's own text: ".." must not lead to other devices.
+            matches = [path for path in root.glob(fill(each.path, escaped)) if os.path.normpath(path) == path]
+            paths = [(path, root.device_node(path)) for path in matches]
             there = [Node(path, host_path, each.is_common) for path, host_path in paths if host_path is not None]
         if not there and not each.optional:
             # A wildcard of a path may match nothing, but a bus that does not tell a property has no such node.
             empty = [name for name in placeholders(each.path) if found.on_bus and not found.properties[name]]
-            return (), found.without(f"{empty[0]} for {each.path}" if empty else fill(each.path, found.properties))
+            return (), found.without(f"{empty[0]} for {each.path}" if empty else fill(each.path, values))
         if each.placeholder and len(there) > 1:
             paths_there = ", ".join(node.path for node in there)
             return (), f"{found.known_as[0]} matched, but {{{each.placeholder}}} could be any of {paths_there}"
@@ -42,9 +45,13 @@ def grouped(found: Found, discovery: Discovery, root: Root) -> tuple[tuple[Node,
 
 
 def _inside(node: Node, template: str | None, properties: Mapping[str, str]) -> Node:
-    """The node with its path in a container. A '/' in a property (such as a serial number) makes no directories."""
+    """The node with its path in a container."""
     if template is None:
         return node
-    values = {name: value.replace("/", "_") for name, value in properties.items()}
-    path = fill(template, {**values, "name": os.path.basename(node.path)})
+    path = fill(template, {**_in_paths(properties), "name": os.path.basename(node.path)})
     return node._replace(path=path) if os.path.normpath(path) == path else node
+
+
+def _in_paths(properties: Mapping[str, str]) -> dict[str, str]:
+    """The values for paths: a '/' in a property (such as a serial number) makes no directories."""
+    return {name: value.replace("/", "_") for name, value in properties.items()}
