@@ -28,6 +28,8 @@ class Root:
 
     def glob(self, pattern: str) -> list[str]:
         """The existing paths that match a pattern (see declaration.patterns; no placeholders), in natural order."""
+        if not _is_path(pattern):
+            return []
         found = glob.glob(glob.escape(self._prefix) + pattern)
         return sorted((path[len(self._prefix) :] for path in found), key=natural_order)
 

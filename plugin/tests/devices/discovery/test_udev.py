@@ -120,3 +120,11 @@ def test_a_container_gets_the_node_where_it_is_wanted(machine: Machine) -> None:
 def test_a_change_of_the_database_is_seen() -> None:
     """udev writes it after the kernel's message."""
     assert list(Udev().watch_paths(resource(select()).discover)) == ["/run/udev/data/*"]
+
+
+def test_a_property_that_is_no_path_costs_only_its_device(machine: Machine) -> None:
+    camera(machine, 0, "E:MODEL=a\0b\n")
+    camera(machine, 1, BY_ID + "E:MODEL=ok\n")
+    machine.file("/dev/ok/x")
+    (device,) = machine.find({**select(MODEL="*"), "nodes": [{"path": "/dev/{MODEL}/*"}]})
+    assert device.properties == {"MODEL": "ok"}
