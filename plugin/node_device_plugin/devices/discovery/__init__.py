@@ -182,9 +182,10 @@ def _find(
         return any(node.host_path in offered().get(device_id(name, room), ()) for node in found.own)
 
     for found in method.find(discovery, inside):
-        if found.other_name and is_offered(found, found.other_name) and not is_offered(found, found.name):
+        if found.other_names:
             # The device keeps its offered name: another device with that name would be given to a second pod.
-            found = found._replace(name=found.other_name)
+            names = (found.name, *found.other_names)
+            found = found._replace(name=next((name for name in names if is_offered(found, name)), found.name))
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
         nodes, lack = ((), "") if found.problem else grouped(found, discovery, inside)

@@ -26,8 +26,8 @@ class Node(NamedTuple):
 class Found(NamedTuple):
     """A finding of a discovery method.
 
-    name: unique on the node and the same in every scan. other_name: a second possible name; if the device is already
-    offered under it, the device keeps it.
+    name: unique on the node and the same in every scan. other_names: further possible names; if the device is
+    already offered under one of them, it keeps this name.
     own: its nodes: the node of a path, or all nodes that the drivers of a USB or PCI device made.
     on_bus: whether patterns in ``nodes`` select among its own nodes instead of adding nodes.
     drivers: the drivers that the kernel bound, for reasons; None if the method does not know. problem: why the device
@@ -42,7 +42,7 @@ class Found(NamedTuple):
     known_as: tuple[str, ...]
     numa_node: int | None = None
     attributes: Attributes = Attributes()
-    other_name: str = ""
+    other_names: tuple[str, ...] = ()
     drivers: tuple[str, ...] | None = None
     problem: str | None = None
     #: Fully qualified name in another program's CDI spec, and the host paths that only this device has there.

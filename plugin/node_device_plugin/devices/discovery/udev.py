@@ -67,7 +67,6 @@ class Udev(DiscoveryMethod):
                 continue
             names = [*device.links, device.node[len(DEV) + 1 :]]
             name = next((each for each in names if claims[each] < 2), names[-1])
-            other_name = next((each for each in names if each != name), "")
             host_path = root.device_node(device.node)
             found = Found(
                 name=name.replace("/", "-"),
@@ -76,7 +75,7 @@ class Udev(DiscoveryMethod):
                 properties={key: device.properties[key] for key in selector.properties},
                 known_as=(device.node, *(f"{DEV}/{link}" for link in device.links)),
                 attributes=Attributes(**driver_and_subsystem(device.directory, root)),
-                other_name=other_name.replace("/", "-"),
+                other_names=tuple(each.replace("/", "-") for each in names if each != name),
             )
             if host_path is None:
                 found = found._replace(problem=f"{device.node} matched, but does not exist")

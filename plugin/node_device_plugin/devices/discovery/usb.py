@@ -62,14 +62,14 @@ class Usb(DiscoveryMethod):
             directory = root.resolve(link)
             nodes = tuple(device_nodes(directory, root)) if directory else ()
             known_as = (device.port, *(node.path for node in nodes))
-            name, other_name = _names(device, is_shared=like[device.identity] > 1)
+            name, *others = _names(device, is_shared=like[device.identity] > 1)
             attributes = Attributes(
                 usb_vendor=device.vendor,
                 usb_product=device.product,
                 usb_serial=device.serial or None,
                 **driver_and_subsystem(link, root),
             )
-            found = Found(name, nodes, True, device._asdict(), known_as, None, attributes, other_name, drivers=drivers)
+            found = Found(name, nodes, True, device._asdict(), known_as, None, attributes, tuple(others), drivers=drivers)
             yield found if nodes else found._replace(problem=found.without("device node"))
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
@@ -77,13 +77,13 @@ class Usb(DiscoveryMethod):
         yield _NODES
 
 
-def _names(device: _UsbDevice, is_shared: bool) -> tuple[str, str]:
+def _names(device: _UsbDevice, is_shared: bool) -> list[str]:
     """The possible names of a device, the usual one first. is_shared: whether another device has its serial number."""
     if not device.serial:
-        return "-".join(("usb", device.vendor, device.product, device.port)), ""
+        return ["-".join(("usb", device.vendor, device.product, device.port))]
     plain = "-".join(("usb", *device.identity))
     with_port = f"{plain}-{device.port}"
-    return (with_port, plain) if is_shared else (plain, with_port)
+    return [with_port, plain] if is_shared else [plain, with_port]
 
 
 def _devices(selectors: Sequence[UsbSelector], root: Root) -> list[_UsbDevice]:

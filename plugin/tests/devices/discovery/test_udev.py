@@ -93,6 +93,21 @@ def test_twins_are_told_apart_by_their_ports_and_keep_what_is_offered(machine: M
     assert look() == second
 
 
+def test_a_device_that_is_offered_by_its_node_keeps_its_id_when_udev_makes_links(
+    machine: Machine, tmp_path: Path
+) -> None:
+    entry = "/run/udev/data/c81:0"
+    camera(machine, 0, BY_ID)
+    with_links = (machine.path / entry[1:]).read_text()
+    machine.file(entry, "E:ID_SERIAL=046d_C920_A1\n")
+    one, cdi_dir = resource(select()), str(tmp_path / "specs")
+    for database in ("E:ID_SERIAL=046d_C920_A1\n", with_links):
+        machine.file(entry, database)
+        (found,) = discover([one], str(machine.path), offered=lambda: writer.offered(cdi_dir)).values()
+        assert [device.id for device in found.devices] == ["video0"]
+        assert specs.write([with_discovered(one, found.devices)], cdi_dir) == {}
+
+
 def test_a_device_waits_for_udev_if_the_node_has_it(machine: Machine) -> None:
     """Else it would get another name as soon as udev has made its links."""
     camera(machine, 0, BY_ID)
