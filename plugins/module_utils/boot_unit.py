@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A systemd unit for the next boot. The unit exists only while a power cut would leave a change half done.
+"""Writes and removes a systemd unit for the next boot. The unit exists only while a change is incomplete.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -31,7 +31,7 @@ def write(units, name, text):
 
 
 def remove(units, name):
-    """Disable and remove the unit if it exists, the link first."""
+    """Disable and remove the unit if it exists. The link is removed first."""
     path, link = paths(units, name)
     ledgers.remove_file(link)
     ledgers.remove_file(path)

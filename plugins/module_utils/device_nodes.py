@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device nodes: as tmpfiles.d declares them, as they exist on the node, and as the ledger records them.
+"""Reads device nodes from tmpfiles.d lines, from the node, and from the ledger.
 
-Runs on nodes: Python 3.9, standard library only. The ledger has an entry for each declared device node:
+Runs on nodes: Python 3.9, standard library only. The ledger has an entry such as this for each declared device node:
 
     {"kind": "node", "owner": "host_devices nodes", "type": "c", "major": 1, "minor": 8, "before": null}
 
-``before`` is null if we created the node (removal deletes it), else its former {"kind": "node", "mode", "uid", "gid"}.
+``before`` is null if we created the node; removal then deletes the node. Otherwise ``before`` has the node's former
+access: {"kind": "node", "mode", "uid", "gid"}.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _KINDS = {"c": stat.S_IFCHR, "b": stat.S_IFBLK}
 
 
 class Device(NamedTuple):
-    """A device as the kernel identifies it. kind: c or b (character or block). number: as os.makedev returns it."""
+    """A device as the kernel identifies it. kind: c (character) or b (block). number: the result of os.makedev."""
 
     kind: str
     number: int
@@ -33,7 +34,7 @@ class Device(NamedTuple):
 
     @property
     def in_sysfs(self):
-        """The device's path in sysfs, which exists if the kernel has the device."""
+        """The device's path in sysfs. The path exists if the kernel has the device."""
         kind = {"c": "char", "b": "block"}[self.kind]
         return "/sys/dev/%s/%d:%d" % (kind, os.major(self.number), os.minor(self.number))
 
@@ -65,7 +66,7 @@ class DeviceNode:
 
 
 def parsed(lines):
-    """Return the DeviceNode of each path that the tmpfiles.d lines declare; other lines are ignored."""
+    """Return the DeviceNode for each path that the tmpfiles.d lines declare. Ignores other lines."""
     nodes = [DeviceNode(line) for line in lines if len(line.split()) == 7 and line[:1] in _KINDS]
     return {node.path: node for node in nodes}
 
@@ -81,7 +82,7 @@ def of_entry(entry):
 
 
 def is_node(path, device):
-    """Return whether the path is a node of exactly this device; None if nothing exists there."""
+    """Return whether the path is a node of exactly this device; None if the path does not exist."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -96,13 +97,13 @@ def access_of(path):
 
 
 def set_access(path, access):
-    """Set mode, uid and gid."""
+    """Set the path's mode, uid and gid."""
     os.chown(path, access["uid"], access["gid"])
     os.chmod(path, access["mode"])
 
 
 def is_the_kernels(path, device):
-    """Return whether the kernel itself uses this path for this device (DEVNAME in the device's uevent in sysfs)."""
+    """Return whether the kernel uses this path for this device. Source: DEVNAME in the device's uevent in sysfs."""
     try:
         with open(os.path.join(device.in_sysfs, "uevent"), encoding="utf-8") as file:
             return "DEVNAME={}".format(path[len("/dev/") :]) in file.read().splitlines()
@@ -111,7 +112,7 @@ def is_the_kernels(path, device):
 
 
 def in_sysfs(path):
-    """Return the subsystem and the sysfs name of a node's device; None if the kernel has no such device."""
+    """Return the subsystem and the sysfs name of a node's device; None if the kernel does not have the device."""
     try:
         found = os.stat(path)
         kind = "c" if stat.S_ISCHR(found.st_mode) else "b" if stat.S_ISBLK(found.st_mode) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a node's device plugins: ours by its status socket, others by the kubelet's checkpoint and by their sockets."""
+"""Finds a node's device plugins by their sockets and the kubelet's checkpoint."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _TIMEOUT = 5
 _OWN_DIRECTORY = "node-device-plugin"
 _CHECKPOINT = "kubelet_internal_checkpoint"
 _UNIT = "node-device-plugin.service"
-# The socket of a DRA driver for the kubelet: <driver>-reg.sock, or <driver>-<pod uid>-reg.sock (the package
-# kubeletplugin of k8s.io/dynamic-resource-allocation). CSI drivers use the same directory and ending.
+# A DRA driver's socket for the kubelet is <driver>-reg.sock or <driver>-<pod uid>-reg.sock. CSI drivers use the same
+# directory and ending. Source: package kubeletplugin of k8s.io/dynamic-resource-allocation.
 _REGISTRATION = re.compile(r"(?P<driver>[a-z0-9.-]+?)(-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?-reg\.sock")
 
 
@@ -27,9 +27,9 @@ def device_plugin_facts(directory, registry, proc="/proc"):
 
     registry: the kubelet's directory plugins_registry.
 
-    instance: our running plugin (mode: service, pod or process; resources), or None. registered: names of resources
-    with at least one device in the kubelet's checkpoint. others: sockets on which other plugins listen. drivers: names
-    of DRA drivers that listen in the registry.
+    The result has these keys. instance: mode (service, pod or process) and resources of our running plugin, or None.
+    registered: names of resources with at least one device in the kubelet's checkpoint. others: sockets on which other
+    plugins listen. drivers: names of DRA drivers that listen in the registry.
     """
     return {
         "instance": _instance(directory, proc),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares directory names regardless of their spelling. Runs on nodes: Python 3.9, standard library only."""
+"""Compares directory names and ignores different spellings. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import posixpath
 
 
 def normal(path):
-    """Return one spelling for a directory: no trailing slash, and /run for /var/run, which systemd links to /run."""
+    """Return a directory without trailing slash, and with /run instead of /var/run, which systemd links to /run."""
     path = posixpath.normpath(path)
     return path[len("/var") :] if path == "/var/run" or path.startswith("/var/run/") else path
 
 
 def missing(wanted, there):
-    """Return the directories in ``wanted`` that ``there`` does not contain, regardless of their spelling."""
+    """Return the directories in ``wanted`` that ``there`` does not contain. Ignores different spellings."""
     names = {normal(directory) for directory in there}
     return [directory for directory in wanted if normal(directory) not in names]
 
@@ -21,7 +21,7 @@ def missing(wanted, there):
 def with_ours(spec_dirs, static, running):
     """Return a runtime's CDI directories with ours added.
 
-    A spec in a later directory overrides one in an earlier directory, so ``running`` comes after ``static``.
+    A spec in a later directory overrides a spec in an earlier directory, so ``running`` comes after ``static``.
     """
     wanted = list(spec_dirs)
     absent = missing([static, running], spec_dirs)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicts, during the preflight check, the results of modules that would change nothing.
 
-Each function returns the module's whole result, or None if the module would change or refuse something. After None, the
-play executes the module, which checks again. Runs on nodes: Python 3.9, standard library only.
+Each function returns the module's complete result, or None if the module would change something or fail. After None,
+the play executes the module. Runs on nodes: Python 3.9, standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.service imp
 
 
 class _InCheckMode:
-    """Stands in for another module's AnsibleModule in check mode, and runs commands through the current module."""
+    """Replaces another module's AnsibleModule in check mode. Runs commands through the current module."""
 
     check_mode = True
 
@@ -30,7 +30,7 @@ class _InCheckMode:
         return self._module.run_command(command, handle_exceptions=False)
 
     def warn(self, warning):
-        """Raise ValueError, because only an execution can report the warning."""
+        """Raise ValueError, because a predicted result has no warnings."""
         raise ValueError(warning)
 
 
@@ -48,14 +48,14 @@ def node_tools(module, params):
         report = environments.converge("present", name)
     except (LedgerConflict, VersionError, OSError, ValueError):
         return None
-    # Only an execution repairs a ledger that was lost or that a power cut left incomplete.
+    # Only the module itself repairs a lost or incomplete ledger.
     if report.changed or report.kept or ledger.entries != known or not known.keys() >= set(links):
         return None
     return environments.answer(report)
 
 
 def service(module, params):
-    """Return the result of module service for a unit whose files do not change, or None."""
+    """Return the result of module service for a unit with unchanged files, or None."""
     try:
         unit = Service(_InCheckMode(module, {"pending": False, "pending_reload": False, **params}))
         run(unit, unit.module.params)
@@ -72,7 +72,7 @@ def host_devices(module, params):
         host.converge()
     except (LedgerConflict, OSError, ValueError):
         return None
-    # Only an execution repairs a ledger that was lost.
+    # Only the module itself repairs a lost ledger.
     if host.more["changed"] or host.leftovers or host.report.kept or not host.is_recorded:
         return None
     return node_module.answer(host.report, **host.more)
@@ -82,6 +82,6 @@ _MODULES = {"node_tools": node_tools, "service": service, "host_devices": host_d
 
 
 def answers(module, asked):
-    """Return, by module name, the arguments and the result of each module in ``asked`` that would change nothing."""
+    """Return the arguments and the result of each module in ``asked`` that would change nothing, by module name."""
     found = {name: _MODULES[name](module, params) for name, params in asked.items()}
     return {name: {"arguments": asked[name], "answer": answer} for name, answer in found.items() if answer is not None}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hides secrets: replaces each string of a runtime configuration by a token before the text leaves the node.
+"""Replaces each string of a runtime configuration by a token, so that no secret leaves the node.
 
-A registry password, a header or a proxy address can be under any key. Therefore all comments and all strings are
-hidden, except strings that the controller reads. The controller edits the text with tokens, and the node restores the
-strings. Equal strings have equal tokens while a play runs. Unquoted values (numbers, true, table names) and line
-numbers stay.
+Any key can have a secret value such as a password, a header or a proxy address. Therefore tokens replace all comments
+and all strings, except strings that the controller reads. The controller edits the text with tokens, and the node
+restores the strings. Equal strings have equal tokens while a play runs. Unquoted values (numbers, true, table names)
+and line numbers do not change.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -24,7 +24,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
 SHOWN = frozenset(
     ("imports", "disabled_plugins", "required_plugins", "cdi_spec_dirs", "default_runtime_name", "runtime_type")
 )
-#: Seed files: only root can read the first, and the second differs between nodes. Either may be missing.
+#: Files whose content is the tokens' key. Only root can read the first; the second differs between nodes. Either may be
+#: missing.
 _SEEDS = ("/var/lib/systemd/random-seed", "/etc/machine-id")
 _LONG_QUOTES = ("'''", '"""')
 _TOKEN = re.compile("hidden-[0-9a-f]{24}")
@@ -41,23 +42,24 @@ _PARTS = re.compile(
 )
 #: Unquoted values that are not strings: numbers, dates, true.
 _PLAIN = re.compile(r"[+-]?\d[\w.+-]*|[+-]?(inf|nan)|true|false|null")
-#: Possible secrets in a Go template: comments and strings. A base template's call stays, for the controller to read.
+#: Matches comments and strings of a Go template, which may be secrets.
 _IN_TEMPLATE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"|`[^`]*`', re.DOTALL)
+#: Matches a base template's call. No token replaces the call, because the controller reads it.
 _BASE_TEMPLATE = re.compile(r'\{\{-?\s*template\s+"[\w.-]+"\s+\.\s*-?\}\}')
-#: Messages lose only the strings under such keys, because a message without its paths would be useless.
+#: Keys whose strings are also removed from messages. Other strings stay, because messages need their paths.
 _SECRET_KEYS = re.compile("auth|cookie|cred|key|pass|proxy|secret|token|user", re.IGNORECASE)
 _SECRET_VALUES = re.compile("://[^/]*@")
 _SHORTEST = 4
 
 
 class UnknownToken(ledgers.LedgerConflict):
-    """A text contains a token that stands for no known string, because a source changed after it was read."""
+    """A text contains an unknown token, because a source changed after the node read it."""
 
 
 class Hidden:
-    """The hidden strings of several sources, each by its token.
+    """Maps each token to its hidden string.
 
-    seeds: files whose content is the tokens' key, so that nobody can check a guess against a token on another machine.
+    seeds: files whose content is the tokens' key. Without the key, nobody can check a guessed string against a token.
     """
 
     def __init__(self, seeds=_SEEDS):
@@ -92,14 +94,14 @@ class Hidden:
         return "".join([*shown, text[end:]])
 
     def _whole(self, found, before=""):
-        """Return a token that replaces a whole part, including its quotes."""
+        """Return a token that replaces a complete part, including its quotes."""
         return self._written(found, found, before, found.count("\n") * "\n")
 
     def _written(self, original, value, before, after, key=""):
         """Return a token in the original's quotes.
 
-        A string has the same token in single and in double quotes. In long quotes or without quotes the token differs,
-        because another string's quotes may be next to the string.
+        A string has the same token in single and in double quotes. In triple quotes or without quotes, the string has
+        another token, because quotes of another string may be beside it.
         """
         kind = before.replace("'", '"')
         for each in (value, original):
@@ -114,12 +116,12 @@ class Hidden:
         return before + token + after
 
     def reveal(self, text):
-        """Return the text with the hidden strings restored; None stays None. Raises UnknownToken."""
+        """Return the text with strings instead of tokens; None stays None. Raises UnknownToken."""
         if text is None:
             return None
         revealed, end = [], 0
         for token in _TOKEN.finditer(text):
-            # In invalid TOML, quotes of another string may be next to the token.
+            # In invalid TOML, quotes of another string may be beside the token.
             fitting = [
                 (before, after)
                 for before, after in self._originals.get(token.group(), ())
@@ -133,7 +135,7 @@ class Hidden:
         return "".join([*revealed, text[end:]])
 
     def scrub(self, message):
-        """Return a program's message without the hidden strings that look like secrets; None stays None."""
+        """Return a program's message without the hidden strings of secret keys and URLs; None stays None."""
         for value in sorted(self._secrets, key=len, reverse=True) if message else ():
             message = message.replace(value, "(hidden)")
         return message
@@ -158,8 +160,8 @@ def hidden_runtime(facts, hidden):
 def hidden_ledger(entries, owner, hidden):
     """Return a ledger's entries without secrets.
 
-    owner: only this owner's files keep their former contents, with tokens. If such a file is still as we wrote it, its
-    hash becomes the hash of the text with tokens.
+    owner: the owner whose files keep their former contents, with tokens. If such a file is unchanged since we wrote it,
+    its hash becomes the hash of the text with tokens.
     """
     shown = {}
     for path, entry in entries.items():
@@ -180,7 +182,7 @@ def _hidden_content(content, hidden):
     try:
         text = hidden.hide(base64.b64decode(content).decode("utf-8"))
     except UnicodeDecodeError:
-        # This token hides nothing, so the node refuses to write it back.
+        # No string has this token, so the node cannot write the text back.
         text = "hidden-" + 24 * "0"
     return base64.b64encode(text.encode()).decode("ascii")
 
@@ -198,18 +200,18 @@ class _Place:
         return self._in_value and self.key not in SHOWN
 
     def move(self, kind, found):
-        """Advance past a part that is not hidden as a whole."""
+        """Update the state after a key, a string or a punctuation mark."""
         if kind in ("bare", "long", "text") and not self._in_value:
-            # The last part of a dotted key decides.
+            # Only the last part of a dotted key counts.
             self.key = _value_of(found).rpartition(".")[2] if kind == "bare" else _value_of(found)
         elif kind == "mark":
             self._pass(found)
 
     def _pass(self, mark):
-        # In TOML only times contain colons; in other formats a secret may follow a colon.
+        # In formats other than TOML, a secret may follow a colon.
         if mark in "=:":
             if self._in_value:
-                # An earlier bracket was not closed, so the value's key is unknown.
+                # The value's key is unknown, because an earlier bracket was not closed.
                 self.key = ""
             self._in_value = True
         elif mark in "[{":

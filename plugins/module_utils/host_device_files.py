@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of role host_devices, for the controller and for nodes: Python 3.9, standard library only."""
+"""Names and renders the files of role host_devices.
+
+Runs on the controller and on nodes: Python 3.9, standard library only.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converges a node's modules, udev rules and device nodes to the wanted state.
+"""Converges a node's kernel modules, udev rules and device nodes to the wanted state.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -22,12 +22,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules 
 OWNER = "host_devices"
 # udevd's socket; udevd does not run in containers.
 _UDEV = "/run/udev/control"
-# The ledger's path for rules that udev has not applied yet.
+# Key of the ledger's entry for rules that udev has not applied yet.
 _PENDING = "/run/udev"
 
 
 class HostDevices:
-    """The wanted state of a node's devices. module: has the parameters. ledger: entered, unless nothing is written."""
+    """The wanted state of a node's devices.
+
+    module: has the parameters. ledger: entered as a context manager, unless nothing is written.
+    """
 
     def __init__(self, module, ledger):
         self._module = module
@@ -38,7 +41,7 @@ class HostDevices:
         self.report = self._managed.report
         self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
         self._new = {path: list((module.params["files"] or {}).get(path, ())) for path in self._old}
-        #: Whether to treat the wanted state as made, because an earlier task in check mode would have made it.
+        #: Whether to assume the wanted state, because an earlier task in check mode would have converged to it.
         self._is_made = self._check and module.params["made"]
         self.actions = []
         self.leftovers = False
@@ -54,7 +57,7 @@ class HostDevices:
             return []
 
     def converge(self):
-        """Converge to the wanted state; the changes are in the report and the actions."""
+        """Converge to the wanted state. The report and the actions have the changes."""
         wanted, records = device_nodes.parsed(self._new[NODES]), self._records()
         leaving = {path: self._leaving(path, wanted, records) for path in self._old}
         as_made = {path: [*lines, *leaving[path]] for path, lines in self._new.items()}
@@ -94,7 +97,7 @@ class HostDevices:
     def _records(self):
         """Return the device nodes' ledger entries.
 
-        A node that an earlier release created without a record gets an entry here, as created by us or by the kernel.
+        If an earlier release created a node without a ledger entry, the result has a new entry for that node.
         """
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
         for path, node in device_nodes.parsed(self._old[NODES]).items():
@@ -109,7 +112,7 @@ class HostDevices:
         return records
 
     def _gone(self, wanted, records):
-        """Return the device nodes to remove. Unwanted nodes that stay keep their lines among the wanted lines."""
+        """Return the device nodes to remove. Add the lines of unwanted nodes that stay to the wanted lines."""
         old = device_nodes.parsed(self._old[NODES])
         gone = []
         for path in records:
@@ -125,7 +128,7 @@ class HostDevices:
         return gone
 
     def _stays(self, what, reason):
-        """Report what stays and why. Without ``prune``, only note that a later execution has something to remove."""
+        """Report that an unwanted path stays. Without ``prune``, only set ``leftovers`` for a later execution."""
         if self._prune:
             self.report.kept.append({"path": what, "reason": reason})
         else:
@@ -136,7 +139,7 @@ class HostDevices:
         return ", ".join(sorted({held["who"] for held in self._module.params["held"] if real in held["paths"]}))
 
     def _refuse(self, wanted, records):
-        """Return the paths where our node becomes another device. Raises LedgerConflict if that is not possible."""
+        """Return the paths where our node becomes another device. Raises LedgerConflict if it must not change."""
         replaced = []
         for path, node in wanted.items():
             if device_nodes.is_node(path, node.device) is not False:
@@ -156,7 +159,7 @@ class HostDevices:
         return replaced
 
     def _leaving(self, path, wanted, records):
-        """Return a file's unwanted lines, which stay until no pod holds their devices."""
+        """Return a file's unwanted lines. They stay until no pod holds their devices."""
         if path == NODES:
             old = device_nodes.parsed(self._old[NODES])
             return [old[each].line for each in records if each in old and each not in wanted]
@@ -168,7 +171,7 @@ class HostDevices:
         return gone
 
     def _keep_lines(self, leaving):
-        """Add unwanted lines that a held device may still need to the wanted lines of modules, options and rules."""
+        """Keep unwanted modules, options and rules that a held device may still need."""
         held = [held for held in self._module.params["held"] if held["ours"]]
         by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
         for path in (MODULES, OPTIONS, RULES):
@@ -181,7 +184,7 @@ class HostDevices:
             self._stays(path, f"it may be needed for {who}")
 
     def _claim(self, wanted, records, replaced):
-        """Record in the ledger, before any change, the nodes to create and the rules that udev must apply."""
+        """Record the nodes to create and the rules that udev must apply in the ledger, before any change."""
         if self._check:
             return
         for path, node in wanted.items():
@@ -207,7 +210,10 @@ class HostDevices:
         return list(dict.fromkeys(pending))
 
     def _take_away(self, path, entry, stays):
-        """Remove a node that we created; restore mode and owner of any other. stays: whether a new node replaces it."""
+        """Remove a node that we created, or restore an existing node's mode and owner.
+
+        stays: whether a new node replaces the removed node.
+        """
         device = device_nodes.of_entry(entry)
         before = device_nodes.before(entry)
         if device_nodes.is_node(path, device):
@@ -258,7 +264,7 @@ class HostDevices:
             self._run("systemd-tmpfiles", "--create", NODES)
 
     def _apply_rules(self):
-        """Let udev apply changed rules to their devices, then delete the ledger's entry of pending rules."""
+        """Let udev apply changed rules to their devices. Then delete the ledger's entry of pending rules."""
         rules = self._changed_rules()
         if not rules:
             return
@@ -299,6 +305,6 @@ class HostDevices:
 
 
 def _are_about(rules, path):
-    """Return whether one of the rules may affect the node's device; true if the kernel has no such device."""
+    """Return whether a rule may affect the node's device; true if the kernel does not have the device."""
     device = device_nodes.in_sysfs(path)
     return device is None or any(Rule(rule).is_about(*device) for rule in rules)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel lock (flock) on a file that its holder may remove. Runs on nodes: Python 3.9, standard library only."""
+"""Locks a file with flock. The holder may remove the file. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import os
 
 @contextlib.contextmanager
 def locked(path, create=True, wait=True):
-    """Lock the file at a path and yield its descriptor; leaving the context closes the file and releases the lock.
+    """Lock the file at a path and yield its descriptor. At the context's end, close the file and release the lock.
 
-    create: whether to create a missing file. wait: whether to wait for another holder; if not, raise BlockingIOError.
-    Raises FileNotFoundError if the file is missing and not created.
+    create: whether to create a missing file. wait: whether to wait for another holder.
+    Raises FileNotFoundError without ``create`` if the file is missing, BlockingIOError without ``wait`` if the file is
+    locked.
     """
     descriptor = taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait)
     try:
@@ -23,12 +24,15 @@ def locked(path, create=True, wait=True):
 
 
 def taken(path, flags, wait=True):
-    """Open and lock a path; returns its descriptor. Closing it unlocks the path. flags: of os.open. Raises as above."""
+    """Open and lock a path. Return its descriptor, whose closing releases the lock. flags: see os.open.
+
+    Raises the errors of os.open, and BlockingIOError without ``wait`` if the path is locked.
+    """
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            # The previous holder may have removed the file, and a lock on a removed file excludes no other process.
+            # If the previous holder removed the file, this lock is useless. Then open the path again.
             if _is_at(path, descriptor):
                 return descriptor
         except BaseException:

@@ -20,18 +20,21 @@ _ENDPOINT = "unix:///run/containerd/containerd.sock"
 
 
 def kubelet_facts():
-    """Return the kubelet and no sentence; or None and a sentence for each untrusted process that claims to be one."""
+    """Return the facts of the kubelet and an empty list.
+
+    If there is no trusted kubelet, return None and a sentence for each untrusted process with the name ``kubelet``.
+    """
     found, refused = named("kubelet")
     return (kubelet_of(found[0]), []) if found else (None, refused)
 
 
 def kubelet_of(process):
-    """Return the facts of a kubelet process that is the node's own."""
+    """Return the facts of a trusted kubelet process."""
     arguments = process.arguments
     version = re.search(r"v(\d+\.\d+\.\d+\S*)", process.run("--version")[0] or "")
     config_path = option(arguments, "--config")
     texts = configurations(config_path, option(arguments, "--config-dir"))
-    # If the file is readable only in the kubelet's own mounts, it may set another endpoint.
+    # An unreadable configuration file may set another endpoint.
     default = _ENDPOINT if texts or not config_path else None
     return {
         "pid": process.pid,
@@ -54,7 +57,7 @@ def kubelet_of(process):
 def max_pods(most, per_core, is_known):
     """Return how many pods the kubelet accepts; None if unknown.
 
-    most, per_core: maxPods and podsPerCore, as text. is_known: whether the configuration could be read.
+    most: maxPods as text. per_core: podsPerCore as text. is_known: whether the configuration was readable.
     """
     try:
         number = int(most) if most else _MAX_PODS if is_known else None
@@ -67,9 +70,9 @@ def max_pods(most, per_core, is_known):
 
 
 def configurations(path, directory):
-    """Return the texts of the kubelet's configuration files, in ascending order of precedence.
+    """Return the texts of the kubelet's configuration files. A later text overrides an earlier text.
 
-    path: value of ``--config``. directory: value of ``--config-dir``, whose ``.conf`` files override it in name order.
+    path: value of ``--config``. directory: value of ``--config-dir``, whose ``.conf`` files are read in name order.
     """
     paths = [path] if path else []
     for each, directories, names in os.walk(directory) if directory else ():
@@ -87,7 +90,7 @@ def setting(texts, key):
 
 
 def value_of(text, key):
-    """Return a top-level string or number of a JSON or YAML text; nodes have no YAML parser."""
+    """Return a top-level string or number of a JSON or YAML text. Python's standard library has no YAML parser."""
     try:
         data = json.loads(text)
     except ValueError:
@@ -101,7 +104,7 @@ def value_of(text, key):
 
 
 def socket_path(endpoint):
-    """Return the path in an endpoint such as ``unix:///run/x.sock``; None if the endpoint is empty."""
+    """Return the path of an endpoint such as ``unix:///run/x.sock``; None if the endpoint is empty."""
     if endpoint and endpoint.startswith("unix:"):
         return "/" + endpoint[len("unix:") :].lstrip("/")
     return endpoint or None

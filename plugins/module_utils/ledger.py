@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger records what this collection wrote on a node and what was there before, so that removal is exact.
+"""Reads and writes the ledger: the record of our changes on a node and of the state before them.
 
-Runs on nodes: Python 3.9, standard library only. The ledger is one JSON file. An entry is written before its change and
-deleted after the change is undone. After a power cut, an entry may describe an unchanged path, which is harmless.
+Runs on nodes: Python 3.9, standard library only. The ledger is one JSON file. We write an entry before its change, and
+delete the entry after the change is undone. After a power cut, an entry may describe an unchanged path. Such an entry
+is harmless.
 
-An entry, by absolute path:
+Entries have absolute paths as keys, and values such as these:
 
     {"kind": "file", "owner": "cdi_specs", "sha256": "...", "mode": 420, "before": null}
     {"kind": "link", "owner": "node_tools /opt/node-devices", "target": "versions/1", "before": null}
     {"kind": "directory", "owners": ["cdi_specs", "device_plugin"], "mode": 493}
     {"kind": "tree", "owner": "node_tools /opt/node-devices"}
 
-``before`` describes the replaced file: {"kind": "file", "content": base64, "mode", "uid", "gid"}, with its extended
-``attributes`` (name to base64) if it had any, {"kind": "link", "target"}, or null for none. A directory has an entry
-only if we created it. Everything in a tree is ours.
+``before`` describes a replaced file: {"kind": "file", "content": base64, "mode", "uid", "gid"}. If the file had
+extended attributes, ``before`` also has ``attributes``: name to base64. For a link, ``before`` is {"kind": "link",
+"target"}. If there was no file, ``before`` is null. A directory has an entry only if we created it. All files in a tree
+are ours.
 """
 
 from __future__ import annotations
@@ -32,16 +34,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kern
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
-# Extended attributes that users and tools set, xattr(7); the kernel's own, such as hashes, are excluded.
+# Extended attributes that users and tools set, see xattr(7). Omits the kernel's own attributes, such as hashes.
 _ATTRIBUTES = ("user.", "system.posix_acl_access", "security.selinux")
 _FORMAT = 1
 
 
 class LedgerConflict(Exception):
-    """The state of the node forbids the requested change; the message says what and why."""
+    """The state of the node forbids the requested change. The message says which state and why."""
 
 
-#: Likely cause and fix of file system errors, by error number.
+#: Maps error numbers of file systems to the likely cause and fix.
 _HINTS = {
     errno.EBUSY: "it is a mount point: change the file at the mount's source",
     errno.EPERM: "it may be immutable: check with lsattr, then run chattr -i",
@@ -61,7 +63,7 @@ def sentence(error):
 
 
 class Ledger:
-    """The entries of a node. To write, use it as a context manager, which admits one writer at a time."""
+    """The entries of a node. Writers must use the ledger as a context manager, which admits one writer at a time."""
 
     def __init__(self, directory=DIRECTORY):
         self.directory = directory
@@ -72,7 +74,7 @@ class Ledger:
         self.read()
 
     def read(self):
-        """Read the entries again. Raises LedgerConflict if the file is damaged or a later release wrote it."""
+        """Read the entries. Raises LedgerConflict if the file is damaged or a later release wrote the file."""
         self.entries = {}
         try:
             with open(self.path, encoding="utf-8") as file:
@@ -116,7 +118,7 @@ class Ledger:
         self._lock = None
 
     def save(self):
-        """Write changed entries durably; an empty ledger has no file."""
+        """Write changed entries durably. Without entries, remove the file."""
         if self.entries == self._saved:
             return
         if self.entries:
@@ -138,7 +140,7 @@ class Ledger:
 
 
 def _are_entries(data):
-    """Return whether the data, which may have been edited by hand, has the form of entries."""
+    """Return whether the data has the form of entries. A user may have edited the file."""
     return isinstance(data, dict) and all(
         os.path.isabs(path)
         and isinstance(entry, dict)
@@ -148,7 +150,7 @@ def _are_entries(data):
 
 
 def state_of(path):
-    """Return the state of ``path`` as in an entry's ``before``, but with content as bytes; None if nothing exists."""
+    """Return the state of ``path`` in the form of ``before``, but with content as bytes; None if nothing exists."""
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -179,14 +181,14 @@ def _attributes_of(path):
 
 
 def storable(state):
-    """Return the state of a file or link (or None) in a form for JSON."""
+    """Return the state of a file or link (or None) as JSON data."""
     if state is None or state["kind"] == "link":
         return state
     return dict(state, content=base64.b64encode(state["content"]).decode("ascii"))
 
 
 def stored(state):
-    """Return the state of a file or link (or None) from its form in JSON."""
+    """Return the state of a file or link (or None) from JSON data."""
     if state is None or state["kind"] == "link":
         return state
     return dict(state, content=base64.b64decode(state["content"]))
@@ -208,14 +210,14 @@ def missing_parents(path):
 
 
 def make_directory(path):
-    """Create a directory if it is missing; durable if the parent exists, as it normally does."""
+    """Create a directory if it is missing. The new directory is durable if its parent existed."""
     if not os.path.isdir(path):
         os.makedirs(path, mode=0o755, exist_ok=True)
         sync(os.path.dirname(path))
 
 
 def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
-    """Write a file durably beside ``path``, under a name that no program reads; returns that name."""
+    """Write a file durably beside ``path``, under a name that no program reads. Returns the file's path."""
     remove_leftover(path)
     staged = _staged(path)
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -236,20 +238,20 @@ def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
 
 
 def remove_leftover(path):
-    """Remove the staged file of a killed writer of ``path``. Only the one writer of that path may call this."""
+    """Remove the staged file of a killed writer of ``path``. Only the current writer of ``path`` may call this."""
     if os.path.isdir(os.path.dirname(path)):
         remove_file(_staged(path))
 
 
 def _staged(path):
-    """Return a name beside ``path`` that no other program uses or reads as configuration."""
+    """Return a path beside ``path`` that no other program uses or reads as configuration."""
     directory, name = os.path.split(path)
     return os.path.join(directory, f".{name}.node-devices-new")
 
 
 @contextlib.contextmanager
 def naming(path):
-    """Add the path to errors inside the block, because a failed write (full disk) does not name the file."""
+    """Add the path to errors inside the block. Without this, the error of a failed write does not name the file."""
     try:
         yield
     except OSError as error:
@@ -265,12 +267,12 @@ def put_in_place(staged, path):
 
 
 def write_file(path, content, mode, uid=None, gid=None, attributes=None):
-    """Replace a file so that at any moment it has either the old or the new content."""
+    """Replace a file atomically and durably."""
     put_in_place(stage_file(path, content, mode, uid, gid, attributes), path)
 
 
 def write_link(path, target):
-    """Create a symbolic link, or replace an existing one in one step."""
+    """Create a symbolic link, or replace an existing link atomically."""
     remove_leftover(path)
     staged = _staged(path)
     os.symlink(target, staged)
@@ -294,7 +296,7 @@ def remove_tree(path):
 
 
 def remove_directory_if_empty(path):
-    """Remove a directory if it is empty; returns whether it is gone."""
+    """Remove a directory if it is empty. Returns whether the directory no longer exists."""
     try:
         os.rmdir(path)
     except FileNotFoundError:
@@ -306,7 +308,7 @@ def remove_directory_if_empty(path):
 
 
 def put_back(path, before):
-    """Restore ``path`` to its state before our change."""
+    """Restore the state of ``path`` before our change."""
     if before is None:
         remove_file(path)
     elif before["kind"] == "link":
@@ -316,7 +318,7 @@ def put_back(path, before):
 
 
 def sync(path):
-    """Make a file's content, or the names in a directory, durable."""
+    """Make a file's content or a directory's entries durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

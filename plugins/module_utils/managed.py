@@ -11,26 +11,26 @@ import os
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
-# Owner and group of written files: root. Any other owner could change the file, whatever its mode.
+# Owner and group (root) of written files. Another owner could change the file regardless of its mode.
 _OURS = (os.geteuid(), os.getegid())
 
-#: Suffix of a copy of the original, written beside our file if someone else changed our file.
+#: Suffix of the original's copy. If someone else changed our file, removal writes this copy beside the file.
 BEFORE = ".node-devices-before"
-# Part of the path of every file that is ours alone.
+# Part of each path that no other program uses.
 _OUR_NAME = "node-device"
 
 
 class Report:
-    """The changes that were made, or in check mode would be made."""
+    """The changes: made, or in check mode planned."""
 
     def __init__(self):
         #: Created or changed paths, in the requested order.
         self.written = []
-        #: The paths of ``written`` that are new or have new content, so that their readers must read them again.
+        #: The paths in ``written`` with new content. Programs that read these files must read them again.
         self.contents = []
         #: Paths that were removed or restored.
         self.removed = []
-        #: Unwanted paths that stay, each with path and reason.
+        #: Unwanted paths that stay: dicts with path and reason.
         self.kept = []
         #: Diffs in Ansible's form: before, after, before_header, after_header.
         self.diffs = []
@@ -48,7 +48,7 @@ class Report:
     def add_diff(self, path, before, after):
         texts = [_shown(before), _shown(after)]
         if texts[0] == texts[1]:
-            # If both texts are equal, show mode and owner, because Ansible shows headers only beside a difference.
+            # Ansible shows the headers only if the texts differ, so show mode and owner as text.
             owners = [_owner_of(state) for state in (before, after) if state]
             texts = [_access(state, len(set(owners)) > 1) if state else "" for state in (before, after)]
         self.diffs.append(
@@ -67,8 +67,8 @@ class Managed:
     ledger: already read; to write, also entered as a context manager.
     owner: a role's name.
     check: whether to only report the changes.
-    pending: with ``check``, path to content (bytes) of each of the owner's files that an earlier task of the play would
-        have written.
+    pending: with ``check``, the owner's files that an earlier task of the play would have written: path to content
+        (bytes).
     """
 
     def __init__(self, ledger, owner, check=False, after_write=lambda path: None, pending=None):
@@ -80,13 +80,12 @@ class Managed:
         self.report = Report()
 
     def converge(self, wanted, validate=lambda item, staged: None, keep=()):
-        """Write everything in ``wanted``, and remove what this owner wrote earlier and no longer wants.
+        """Write the wanted items, and remove this owner's other files, links, trees and directories.
 
-        wanted: dicts with ``path``, ``kind`` (file, link, directory) and a file's ``content`` (bytes) and ``mode``, a
-            link's ``target``, a directory's ``mode``.
-        validate: called with an item and its staged file; raises LedgerConflict to reject the file, and then nothing
-            changes at all.
-        keep: paths that stay although they are not wanted.
+        wanted: dicts with ``path`` and ``kind`` (file, link, directory). A file also has ``content`` (bytes) and
+            ``mode``, a link ``target``, a directory ``mode``.
+        validate: called with an item and its staged file. If it raises LedgerConflict, nothing changes.
+        keep: unwanted paths that stay.
         """
         self._make(wanted, validate)
         self._take_away({item["path"] for item in wanted} | set(keep))
@@ -124,8 +123,8 @@ class Managed:
                     staged.append(name)
                     validate(item, name)
                     if _has_content(item, state):
-                        # The former owner may have the old file open, so write a new one. Keep its time, so that no
-                        # service restarts for unchanged content.
+                        # The former owner may have the old file open, so replace the file. Keep the file's time, so
+                        # that no service restarts.
                         os.utime(name, ns=(os.lstat(name).st_atime_ns, os.lstat(item["path"]).st_mtime_ns))
         except BaseException:
             for name in staged:
@@ -151,7 +150,7 @@ class Managed:
             self.after_write(item["path"])
 
     def _state_of(self, path):
-        """Return the state of ``path`` for this task, which treats pending files as written."""
+        """Return the state of ``path``. Treats pending files as written."""
         if path in self.pending:
             uid, gid = _OURS
             return {"kind": "file", "content": self.pending[path], "mode": 0o644, "uid": uid, "gid": gid}
@@ -159,7 +158,7 @@ class Managed:
 
     def _differs(self, item, state):
         if item["kind"] == "directory":
-            # A foreign directory keeps its mode and owner; `_missing_directories` covers a missing one.
+            # A foreign directory keeps its mode and owner. `_missing_directories` returns missing directories.
             ours = item["path"] in self.ledger.entries
             if state is None or state["kind"] != "directory":
                 return state is not None
@@ -181,7 +180,7 @@ class Managed:
             raise LedgerConflict("{} is a {}, but a directory must be there: move it away".format(item["path"], kind))
 
     def _directories_around(self, wanted):
-        """Return our directories above ``wanted`` as wanted items: whoever may write there could replace the files."""
+        """Return our directories above ``wanted`` as wanted items, so that their owner and mode are restored, too."""
         named = {item["path"] for item in wanted}
         directories = {}
         for item in wanted:
@@ -194,7 +193,7 @@ class Managed:
         return [directories[path] for path in sorted(directories)]
 
     def _missing_directories(self, wanted):
-        """Return the mode of each directory to create, by path, outermost first."""
+        """Return the directories to create, outermost first, each path with its mode."""
         directories = {}
         for item in wanted:
             for directory in ledgers.missing_parents(item["path"]):
@@ -204,7 +203,7 @@ class Managed:
         return directories
 
     def _claim_directories(self, wanted, directories):
-        """Record the directories to create, and add this owner to each of our directories that it needs."""
+        """Record the directories to create, and add this owner to our directories that it needs."""
         for directory, mode in directories.items():
             self.ledger.entries[directory] = {"kind": "directory", "owners": [], "mode": mode}
         for item in wanted:
@@ -223,7 +222,7 @@ class Managed:
         self.ledger.save()
 
     def _enter(self, wanted, todo):
-        """Record the files to write. The original in an existing record stays as it is."""
+        """Record the files and links to write. An existing record keeps its original."""
         states = {item["path"]: state for item, state in todo}
         for item in wanted:
             path = item["path"]
@@ -231,7 +230,8 @@ class Managed:
             is_right = path not in states and known is None
             if item["kind"] == "directory" or (is_right and _OUR_NAME not in path):
                 continue
-            # A path that is already right belongs to someone else, unless its name is ours: then the ledger was lost.
+            # If an unrecorded path is right and has our name, the ledger was lost. With another name, the path belongs
+            # to someone else.
             before = known["before"] if known else ledgers.storable(states.get(path))
             entry = {"kind": item["kind"], "owner": self.owner, "before": before}
             if item["kind"] == "file":
@@ -258,7 +258,7 @@ class Managed:
                 yield path
 
     def _take_away_one(self, path, entry):
-        """Remove a file, link or tree that is as we wrote it, or restore the original."""
+        """Remove an unchanged file, link or tree, or restore its original."""
         state = self._state_of(path)
         before = ledgers.stored(entry.get("before"))
         is_ours = path in self.pending or (state is not None and _is_ours(state, entry))
@@ -279,7 +279,7 @@ class Managed:
             del self.ledger.entries[path]
 
     def _leave(self, path, state, before):
-        """Leave what someone else changed, and write the original beside it."""
+        """Leave a path that someone else changed, and write the original beside that path."""
         reason = "it was %s by someone else" % ("changed" if state else "removed")
         if before is not None and os.path.isdir(os.path.dirname(path)):
             copy = path + BEFORE
@@ -309,7 +309,7 @@ class Managed:
 
 
 def settled(ledger):
-    """Return the owners whose files all match the ledger, so that converging them again would change nothing."""
+    """Return the owners whose files and links all match the ledger. Another convergence would not change them."""
     owners = {entry["owner"] for entry in ledger.entries.values() if entry["kind"] in ("file", "link")}
     return sorted(owner for owner in owners if _is_settled(ledger, owner))
 
@@ -324,14 +324,14 @@ def _is_settled(ledger, owner):
 
 
 def _as_written(ledger, owner):
-    """Return an owner's files and directories as wanted items; None if a file is not as the owner wrote it."""
+    """Return an owner's files and directories as wanted items; None if someone else changed a file."""
     wanted = []
     for path in ledger.of(owner):
         entry, state = ledger.entries[path], ledgers.state_of(path)
         if entry["kind"] not in ("file", "link") or state is None or not _is_ours(state, entry):
             return None
         item = {"path": path, "kind": entry["kind"]}
-        # An early release recorded no mode; a file without a recorded mode counts as changed.
+        # A file without a recorded mode, from an early release, counts as changed.
         more = {"content": state["content"], "mode": entry.get("mode")} if entry["kind"] == "file" else {}
         wanted.append({**item, **(more or {"target": entry["target"]})})
     for path in ledger.directories_of(owner):
@@ -340,7 +340,7 @@ def _as_written(ledger, owner):
 
 
 def _is_ours(state, entry):
-    """Return whether a path is as we wrote it."""
+    """Return whether a path is unchanged since we wrote it."""
     if entry["kind"] == "tree":
         return state["kind"] == "directory"
     if state["kind"] != entry["kind"]:
@@ -351,25 +351,25 @@ def _is_ours(state, entry):
 
 
 def _has_content(item, state):
-    """Return whether a state has the wanted kind and content, ignoring mode and owner."""
+    """Return whether a state has the wanted kind and content. Ignores mode and owner."""
     if state is None or state["kind"] != item["kind"]:
         return False
     return all(state[key] == item[key] for key in ("content", "target") if key in item)
 
 
 def _owner_of(state):
-    """Return a state's owner and group; ours for a wanted item, which has neither."""
+    """Return a state's uid and gid. Wanted items have none, so return ours for them."""
     return (state["uid"], state["gid"]) if "uid" in state else _OURS
 
 
 def _set_access(path, mode):
-    """Set mode, owner and group, overriding values inherited from the parent directory."""
+    """Set mode, owner and group. A new directory may have inherited other values from its parent."""
     os.chown(path, *_OURS)
     os.chmod(path, mode)
 
 
 def _access(state, with_owner):
-    """Return the mode, and on request the owner, as text for a diff."""
+    """Return the mode as text for a diff. with_owner: whether to add the owner."""
     return "mode {:04o}".format(state["mode"]) + (", owner %d:%d" % _owner_of(state) if with_owner else "") + "\n"
 
 
@@ -378,7 +378,7 @@ def _header(path, state):
 
 
 def _shown(state):
-    """Return a state (or a wanted item) as text for a diff."""
+    """Return a state or a wanted item as text for a diff."""
     if state is None:
         return ""
     if state["kind"] == "link":

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common start and end of modules that write on a node. Runs on nodes: Python 3.9, standard library only."""
+"""Opens the ledger and ends a module, for modules that write on a node.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed imp
 
 @contextlib.contextmanager
 def ledger_of(module):
-    """Renew the play's lock and yield the node's ledger, entered except in check mode.
+    """Renew the play's lock and yield the node's ledger. Except in check mode, the ledger is entered for writing.
 
-    A LedgerConflict or OSError inside the block fails the module with a message.
+    If the block raises LedgerConflict or OSError, the module fails with a message.
     """
     play_lock.renew(module)
     try:
@@ -26,7 +29,7 @@ def ledger_of(module):
 
 
 def managed(module, ledger, owner, pending=None):
-    """Return an owner's `Managed` that sets each written path's default SELinux context."""
+    """Return an owner's `Managed`, which sets each written path's default SELinux context."""
     return Managed(
         ledger,
         owner,

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identifies the node's own processes: root trusts only their options and runs only their programs.
+"""Identifies the node's own processes. We trust only the options of these processes and run only their programs.
 
-Any user can name a process ``kubelet``, or bind a look-alike of the runtime's socket in their own namespace. A process
-is the node's own if its user is root in the user and PID namespaces of the node's first process, and
+Any user can name a process ``kubelet``, or bind a fake runtime socket in a private namespace. A process is the node's
+own if it runs as root, has the user and PID namespaces of PID 1, and meets one of these conditions:
 
-- systemd runs it as the main process of a system service, or
-- it shares that first process's mount namespace, only root can write its executable and all directories above, and that
-  executable is not setuid, because sudo becomes root before it checks the user.
+- systemd runs the process as the main process of a system service.
+- The process has the mount namespace of PID 1. Only root can write its executable and all directories above. The
+  executable is not setuid, because any user can start a setuid program such as sudo.
 
 Runs on nodes and in the plugin's wheel, which contains a link to this file: Python 3.9, standard library only.
 """
@@ -23,9 +23,9 @@ import time
 from collections.abc import Sequence
 from typing import Optional
 
-#: A program's output or None, and its last error line or None.
+#: A program's output and None, or None and the program's last error line.
 Answer = tuple[Optional[str], Optional[str]]
-#: The directory that shows processes: see proc(5).
+#: The mount point of proc(5).
 PROC = "/proc"
 #: Seconds that a socket-activated service may take to start after a connection.
 _START = 5
@@ -38,22 +38,22 @@ _INTERPRETER = re.compile(r"python\d*(\.\d+)*")
 
 
 class NotTrusted(Exception):
-    """The process is not the node's own; the message says why, as the end of a sentence about the process."""
+    """The process is not the node's own. The message says why, as the end of a sentence about the process."""
 
 
 class NodeProcess:
-    """A process that is the node's own. Get one from `node_process`.
+    """A process that is the node's own. Create instances with `node_process`.
 
-    pid: process id. arguments: the command line, beginning with the program's name. unit: the systemd service of the
-    process, or None. is_main: whether systemd runs the process as that service's main process. executable: the
-    program's path. replaced: whether that path now names another file, as after an upgrade without a restart.
+    pid: process id. arguments: the command line, beginning with the program's name. unit: the process's systemd
+    service, or None. is_main: whether the process is that service's main process. executable: the program's path.
+    replaced: whether that path now has another file or none, for example after an upgrade without a restart.
     """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         try:
             self._directory = os.open(os.path.join(PROC, str(pid)), os.O_RDONLY)
-            # Both descriptors stay with this process, even if another process gets its number.
+            # Both descriptors refer to this process, even if another process gets its PID.
             self._program = os.open("exe", os.O_RDONLY, dir_fd=self._directory)
             self.executable, replaced, _nothing = self._link("exe").partition(" (deleted)")
             self.replaced = bool(replaced)
@@ -100,7 +100,7 @@ class NodeProcess:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The process's environment at its start."""
+        """The environment at the process's start; empty if the process has ended."""
         try:
             words = self._read("environ").split(b"\0")
         except OSError:
@@ -109,15 +109,15 @@ class NodeProcess:
 
     @property
     def working_directory(self) -> str:
-        """The directory of the process's relative paths. Raises OSError if the process has ended."""
+        """The process's working directory. Raises OSError if the process has ended."""
         return self._link("cwd")
 
     def run(self, *arguments: str, name: str | None = None) -> Answer:
-        """Run the process's program with these arguments; returns its output and None, or None and its last error line.
+        """Run the process's program with these arguments. Returns an Answer.
 
-        The program is the file that the process runs, even if the path names another file now. For a script that
-        systemd runs as a service, the program is the script of ExecStart, if only root can write it.
-        name: the program's argv[0], by which a program with several names selects its role.
+        The program is the file that the process runs, even if the path now has another file. If systemd runs a Python
+        script as a service, the program is the script of ExecStart. Only root may be able to write that script.
+        name: the program's argv[0]. A program with several names selects its role by argv[0].
         """
         if self._script:
             obstacle = not_roots_alone(self._script)
@@ -127,7 +127,7 @@ class NodeProcess:
 
 
 def node_process(pid: int) -> NodeProcess:
-    """Return the process with that number. Raises NotTrusted if it is not the node's own.
+    """Return the process with this PID. Raises NotTrusted if the process is not the node's own.
 
     Sources: proc(5), namespaces(7), systemd.service(5).
     """
@@ -135,9 +135,9 @@ def node_process(pid: int) -> NodeProcess:
 
 
 def named(name: str) -> tuple[list[NodeProcess], list[str]]:
-    """Return the node's own processes with that name, services first, and a sentence for each untrusted process.
+    """Return the node's own processes with this name, services first, and a sentence for each untrusted process.
 
-    Processes in other PID namespaces are left out, because they belong to a container or to another node.
+    Skips processes in other PID namespaces, because they belong to a container or to another node.
     """
     found, refused = [], []
     for pid in sorted(int(entry) for entry in os.listdir(PROC) if entry.isdigit()):
@@ -159,16 +159,16 @@ def named(name: str) -> tuple[list[NodeProcess], list[str]]:
 
 
 def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, str | None]:
-    """Find the node's own process that listens on a unix socket. Returns (process, None), or (None, problem).
+    """Return the node's own process that listens on a unix socket and None, or None and a problem.
 
-    seconds: how long a socket-activated service may take to start. Source: unix(7), SO_PEERCRED.
+    seconds: limit for the start of a socket-activated service. Source: unix(7), SO_PEERCRED.
     """
     try:
         pid = peer(path)
         if pid == 0:
             return None, "a process of another PID namespace listens on the socket"
         if pid == 1:
-            # systemd called listen(), and gave the socket to the service that it starts.
+            # systemd called listen(), and passes the socket to the service that it starts.
             pid = _activated(path, seconds)
             if pid == 0:
                 return None, "systemd listens on the socket but has not started a service for it"
@@ -180,7 +180,10 @@ def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, st
 
 
 def peer(path: str) -> int:
-    """Return the PID that called listen() on a unix socket, 0 if it is not visible from here. Raises OSError."""
+    """Return the PID of the process that called listen() on a unix socket. Raises OSError.
+
+    The result is 0 if the process is in a PID namespace that is not visible here.
+    """
     if not stat.S_ISSOCK(os.stat(path).st_mode):
         raise OSError(0, "it is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -192,7 +195,7 @@ def peer(path: str) -> int:
 
 
 def _activated(path: str, seconds: float) -> int:
-    """Return the main PID of the service for which systemd listens on a socket; 0 if none starts in time."""
+    """Return the main PID of a socket's service, for which systemd listens; 0 if the service does not start in time."""
     said = answer_of(["systemctl", "show", "*.socket", "--property=Listen,Triggers"])[0] or ""
     units = [
         unit
@@ -212,7 +215,7 @@ def _activated(path: str, seconds: float) -> int:
 
 
 def not_roots_alone(path: str) -> str | None:
-    """Return why a user other than root can replace a file or directory; None if only root can."""
+    """Return why a user other than root can replace a file or directory; None if only root can replace the path."""
     path = os.path.realpath(path)
     try:
         while True:
@@ -227,7 +230,7 @@ def not_roots_alone(path: str) -> str | None:
 def _not_roots(path: str, status: os.stat_result) -> str | None:
     if status.st_uid != 0:
         return "%s belongs to user id %d, not to root" % (path, status.st_uid)
-    # The group bits show an access control list that lets others write: see acl(5).
+    # If an access control list grants write access, the group bits show that access: see acl(5).
     if status.st_mode & 0o022:
         return f"users other than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o}): chmod go-w {path}"
     return None
@@ -258,15 +261,15 @@ def _words(cmdline: bytes) -> list[str]:
 
 
 def option(arguments: Sequence[str], *names: str) -> str | None:
-    """Return the value of an option, given as ``--name value`` or ``--name=value``; None if it is not given.
+    """Return the value of an option, ``--name value`` or ``--name=value``; None if the option is not given.
 
-    The last occurrence wins: a unit's own options come first, then the options from variables.
+    If an option occurs several times, the last value counts.
     """
     return next(reversed(options(arguments, *names)), None)
 
 
 def options(arguments: Sequence[str], *names: str) -> list[str]:
-    """Return every value of an option."""
+    """Return all values of an option."""
     found = []
     for position, argument in enumerate(arguments):
         name, separator, value = argument.partition("=")
@@ -284,9 +287,9 @@ def answer_of(
     executable: str | None = None,
     descriptors: Sequence[int] = (),
 ) -> Answer:
-    """Run a command; returns its output and None, or None and its last error line.
+    """Run a command. Returns an Answer.
 
-    executable: the file to run, if the command's first word does not name it. descriptors: open files that it inherits.
+    executable: the file to run; None for the command's first word. descriptors: open files that the command inherits.
     """
     try:
         done = subprocess.run(

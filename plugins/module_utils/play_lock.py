@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node lock: it admits one play at a time to a node, and records which play holds it and since when.
+"""Takes, renews and releases the node lock, which admits one play at a time to a node.
 
-Runs on nodes: Python 3.9, standard library only. The lock is a file in /run. A play removes its lock when it ends, even
-after a failure. Each of our modules that the play runs on the node renews the lock. Therefore the lock of a killed play
-expires soon, and the lock of a running play does not. A lock is valid for one boot. Its time is the kernel's time since
-boot, including suspend, so setting the clock changes nothing. Each access holds a kernel lock on the same file, so that
-only one of two simultaneous plays gets the node lock.
+Runs on nodes: Python 3.9, standard library only. The lock is a file in /run with the play and the start time. A play
+removes its lock at its end, even after a failure. Each of our modules on the node renews the lock. Therefore the lock
+of a killed play expires soon, and the lock of a running play does not expire. A lock is valid for one boot. The expiry
+time is the kernel's time since boot, including suspend. Therefore a change of the clock has no effect. Each access
+holds a kernel lock (flock) on the file, so that only one of two simultaneous plays gets the node lock.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import time
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 
 PATH = "/run/node-devices.lock"
-#: Environment variable with the running play's lock: JSON in the form that ``take`` expects.
+#: Environment variable with the running play's lock, as JSON of the argument ``wanted`` of `take`.
 VARIABLE = "NODE_DEVICES_LOCK"
 _RECORDED = ("owner", "who", "play", "controller", "pid", "host")
 
 
 def take(wanted, check=False, path=PATH):
-    """Take or renew the lock; returns the other holder, or None on success.
+    """Take or renew the lock. Returns the other holder, or None on success.
 
-    wanted: ``owner`` (identifies the play), ``who`` and ``play`` (for people), ``controller`` and ``pid`` (where the
-        play runs), ``host`` (the node's name there), ``seconds`` until the lock expires, ``over`` (owner whose lock may
-        be taken; ``*`` for any owner).
+    wanted: ``owner`` (the play's identity), ``who`` and ``play`` (texts for messages), ``controller`` and ``pid`` (of
+        the play's process), ``host`` (the node's name in the inventory), ``seconds`` until the lock expires, ``over``
+        (owner whose lock the play may take; ``*`` for any owner).
     check: whether to only read the lock.
     """
     with _opened(path, create=not check) as file:
@@ -43,7 +43,7 @@ def take(wanted, check=False, path=PATH):
             record = {key: wanted[key] for key in _RECORDED}
             record.update(
                 since=holder["since"] if is_ours else now,
-                # `until` is for people, and for the modules of an earlier release.
+                # Users and the modules of an earlier release read `until`.
                 until=now + wanted["seconds"],
                 boot=_boot(),
                 lapses=_uptime() + wanted["seconds"],
@@ -55,9 +55,9 @@ def take(wanted, check=False, path=PATH):
 
 
 def renew(module, at_least=0):
-    """Renew the play's lock; fail the module if another play has taken the lock.
+    """Renew the play's lock. Fail the module if another play has taken the lock.
 
-    at_least: minimum of seconds until the lock expires. Does nothing if the play took no lock, as in check mode.
+    at_least: minimum seconds until the lock expires. If the play holds no lock, as in check mode, do nothing.
     """
     text = os.environ.get(VARIABLE)
     if not text or os.geteuid() != 0:
@@ -67,7 +67,7 @@ def renew(module, at_least=0):
         holder = take({**wanted, "seconds": max(wanted["seconds"], at_least)})
         same = ("controller", "pid")
         if holder and [holder[key] for key in same] == [wanted[key] for key in same]:
-            # The holder is this same play, which took the lock under another name of the node.
+            # This play already took the lock for another host name of the same node.
             return
     except (KeyError, TypeError, ValueError) as error:
         module.fail_json(msg=f"{VARIABLE} is not a play's lock: {error!r}")
@@ -91,7 +91,7 @@ def release(owner, path=PATH):
 
 
 def _holder(file):
-    """Return the holder; None if the lock is free or has expired. Its ``until`` follows the node's current clock."""
+    """Return the holder; None if the lock is free or has expired. ``until`` is computed from the current clock."""
     try:
         holder = json.load(file)
         if "boot" in holder:
@@ -112,13 +112,13 @@ def _boot():
 
 
 def _uptime():
-    """Return the seconds since boot, including suspend; setting the clock does not change them."""
+    """Return the seconds since boot, including suspend. A change of the clock does not affect them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @contextlib.contextmanager
 def _opened(path, create):
-    """Yield the file under its kernel lock; None if the file is missing and not created."""
+    """Lock the file with flock and yield it; yield None if the file is missing and ``create`` is false."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = stack.enter_context(kernel_lock.locked(path, create))

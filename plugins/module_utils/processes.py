@@ -8,7 +8,7 @@ import stat
 
 
 def stat_of(pid):
-    """Return the fields after the name in a process's stat, see proc(5); empty if the process has ended."""
+    """Return the fields after the name in /proc/PID/stat, see proc(5); empty if the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             # The name, in parentheses, may contain anything.
@@ -18,7 +18,10 @@ def stat_of(pid):
 
 
 def started_at(pid):
-    """Return a process's start in seconds since 1970, accurate to about a second; None if it has ended. See proc(5)."""
+    """Return a process's start in seconds since 1970, see proc(5); None if the process has ended.
+
+    The result can be wrong by about a second.
+    """
     fields, boot = stat_of(pid), text_of("/proc/stat")
     if not fields or not boot:
         return None
@@ -27,14 +30,14 @@ def started_at(pid):
 
 
 def written_since(pid, paths):
-    """Return the files that were written after a process started; the process may not have read them."""
+    """Return the files that someone wrote after a process's start. The process may not have read their new content."""
     start = started_at(pid)
-    # Two seconds allow for the inaccuracy of the start.
+    # Two seconds cover the error of the start time.
     return [path for path in paths if start and os.path.exists(path) and os.stat(path).st_mtime > start + 2]
 
 
 def text_of(path):
-    """Return a file's text; None if the path is no regular file or the text is not UTF-8. Never blocks on a pipe."""
+    """Return a file's text; None if the path is not a regular file or the text is not UTF-8. Never blocks on a pipe."""
     try:
         with open(path, encoding="utf-8", newline="", opener=_without_waiting) as file:
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads facts about the kubelet's container runtime: socket, process, executable, version, unit, configuration.
+"""Reads facts about the kubelet's container runtime, for example its version, unit and configuration.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -26,8 +26,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable im
 
 _NAMES = ("containerd", "crio", "cri-dockerd")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
-#: Sockets of distributions whose kubelet is not a separate process or names no socket. The default comes last: only
-#: Kubernetes uses the others, but the default may be the containerd that Docker installed.
+#: Sockets of distributions whose kubelet is not a separate process or has no socket option. The default socket is last,
+#: because it may belong to Docker's containerd.
 SOCKETS = (
     "/run/k3s/containerd/containerd.sock",
     "/run/k3s/cri-dockerd/cri-dockerd.sock",
@@ -40,28 +40,31 @@ SOCKETS = (
 
 
 def likely_socket(sockets=SOCKETS):
-    """Return the CRI socket of a node whose kubelet names none; the default if no trusted process listens on any."""
+    """Return the first socket on which a trusted process listens, or else the default.
+
+    Callers use it if the kubelet has no socket option.
+    """
     return next((path for path in sockets if listener(path)[0] is not None), DEFAULT_SOCKET)
 
 
 class Program(NamedTuple):
-    """A runtime's program. name: its argv[0]. run: called with the arguments and that name, like NodeProcess.run."""
+    """A runtime's program. name: its argv[0]. run: a function such as NodeProcess.run."""
 
     name: str
     run: Callable[..., tuple[str | None, str | None]]
 
     def answer(self, *arguments):
-        """Return the program's output and None, or None and its last error line."""
+        """Return the program's output and None, or None and the last error line."""
         return self.run(*arguments, name=self.name)
 
     def version(self):
-        """Return the program's version; None if it prints none."""
+        """Return the program's version; None if the program prints no version."""
         found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", self.answer("--version")[0] or "")
         return found.group(1).rstrip(",") if found else None
 
 
 def installed(path):
-    """Return a Program's ``run`` for the file at ``path``; it runs the file only if root alone can replace the file."""
+    """Return a Program's ``run`` for the file at ``path``. It runs the file only if no other user can replace it."""
 
     def run(*arguments, name):
         obstacle = not_roots_alone(path)
@@ -95,7 +98,7 @@ def runtime_facts(path):
         facts["config"] = containerd_config(program, arguments, cwd)
     if "config" in facts:
         config = facts["config"]
-        # Read the files' imports: `config dump` of 2.2 and later names a directory that containerd does not read.
+        # Use the files' imports: `config dump` of 2.2 and later shows a directory that containerd does not read.
         _patterns, imported = imports_of(config["path"], config["content"], None)
         config["later"] = written_since(process.pid, [config["path"], *imported])
     return facts
@@ -104,8 +107,8 @@ def runtime_facts(path):
 def names_of(process):
     """Return a runtime's name and its program's path.
 
-    Only argv[0] identifies a program with several names: k3s runs as containerd through a link ``containerd`` beside
-    it. Without such a link, the returned path is that of the running executable.
+    If a program has several names, argv[0] is the name. For example, k3s runs as containerd through a link
+    ``containerd`` beside its executable. If the link exists, the link is the path, else the executable.
     """
     name, executable = os.path.basename(process.executable), process.executable
     called = os.path.basename(process.arguments[0]) if process.arguments else ""
@@ -116,7 +119,7 @@ def names_of(process):
 
 
 def path_of(arguments, cwd, default, *names):
-    """Return an option's path, relative to the process's working directory; ``default`` if the option is not given."""
+    """Return an option's path, resolved in the process's working directory; ``default`` if the option is not given."""
     given = option(arguments, *names)
     return os.path.join(cwd, given) if given else default
 
@@ -126,13 +129,13 @@ def file_facts(path):
     content, real_path = text_of(path), os.path.realpath(path)
     return {
         "path": path,
-        # An edit replaces the real file; imports are relative to the path that the daemon was given.
+        # An edit must replace the real file. Imports are relative to `path`.
         "real_path": real_path,
         "unwritable": obstacle(real_path),
         "exists": os.path.exists(path),
         "other_names": os.stat(path).st_nlink - 1 if os.path.exists(path) else 0,
         "content": content,
-        # Docker creates a directory for a mount source that is missing.
+        # If a mount source is missing, Docker creates a directory at its path.
         "why_no_text": "it is a directory" if os.path.isdir(path) else "it is not UTF-8",
         "sha256": ledgers.sha256(content.encode()) if content is not None else None,
     }
@@ -141,12 +144,12 @@ def file_facts(path):
 def containerd_config(program, arguments, cwd="/"):
     """Return the facts of containerd's root configuration file, and the running version's effective configuration."""
     default = "/etc/containerd/config.toml"
-    # Go's own flags also work with one dash.
+    # Go's flag package also accepts one dash.
     given = path_of(arguments, cwd, None, "--config", "-config", "-c")
     path = given or default
     directory = os.path.dirname(path)
     facts = file_facts(path)
-    # Only the default file may be missing: the daemon then runs with its defaults, but `config dump` fails.
+    # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = program.answer("--config", path, "config", dump)
     patterns, others = imports_of(path, facts["content"], effective)
@@ -161,7 +164,7 @@ def containerd_config(program, arguments, cwd="/"):
         imported=others,
         linked_imports=[name for name in others if os.path.islink(name)],
         unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
-        # `config dump` of 2.x ignores missing imports, but the daemon fails to start. The dump does not name the
+        # With missing imports, `config dump` of 2.x succeeds, but the daemon fails to start. The dump omits the
         # directories of nested imports, so some of these paths may be wrong.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
         dangling_imports=[name for name in found(patterns) if not os.path.exists(name)],
@@ -171,8 +174,8 @@ def containerd_config(program, arguments, cwd="/"):
 def imports_of(path, content, effective):
     """Return the paths and patterns that a root file imports, and the text of each existing file by path.
 
-    The sources are containerd's effective configuration and the files themselves. If containerd refuses the files, only
-    the files remain. containerd 2 prints nested imports without the directory that they are relative to.
+    The sources are containerd's effective configuration and the files. If containerd refuses the files, they are the
+    only source. containerd 2 prints nested imports without their base directory.
     """
     directory = os.path.dirname(path)
     patterns, read, pending = listed(effective, directory), {}, [(directory, content)]
@@ -191,12 +194,12 @@ def imports_of(path, content, effective):
 
 
 def listed(toml, directory):
-    """Return the imports in a text, resolved as containerd does for a file in that directory."""
+    """Return the imports in a file's text as absolute paths. directory: the file's directory."""
     return [os.path.normpath(os.path.join(directory, name)) for name in texts_of_list(toml, "imports")]
 
 
 def texts_of_list(toml, key):
-    """Return a list of strings from TOML that containerd prints. Python 3.9 has no TOML parser."""
+    """Return a list of strings from containerd's TOML. Python 3.9 has no TOML parser."""
     inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
     listed = re.search(rf"(?m)^[ \t]*{key}\s*=\s*\[({inside})\]", toml or "")
     items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
@@ -204,10 +207,10 @@ def texts_of_list(toml, key):
 
 
 def crio_config(program, arguments, cwd="/", environment=None):
-    """Return the facts of CRI-O's configuration: a file, and a directory of drop-ins, which CRI-O reads recursively.
+    """Return the facts of CRI-O's configuration file and drop-in directory. CRI-O reads the directory recursively.
 
     environment: the process's environment, whose variables replace missing options. ``given_dirs`` in the result: the
-    option or variable, as name=value, that sets the CDI directories and so overrides all files; None if there is none.
+    option or variable, as name=value, that sets the CDI directories and overrides all files; None if neither is set.
     """
     environment = environment or {}
     default = "/etc/crio/crio.conf"
@@ -215,7 +218,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
     default_directory = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
     directory = path_of(arguments, cwd, default_directory, "--config-dir", "-config-dir", "-d")
     facts = file_facts(path)
-    # CRI-O fails if a named file is missing; packages since 1.30 have only drop-ins.
+    # If the file of --config is missing, CRI-O fails. Packages since 1.30 have only drop-ins.
     named = ["--config", path] if path != default or facts["exists"] else []
     effective, problem = program.answer(*named, "--config-dir", directory, "config")
     given = ",".join(options(arguments, "--cdi-spec-dirs", "-cdi-spec-dirs"))
@@ -235,15 +238,15 @@ def crio_config(program, arguments, cwd="/", environment=None):
 
 
 def walked(directory):
-    """Return the text of every file below a directory, by path."""
+    """Return the text of each file below a directory, by path."""
     paths = [os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names]
     return {path: text for path, text in ((path, text_of(path)) for path in sorted(paths)) if text is not None}
 
 
 def found(patterns):
-    """Return the files that containerd finds for patterns; containerd takes a pattern without a star literally.
+    """Return the files that containerd finds for patterns. containerd reads a pattern without a star as a path.
 
-    Go's patterns also match names that begin with a dot, and negate a class with ``[^``.
+    Go's patterns also match names that begin with a dot. ``[^`` negates a character class.
     """
     paths = set()
     for pattern in patterns:

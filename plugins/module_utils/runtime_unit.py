@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads from systemd what else a restart of a runtime's unit ends, and which options change with its next start.
+"""Reads a runtime unit's kill mode, and the options that the unit's next start changes, from systemd.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -12,7 +12,7 @@ import re
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import options, properties
 
 _CONFIG = ("--config", "-config", "-c")
-#: Runtime to the options that name its configuration or its CDI directories, each as a tuple of all its spellings.
+#: Maps a runtime to its options for configuration and CDI directories. Each option is a tuple of its spellings.
 _READS = {
     "containerd": (_CONFIG,),
     "crio": (_CONFIG, ("--config-dir", "-config-dir", "-d"), ("--cdi-spec-dirs", "-cdi-spec-dirs")),
@@ -20,10 +20,10 @@ _READS = {
 
 
 def unit_facts(unit, name, arguments):
-    """Return the facts of a runtime's unit. unit: None if the runtime runs in no unit.
+    """Return the facts of a runtime's unit. unit: its name; None if the runtime has no unit.
 
     name: the runtime's name. arguments: its command line. In the result, ``kill_mode`` (see systemd.kill(5)) is None if
-    unknown, and ``next_start`` lists the options that the next start changes, each with both values.
+    unknown. ``next_start`` lists the options that the next start changes, each with both values.
     """
     said = properties(unit, "KillMode", "ExecStart") if unit else {}
     return {
@@ -34,7 +34,7 @@ def unit_facts(unit, name, arguments):
 
 
 def _command(exec_start, name):
-    """Return a unit's command line if it starts the runtime itself; None if it uses a variable or a wrapper."""
+    """Return a unit's command line; None if the command line has a variable or starts a wrapper."""
     found = re.search(r"argv\[\]=(.*?) ; ignore_errors=", exec_start)
     words = found.group(1).split() if found else []
     return words if words and os.path.basename(words[0]) == name and "$" not in found.group(1) else None

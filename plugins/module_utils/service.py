@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a systemd service or timer run with the current content of its files.
+"""Starts, restarts, reloads and stops a systemd service or timer.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -21,7 +21,7 @@ _JOURNAL_LINES = "20"
 
 
 class Service:
-    """A systemd unit, and the actions of this run on the unit."""
+    """A systemd unit and this run's actions on the unit."""
 
     def __init__(self, module):
         self.module = module
@@ -35,9 +35,9 @@ class Service:
         return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     def started(self):
-        """Return the process's start in seconds since the epoch, by the current clock; None if the unit is not active.
+        """Return the process's start in seconds since the epoch; None if the unit is not active.
 
-        For a unit without a process, such as a timer, return when it became active.
+        For a unit without a process, such as a timer, return the time of its activation.
         """
         if self.state["ActiveState"] != "active":
             return None
@@ -46,7 +46,7 @@ class Service:
         return time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - since_boot)
 
     def newer(self, files, started):
-        """Return the files that changed after the process started; times in the future are ignored."""
+        """Return the files that changed after the process's start. Ignores times in the future."""
         changed = []
         for path in files:
             try:
@@ -84,7 +84,7 @@ class Service:
 
 
 def run(service, parameters):
-    """Enable and start a unit; restart or reload it if its files are newer than its process."""
+    """Enable and start a unit. If its files are newer than its process, restart or reload the unit."""
     check_mode = service.module.check_mode
     # `enable` also makes systemd reload its units.
     if service.state["UnitFileState"] not in ("enabled", "enabled-runtime"):

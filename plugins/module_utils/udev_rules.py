@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the devices that a udev rule may affect, from the rule's line alone.
+"""Finds the devices that a udev rule may affect.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -10,12 +10,12 @@ import fnmatch
 import re
 
 _PART = re.compile(r'([A-Z_]+)(?:\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*([ei]?)"((?:[^"\\]|\\.)*)"')
-# These keys control the order of lines and affect no device.
+# Keys that control the order of lines and affect no device.
 _FLOW = ("LABEL", "GOTO")
 
 
 class Rule:
-    """A rule. subsystems, kernels: patterns, one of which must match the device; empty for any device."""
+    """A rule. subsystems, kernels: lists of patterns. A device must match a pattern of each nonempty list."""
 
     def __init__(self, line):
         parts = _PART.findall(line)
@@ -25,14 +25,14 @@ class Rule:
 
     @property
     def trigger(self):
-        """The options of ``udevadm trigger`` for the rule's devices; empty if no option selects them."""
+        """The options of ``udevadm trigger`` that select the rule's devices; empty if the rule has no pattern."""
         return [
             *("--subsystem-match=" + pattern for pattern in self.subsystems),
             *("--sysname-match=" + pattern for pattern in self.kernels),
         ]
 
     def is_about(self, subsystem, sysname):
-        """Return whether the rule may affect a device; a rule without SUBSYSTEM and KERNEL may affect any device."""
+        """Return whether the rule may affect a device. A rule without SUBSYSTEM and KERNEL may affect any device."""
         return (
             self.does_something
             and _matches(self.subsystems, subsystem)
@@ -41,9 +41,9 @@ class Rule:
 
 
 def _patterns(parts, wanted):
-    """Return the patterns for a device's key. Skips comparisons that ignore case, because udevadm has none."""
+    """Return a key's patterns. Skips case-insensitive comparisons, because udevadm does not support them."""
     values = [value for key, op, case, value in parts if key == wanted and op == "==" and case != "i"]
-    # A device must match all comparisons of a key, so the first one alone includes every affected device.
+    # A device must match all comparisons of a key, so the first comparison includes all affected devices.
     return values[0].split("|") if values else []
 
 

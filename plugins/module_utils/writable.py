@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out, without writing, why a file cannot be replaced.
+"""Finds the reason why a file cannot be replaced. Writes nothing.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -10,13 +10,13 @@ import fcntl
 import os
 import struct
 
-# FS_IOC_GETFLAGS of linux/fs.h on most architectures; on others, the flags stay unknown.
+# FS_IOC_GETFLAGS of linux/fs.h on most architectures. On the others, the flags are unknown.
 _GET_FLAGS = 0x80006601 | struct.calcsize("l") << 16
 _IMMUTABLE, _APPEND_ONLY = 0x10, 0x20
 
 
 def obstacle(path, mounts="/proc/self/mountinfo"):
-    """Return why an existing or a new file at ``path`` cannot be written; None if no reason is known.
+    """Return why an existing or new file at ``path`` cannot be written; None if no reason is known.
 
     mounts: see proc(5).
     """
@@ -37,7 +37,7 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
 
 
 def mount_points(mounts="/proc/self/mountinfo"):
-    """Return the mount points; empty if they cannot be read. mounts: see proc(5)."""
+    """Return the mount points; empty if ``mounts`` is unreadable. mounts: see proc(5)."""
     try:
         with open(mounts, encoding="utf-8", errors="replace") as file:
             # The kernel writes a space as \040.
@@ -47,7 +47,7 @@ def mount_points(mounts="/proc/self/mountinfo"):
 
 
 def _flags(path):
-    """Return a file's attributes, see ioctl_iflags(2); 0 if there is no such file or its file system has none."""
+    """Return a file's attributes, see ioctl_iflags(2); 0 if the attributes cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a host's declaration from host variables; the plugin's schema checks and renders it.
+"""Reads a host's declaration from host variables. The plugin's schema checks and renders the declaration.
 
-The schema and renderer come from this collection's ``plugin/`` directory, never from another
-installed package. So the roles and the plugin on the node cannot differ.
+The schema and renderer come from this collection's ``plugin/`` directory, never from an installed package. Therefore
+the roles and the plugin on the node use the same version.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PREFIX, SETTINGS = declared.PREFIX, declared.SETTINGS
 variables_of, plain = declared.variables_of, declared.plain
 Failure = declared.Failure
 
-#: Keys whose value may be a name, and what it names.
+#: Maps each key whose value may be a name to the kind of the name.
 _ACCOUNTS = {"uid": "users", "gid": "groups"}
-# Matches the error of an expression that uses facts if none were gathered.
+# Matches the error of an expression that uses facts that Ansible did not gather.
 _FACT = re.compile(r"\bansible_\w+|object of type 'dict' has no attribute")
 
 
@@ -46,7 +46,7 @@ class Declaration(NamedTuple):
     capacities: dict[str, int]
 
     def as_data(self) -> dict[str, Any]:
-        """The declaration as plain data, for variables."""
+        """Return the declaration as plain data for variables."""
         configuration = serialise.configuration_to_data(self.configuration)
         return {
             "resources": configuration["resources"],
@@ -81,12 +81,12 @@ class Declaration(NamedTuple):
 
 
 def unusable(host: str, problems: Iterable[str], what: str = "declaration") -> str:
-    """Return the error message of a task with an invalid declaration (or cluster, see ``what``)."""
+    """Return the error message for an invalid declaration. what: the invalid object, if it is not a declaration."""
     return "\n".join([f"The {what} cannot be used; no node was touched.", *(f"{host}: {line}" for line in problems)])
 
 
 class DeclarationProblems(Exception):
-    """A host's declaration is invalid; ``lines`` has one line for each problem."""
+    """A host's declaration is invalid. lines: one line for each problem."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -94,13 +94,13 @@ class DeclarationProblems(Exception):
 
 
 def failed_expression(where: str, error: Exception) -> str:
-    """The problem of an expression that fails in the field ``where``."""
+    """Return the message for an expression that fails. where: the field."""
     hint = "; to gather facts, set node_devices_gather_facts: true" if needs_facts(error) else ""
     return f"{where}: {error}{hint}"
 
 
 def needs_facts(error: Exception) -> bool:
-    """Whether an expression failed because no facts were gathered."""
+    """Return whether an expression failed because Ansible gathered no facts."""
     return _FACT.search(str(error)) is not None
 
 
@@ -134,7 +134,7 @@ def read(
 
 
 def _accounts(resources: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the names of users and groups in the declaration, which only the node can look up."""
+    """Return the names of users and groups in the declaration. Only the node can look up these names."""
     names: dict[str, set[str]] = {kind: set() for kind in _ACCOUNTS.values()}
     for _where, owned, key in _named(resources):
         names[_ACCOUNTS[key]].add(owned[key])
@@ -142,7 +142,7 @@ def _accounts(resources: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def _named(resources: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any, str]]:
-    """Yield each field with the name of a user or group: its place, its mapping and its key. resources: as data."""
+    """Yield the path, mapping and key of each field with the name of a user or group. resources: as data."""
     for resource in resources:
         owned = [(f"{resource['name']}.discover", resource.get("discover", {}))]
         for device in resource["devices"]:
@@ -153,7 +153,7 @@ def _named(resources: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any, s
 
 
 def refuse_names(read: Declaration) -> None:
-    """Raise DeclarationProblems for names of users and groups: only a connection to the node can look them up."""
+    """Raise DeclarationProblems for names of users and groups, which only a connection to the node can look up."""
     why = "must be a number, because the run cannot look up a name if only the Kubernetes API reaches the node"
     resources = serialise.resources_to_data(read.configuration.resources)
     lines = [f"{where}: {why}" for where, _owned, _key in _named(resources)]
@@ -162,10 +162,10 @@ def refuse_names(read: Declaration) -> None:
 
 
 def with_numbers(declared: dict[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the declaration with the node's numbers instead of names of users and groups, and what is wrong.
+    """Return the declaration with the node's uids and gids instead of names, and one line for each problem.
 
-    declared: as Declaration.as_data returns it. found: ``accounts`` of node_preflight. If the node has no such user or
-    group, the declaration keeps its names.
+    declared: the result of Declaration.as_data. found: ``accounts`` of node_preflight. If the node has no such user or
+    group, the declaration keeps all names.
     """
     if not declared.get("accounts"):
         return declared, []
@@ -181,12 +181,12 @@ def with_numbers(declared: dict[str, Any], found: Mapping[str, Any]) -> tuple[di
         return declared, problems
     read = declaration.parse_configuration(configuration)
     data = Declaration(read, cdi.render_specs(read.resources), declared["capacities"]).as_data()
-    # Specs from templates are only text here.
+    # Add the specs from templates, which `read` does not contain.
     return {**data, "cdi_specs": {**declared["cdi_specs"], **data["cdi_specs"]}}, []
 
 
 def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:
-    """Return each declared device node's device and whether it is required, by host path."""
+    """Return each declared device node's device, and whether the device is required, by host path."""
     paths: dict[str, dict[str, Any]] = {}
     for resource in resources:
         for device in resource.devices:

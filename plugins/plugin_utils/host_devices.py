@@ -19,14 +19,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]*|\d+")
 _MODE = re.compile(r"0?[0-7]{3}")
-# udev(7): KEY, operator and quoted value; a comma or white space separates two of these.
+# Matches a rule of udev(7): assignments (KEY, operator, quoted value), separated by commas or white space.
 _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"\\]|\\.)*"\s*,?\s*)+')
 
 
 def problems(
     modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """One line for each mistake, with its variable and position."""
+    """Return one line for each mistake, with variable and position."""
     return [
         *_module_problems(modules),
         *(
@@ -63,7 +63,7 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if path in seen:
             yield f"{where}.path: {path} is listed twice: remove one entry"
         seen.add(path)
-        # The kernel's limits: 12 bits and 20 bits (include/linux/kdev_t.h).
+        # The kernel limits the numbers to 12 and 20 bits (include/linux/kdev_t.h).
         for key, bits in (("major", 12), ("minor", 20)):
             if not 0 <= node[key] < 1 << bits:
                 yield f"{where}.{key}: must be from 0 to {(1 << bits) - 1}, not {node[key]}"
@@ -77,9 +77,9 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def files(
     modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the files that create the devices at every boot, with content and lines.
+    """Return path, content and lines of the files that create the devices at every boot.
 
-    Empty settings give no file.
+    An empty variable has no file.
     """
     texts = {
         MODULES: [module["name"] for module in modules],
@@ -93,7 +93,7 @@ def files(
 def module_arguments(
     modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The arguments of module host_devices on the node, for a run that removes nothing."""
+    """Return the arguments of module host_devices for a run that removes nothing."""
     return {
         "modules": [module["name"] for module in modules],
         "files": {file["path"]: file["lines"] for file in files(modules, udev_rules, nodes)},

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's virtual environments on a node: creating them, and moving the running service between them.
+"""Creates the plugin's virtual environments on a node, and moves the running service between them.
 
-- ``environments``: which environments exist, which is current, which to keep.
-- ``build``: creates an environment from wheels.
-- ``serving``: what the running plugin serves, according to the plugin and to the kubelet.
-- ``unit``: the service that runs from an environment.
-- ``change``: changes the version, and restores the old version if the new one does not become ready.
+- ``environments`` finds the existing and the current environment, and removes surplus environments.
+- ``build`` creates an environment from wheels.
+- ``serving`` reads which resources and devices the running plugin serves.
+- ``unit`` restarts and queries the service that runs from an environment.
+- ``change`` changes the version, and restores the old version if the new version does not become ready.
 
 Runs on nodes: Python 3.9, standard library only.
 """

@@ -33,7 +33,7 @@ sys.exit({function}())
 
 
 class VersionError(ledgers.LedgerConflict):
-    """A version of the plugin cannot be installed or does not serve; the message says why."""
+    """A version of the plugin cannot be installed, or does not serve its resources. The message says why."""
 
 
 def run(command):
@@ -49,12 +49,12 @@ def base_python():
 
 
 def is_complete(directory, name):
-    """Return whether the environment can run and is unmodified."""
+    """Return whether the environment can run and no file was edited."""
     return can_run(directory, name) and not edited(directory)
 
 
 def can_run(directory, name):
-    """Return whether the environment is finished and the system's Python is still the one it was created for."""
+    """Return whether the environment is complete and the system still has the Python that created the environment."""
     marker = _marker_of(directory)
     python = os.path.join(directory, "bin", "python")
     same_python = marker.get("python") == list(sys.version_info[:2]) and os.path.realpath(python) == base_python()
@@ -77,26 +77,29 @@ def _marker_of(directory):
 
 
 def _looks(path):
-    """Return a file's metadata; None if the file is missing. Reading all content would slow down each run."""
+    """Return a file's metadata; None if the file is missing. Does not read the content, because that would be slow."""
     try:
         status = os.lstat(path)
     except OSError:
         return None
     access = [status.st_mode, status.st_uid, status.st_gid]
-    # Foreign files may change a directory's size and time. Some file systems store only whole seconds.
+    # Omit a directory's size and time, because foreign files may change them. Some file systems store whole seconds.
     return access if stat.S_ISDIR(status.st_mode) else [*access, status.st_size, int(status.st_mtime)]
 
 
 def _files_of(directory):
-    """Return the metadata of a directory and of everything below it, by relative path."""
+    """Return, by relative path, the metadata of a directory and of all its files and subdirectories."""
     found = [(parent, name) for parent, inner, names in os.walk(directory) for name in inner + names]
     paths = [os.path.join(parent, name) for parent, name in found]
     return {os.path.relpath(path, directory): _looks(path) for path in [directory, *paths]}
 
 
 def unpack_wheel(archive, member, digest, site):
-    """Unpack a wheel into site-packages if its SHA-256 hash is ``digest``; returns its dist-info directory's name."""
-    # Read once, so that the unpacked bytes are the hashed bytes even if the archive changes meanwhile.
+    """Unpack a wheel into site-packages if its SHA-256 hash is ``digest``. Returns the name of its dist-info directory.
+
+    Raises VersionError if the hash differs or a file belongs outside site-packages.
+    """
+    # Read once, so that the unpacked bytes are the hashed bytes even if the archive changes.
     content = archive.extractfile(member).read()
     if ledgers.sha256(content) != digest:
         raise VersionError(
@@ -116,7 +119,7 @@ def unpack_wheel(archive, member, digest, site):
 
 
 def entry_point(site, dist_info):
-    """Return the command's module and function, from the wheel's own metadata."""
+    """Return the command's module and function from the wheel's metadata."""
     points = configparser.ConfigParser()
     points.optionxform = str
     points.read(os.path.join(site, dist_info, "entry_points.txt"), encoding="utf-8")
@@ -125,7 +128,7 @@ def entry_point(site, dist_info):
 
 
 def _try_to_load(partial, module):
-    """Import the command and its compiled part before the environment is used. Raises VersionError if that fails."""
+    """Import the command and the compiled package grpc. Raises VersionError if the import fails."""
     python = os.path.join(partial, "bin", "python")
     tried = [python, "-I", "-c", f"import {module}, grpc"]
     _said, problem = answer_of(tried, _LOADING)
@@ -140,7 +143,7 @@ def _try_to_load(partial, module):
 def _sync_file_system(path):
     """Make the file system of ``path`` durable (syncfs(2)).
 
-    One call covers thousands of files. os.sync would also wait for all other file systems, even one whose server hangs.
+    One call covers thousands of files. os.sync would also wait for all other file systems, including unresponsive ones.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -152,12 +155,12 @@ def _sync_file_system(path):
 
 
 def build(directory, name, archive_path, wheels):
-    """Create the environment in a hidden directory beside ``directory``, then rename it."""
+    """Create the environment in a hidden directory beside ``directory``, then rename the hidden directory."""
     partial = os.path.join(os.path.dirname(directory), f".{name}.partial")
     ledgers.remove_tree(partial)
     # Debian's Python has no ensurepip without python3-venv, hence --without-pip.
     run([base_python(), "-I", "-m", "venv", "--without-pip", "--symlinks", partial])
-    # Remove the activate scripts: they contain the temporary path, and nothing activates this environment.
+    # Remove the activate scripts, because they contain the temporary path.
     for script in os.listdir(os.path.join(partial, "bin")):
         if script.lower().startswith("activate"):
             os.unlink(os.path.join(partial, "bin", script))
@@ -170,7 +173,7 @@ def build(directory, name, archive_path, wheels):
     with open(script, "w", encoding="utf-8") as file:
         file.write(SCRIPT.format(python=python, module=module, function=function))
     os.chmod(script, 0o755)  # noqa: S103 (a program)
-    # Services cannot write here, so compile now; -s and -p record the final directory in the code.
+    # Compile now, because services cannot write here. -s and -p record the final directory in the code.
     compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", directory, site]
     run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
     _try_to_load(partial, module)

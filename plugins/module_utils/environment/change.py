@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes the plugin's version: the new version must serve what the old one did, or the old version is restored.
+"""Changes the plugin's version, and restores the old version if the new version fails its health check.
 
-Runs on nodes: Python 3.9, standard library only. The link ``current`` points to the version in use. The ledger records
-another version only after that version has passed its health check. Until then, a boot unit (the guard) restores the
-link. A power cut during the health check therefore brings the old version back. If a run is killed during the
-health check, the next run undoes the change (``settle``).
+Runs on nodes: Python 3.9, standard library only. The link ``current`` points to the version in use. The new version
+passes its health check if it serves all resources and devices that the old version served. Then the ledger records the
+new version. If the power fails during the health check, a unit for the next boot (the guard) restores the link. If a
+run is killed during the health check, the next run undoes the change (``settle``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ExecStart=/bin/rm -f {link} {path}
 
 
 class NotReady(VersionError):
-    """A version failed its health check, and the previous version was restored. why: what was missing, in one line."""
+    """A version failed its health check, and the previous version was restored. why: the missing items in one line."""
 
     def __init__(self, message, why):
         super().__init__(message)
@@ -46,7 +46,7 @@ class NotReady(VersionError):
 class Versions:
     """The environments below one root, and the service that runs from the current one.
 
-    unit: a unit.Unit. limit: seconds that a version may take to serve all that was served before.
+    unit: a unit.Unit. limit: seconds that a version may take to pass its health check.
     """
 
     def __init__(self, root, unit, limit):
@@ -64,7 +64,7 @@ class Versions:
         return self.target_of(self.link)
 
     def target_of(self, link):
-        """Return the version that a link points to; None if it is no link of ours."""
+        """Return the version that a link points to; None if the link is not ours."""
         try:
             directory, name = os.path.split(os.readlink(link))
         except OSError:
@@ -72,7 +72,7 @@ class Versions:
         return name if directory == "versions" else None
 
     def runs(self):
-        """Return whether the service runs from this root; if so, a change of version needs a health check."""
+        """Return whether the service runs from this root. If so, a change of version needs a health check."""
         return self.unit.config_run_from(self.root) is not None
 
     def flip(self, name):
@@ -82,8 +82,8 @@ class Versions:
     def change(self, was, name):
         """Move the service to version ``name``. After success the caller completes the change with ``close``.
 
-        Returns the seconds from the old version's stop until the new version served everything. Raises NotReady if the
-        old version was restored, VersionError if nothing was changed or no version could be restored.
+        Returns the seconds from the change of the link until the new version passed its health check. Raises NotReady
+        if the old version was restored. Raises VersionError if nothing was changed or no version could be restored.
         """
         config = self.unit.config_run_from(self.root)
         if config is None:
@@ -91,7 +91,7 @@ class Versions:
         self._refuse_invalid(name, config)
         before = serving.ask(self.directory(was), config)
         if before.resources is None:
-            # The old version's Python may be gone although its process still runs.
+            # The old version's Python may be removed although its process still runs.
             before = serving.ask(self.directory(name), config)
         way_back = was != name and self._can_run(was)
         if way_back:
@@ -122,7 +122,7 @@ class Versions:
         )
 
     def is_open(self):
-        """Return whether a change below this root has begun and is neither closed nor undone."""
+        """Return whether a change below this root is incomplete: neither closed nor undone."""
         try:
             with open(_paths()[0], encoding="utf-8") as file:
                 return f" {self.root}/current\n" in file.read()
@@ -130,10 +130,7 @@ class Versions:
             return False
 
     def settle(self, known):
-        """Undo an interrupted change; returns whether there was one to undo.
-
-        known: the version in the ledger.
-        """
+        """Undo an interrupted change. Returns whether a change was undone. known: the version in the ledger."""
         if not self.is_open():
             return False
         cut_off = known is not None and self.current() != known
@@ -151,7 +148,7 @@ class Versions:
         return wrong
 
     def _trial(self, name, config, before):
-        """Restart the service and wait until it serves all that was served before; returns what is still missing."""
+        """Restart the service and wait until it serves everything in ``before``. Returns the problems that remain."""
         until = time.monotonic() + self.limit
         problem = self.unit.restart(until)
         if problem:
@@ -180,7 +177,7 @@ class Versions:
 
 
 def close():
-    """Remove the guard after a change is recorded in the ledger or undone, so that the next boot changes nothing."""
+    """Remove the guard, so that the next boot changes nothing. Call this after a change is recorded or undone."""
     boot_unit.remove(boot_unit.UNITS, _GUARD)
 
 

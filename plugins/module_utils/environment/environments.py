@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environments of role node_tools on a node: which exist, which is current, which to keep.
+"""Manages the environments of role node_tools on a node.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -48,9 +48,9 @@ class Environments:
         return node_module.managed(self.module, self.ledger, self.owner)
 
     def wanted(self, name, previous, failed=None):
-        """Return the wanted items: the environments' directory, the links, and the record of a failed upgrade.
+        """Return the environments' directory, the links and the record of a failed upgrade as wanted items.
 
-        previous: the version that the last upgrade replaced, or None. failed: failed_upgrade.FailedUpgrade, or None.
+        previous: the version that the last upgrade replaced, or None. failed: a failed_upgrade.FailedUpgrade, or None.
         """
         wanted = [
             {"kind": "directory", "path": self.directories, "mode": 0o755},
@@ -77,13 +77,13 @@ class Environments:
         return [os.path.basename(path) for path in sorted(trees, key=lambda path: os.stat(path).st_mtime, reverse=True)]
 
     def _settle(self):
-        """Undo the interrupted change of an earlier run."""
+        """Undo an earlier run's interrupted change."""
         known = self.ledger.entries.get(self.versions.link, {}).get("target", "")
         if self.versions.settle(os.path.basename(known) or None):
             self.module.warn("a change of the plugin's version by an earlier, interrupted run was undone")
 
     def install(self, name):
-        """Create the environment if it is missing or edited, or cannot run; returns whether that is necessary."""
+        """Create the environment if it is missing, edited or cannot run. Returns whether the creation is necessary."""
         directory = self.versions.directory(name)
         if is_complete(directory, name):
             # The entry is missing only if the ledger was lost.
@@ -110,7 +110,10 @@ class Environments:
         return True
 
     def stay(self, name, previous, without=None):
-        """Return the directories of the versions to keep: current, previous, and the newest others that can run."""
+        """Return the directories of the versions to keep.
+
+        These are the current version, the previous version, and the newest other versions that can run.
+        """
         first = [name] + [previous] * (previous not in (name, None))
         others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
         stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
@@ -135,7 +138,7 @@ class Environments:
             report = self._go_to(was, name, previous, remade=made)
         except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
-                # Restore the earlier state without `previous`: no rollback may undo the upgrade before the failed one.
+                # Omit `previous`, so that a rollback does not undo an earlier, successful upgrade.
                 failed = failed_upgrade.read(self.root)
                 if isinstance(error, change.NotReady):
                     before, failed = None, failed_upgrade.now(name, error.why)
@@ -149,7 +152,7 @@ class Environments:
         return report
 
     def rolled_back(self, wanted):
-        """Make the version ``wanted`` (its full name or its version alone) current; if empty, undo the last upgrade."""
+        """Make a version current. wanted: its full name or version number; empty to undo the last upgrade."""
         was, previous = self.versions.current(), self._previous()
         if was is None:
             raise VersionError(f"no version is installed below {self.root}: run site.yml first")
@@ -173,7 +176,7 @@ class Environments:
         return self._go_to(was, name, None)
 
     def _previous(self):
-        """Return the version that the last upgrade replaced; None if that upgrade was undone or the version is gone."""
+        """Return the version that the last upgrade replaced; None if that version was removed or restored."""
         name = self.versions.target_of(self.previous)
         return name if name in self.names() else None
 
@@ -182,7 +185,7 @@ class Environments:
         return can_run(self.versions.directory(name), name)
 
     def _go_to(self, was, name, previous, remade=False):
-        """Make a version current and remove surplus versions; check its health if the service runs from this root."""
+        """Make a version current and remove surplus versions. If the service runs from this root, check its health."""
         tried = was is not None and (was != name or remade) and self.versions.runs()
         self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
         if tried and not self.module.check_mode:
@@ -190,7 +193,7 @@ class Environments:
         failed = failed_upgrade.read(self.root) if was == name else None
         managed, wanted, stay = self.managed(), self.wanted(name, previous, failed), self.stay(name, previous)
         if tried and not self.module.check_mode:
-            # Until the change is closed, the next boot may restore the previous version, so keep it.
+            # Keep the previous version, because the next boot may restore it until the change is closed.
             managed.converge(wanted, keep=[*stay, self.versions.directory(was)])
             change.close()
         report = managed.converge(wanted, keep=stay)
@@ -202,7 +205,7 @@ class Environments:
     def _enter_link(self):
         """Record the current version in the ledger.
 
-        If power fails after the ledger's entry but before the guard's removal, the boot restores the previous version.
+        After a power cut before the guard's removal, the boot restores the previous version, and the ledger is outdated.
         """
         link, current = self.ledger.entries.get(self.versions.link), self.versions.current()
         if link and current in self.names():
@@ -229,12 +232,12 @@ class Environments:
         return report
 
     def others(self):
-        """Return the other roles with ledger entries; environments below other roots do not count."""
+        """Return the other roles with ledger entries. Ignores environments below other roots."""
         owners = {entry.get("owner", "").partition(" ")[0] for entry in self.ledger.entries.values()}
         return sorted(owners - {"", _OWNER})
 
     def converge(self, state, name):
-        """Converge to the state; returns the report."""
+        """Converge to the state and return the report."""
         if not self.module.check_mode:
             self._settle()
         self._enter_link()
@@ -248,7 +251,7 @@ def _link(name):
 
 
 def _edited_environment(files):
-    """Return an edited environment for a diff; None if no file was edited."""
+    """Return an edited environment's state for a diff; None if no file was edited."""
     if not files:
         return None
     more = ["and %d more" % (len(files) - _SHOWN)] if len(files) > _SHOWN else []
@@ -256,5 +259,5 @@ def _edited_environment(files):
 
 
 def _is_named(name, wanted):
-    """Return whether ``wanted`` names this environment, by its whole name or by its version alone."""
+    """Return whether ``wanted`` is this environment's full name or its version number."""
     return name == wanted or name.rpartition("-")[0] == wanted

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records the version that failed its health check on this node, so that later runs do not retry it.
 
-Runs on nodes: Python 3.9, standard library only. A version's name contains the hash of its content, so another build of
-the same version counts as new and is tried. Only the last failure is recorded, until another version becomes current.
+Runs on nodes: Python 3.9, standard library only. A version's name contains the hash of its content. Therefore another
+build of the same version counts as new. The record keeps only the last failure, until another version becomes current.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _NAME = "refused.json"
 
 
 class FailedUpgrade(NamedTuple):
-    """An upgrade that failed. name: of the version. why: what was missing. when: UTC, as ISO 8601."""
+    """An upgrade that failed. name: the version's name. why: the missing items. when: UTC time in ISO 8601."""
 
     name: str
     why: str
     when: str
 
     def sentence(self, current):
-        """Return the message that explains why there is no retry. current: name of the version in use."""
+        """Return a message that says why the upgrade is not retried. current: name of the version in use."""
         return (
             f"version {self.name} failed its health check on this node at {self.when} and is not retried "
             f"automatically: {self.why}. Version {current} stays in use. After fixing the cause, add -e "
@@ -32,12 +32,12 @@ class FailedUpgrade(NamedTuple):
 
 
 def now(name, why):
-    """Return the record of an upgrade that failed at this moment."""
+    """Return a FailedUpgrade with the current time."""
     return FailedUpgrade(name, why, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
 
 
 def read(root):
-    """Return the failed upgrade recorded below a root; None if there is none or the file is not valid."""
+    """Return the failed upgrade that a root's file records; None if the file is missing or invalid."""
     try:
         with open(os.path.join(root, _NAME), encoding="utf-8") as file:
             return FailedUpgrade(**{key: str(value) for key, value in json.load(file).items()})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what the running plugin serves, and compares two such readings.
+"""Reads the resources and devices that the running plugin serves, and compares two readings.
 
-Runs on nodes: Python 3.9, standard library only. The source is the command ``status`` of an environment, which reports
+Runs on nodes: Python 3.9, standard library only. The source is an environment's command ``status``. The command reports
 the plugin's own state and the kubelet's PodResources.
 """
 
@@ -17,17 +17,17 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 
 # Seconds that the status command may take.
 _TIMEOUT = 30
-# A reason begins like this if pods hold, or may hold, the device under another name (the plugin's holdings.py).
+# Beginning of the reason if pods hold, or may hold, the device under another name. Source: the plugin's holdings.py.
 _WAITS = ("held by ", "the kubelet has not said yet")
 
 
 class Serving(NamedTuple):
-    """One reading of what is served.
+    """A reading of the served resources.
 
-    resources: by name, {"registered": whether the kubelet keeps a stream open, "devices": (state, reason) by id}; None
-        if no plugin answers; ``problem`` then says why.
+    resources: maps each name to {"registered": whether the kubelet keeps a stream open, "devices": (state, reason) by
+        id}. None if no plugin answers; ``problem`` then says why.
     listed: maps each resource to its allocatable ids; None if no kubelet answers.
-    not_ready: why the plugin is not ready, one sentence for each reason.
+    not_ready: a sentence for each reason why the plugin is not ready.
     """
 
     resources: Mapping[str, Any] | None
@@ -37,7 +37,7 @@ class Serving(NamedTuple):
 
 
 def ask(environment, config):
-    """Return what is served now; raises nothing. environment: the command's directory. config: configuration file."""
+    """Return the current reading. Raises nothing. environment: its directory. config: the configuration file."""
     command = [os.path.join(environment, "bin", COMMAND), "status", "--config", config, "--output", "json"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
@@ -66,15 +66,15 @@ def _read(data):
 
 
 def _waiting(resource):
-    """Return the devices that pods hold, or may hold, under another name; older releases offered them anyway."""
+    """Return the devices that pods hold, or may hold, under another name. Older releases offered such devices."""
     return {device for device, (_state, reason) in resource["devices"].items() if (reason or "").startswith(_WAITS)}
 
 
 def missing(before, now):
-    """Return a sentence for each thing that is no longer served; empty if nothing is missing.
+    """Return a sentence for each resource or device that is no longer served; empty if nothing is missing.
 
-    Ignores what was not registered or not healthy before. If no plugin answered before, the plugin must now be ready,
-    unless no kubelet answers.
+    Ignores resources that were not registered before, and devices that were not healthy before. If no plugin answered
+    before, the plugin must now be ready, unless no kubelet answers.
     """
     if now.resources is None:
         return [now.problem]
@@ -90,7 +90,7 @@ def missing(before, now):
             sentences.append(f"{name}: the kubelet has no ListAndWatch stream open")
         elif before.listed is not None and now.listed is not None:
             gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
-            # A share's id is the device's id, then `::` and a number.
+            # A share's id consists of the device's id, `::` and a number.
             gone = {each for each in gone if each.partition("::")[0] not in _waiting(there)}
             if gone:
                 sentences.append("{}: the kubelet does not list {}".format(name, ", ".join(sorted(gone))))

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The systemd service that runs from an environment. Runs on nodes: Python 3.9, standard library only."""
+"""Restarts and queries the service that runs from an environment.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _JOURNAL_LINES = "10"
 
 
 class Unit:
-    """A systemd service, by its name."""
+    """A systemd service. name: with the suffix ``.service``."""
 
     def __init__(self, name):
         self.name = name
@@ -24,7 +27,7 @@ class Unit:
         return properties(self.name, "ActiveState", "SubState", "InvocationID", "ExecStart")
 
     def config_run_from(self, root):
-        """Return the configuration file of the running service if it runs from below ``root``; else None."""
+        """Return the running service's configuration file; None if the service does not run from below ``root``."""
         state = self.show()
         started = re.search(r"argv\[\]=(.*?) ; ", state.get("ExecStart", ""))
         words = started.group(1).split() if started else []
@@ -33,9 +36,10 @@ class Unit:
         return option(words, "--config")
 
     def restart(self, until):
-        """Restart the service and wait until it is active; returns None, or why it is not active.
+        """Restart the service and wait until it is active. Returns None, or why the service is not active.
 
-        until: deadline by time.monotonic(). Also returns if the process ends, although systemd would restart it.
+        until: deadline by time.monotonic(). If the process ends, the wait ends, although systemd may restart the
+        process.
         """
         before = self.show().get("InvocationID")
         _said, problem = answer_of(["systemctl", "restart", "--no-block", self.name])
@@ -52,12 +56,12 @@ class Unit:
         return "it did not start"
 
     def is_running_since(self, invocation):
-        """Return whether the service is still active in this invocation, so that its process has not been replaced."""
+        """Return whether the service is active and still has this InvocationID: systemd did not restart the service."""
         state = self.show()
         return state.get("ActiveState") == "active" and state.get("InvocationID") == invocation
 
     def journal(self):
-        """Return the last journal lines of the service's last process."""
+        """Return the last journal lines of the service's last invocation."""
         invocation = self.show().get("InvocationID", "")
         command = ["journalctl", "--quiet", "_SYSTEMD_INVOCATION_ID=" + invocation, "--unit", self.name]
         return (answer_of([*command, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"])[0] or "").strip()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes a container runtime's configuration completely or not at all, even across a crash or a power cut.
+"""Changes a container runtime's configuration completely or not at all, even after a crash or a power cut.
 
-Runs on nodes, as a program of its own: Python 3.9, standard library and this collection's module_utils only.
+Runs on nodes, as a separate program: Python 3.9, standard library and this collection's module_utils only.
 
-``steps`` is the transaction, ``recovery`` finishes or undoes an interrupted one, ``program`` is what systemd runs, and
-``launch`` starts and awaits it for the module. On the disk, in /var/lib/node-devices:
+``steps`` has the transaction's steps. ``recovery`` finishes or undoes an interrupted transaction. ``program`` is the
+program that systemd runs. ``launch`` starts the program and waits for its end. /var/lib/node-devices contains:
 
-    transaction.new.XXXX/ prepared: nothing is changed yet
-    transaction/          open: plan.json, journal, program.zip (which can finish or undo the transaction)
-    transaction.closed/   closed: its journal has the outcome, until a run has read it
+    transaction.new.XXXX/ a prepared transaction, which has changed nothing yet
+    transaction/          the open transaction: plan.json, journal, program.zip (can finish or undo the transaction)
+    transaction.closed/   the closed transaction, whose journal has the outcome, until a run reads the outcome
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The unit that finishes or undoes an open transaction at the next boot. It exists only while one is open.
+"""Writes and removes the unit that finishes or undoes an open transaction at the next boot.
 
-Runs on nodes: Python 3.9, standard library only. The unit starts the system's Python interpreter, which may read any
-file. With SELinux enforcing, systemd must not start a program in /var directly.
+Runs on nodes: Python 3.9, standard library only. With SELinux enforcing, systemd must not start a program in /var.
+Therefore the unit starts the system's Python interpreter, which may read any file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction's journal: each step is on the disk before it is carried out.
+"""Reads and writes a transaction's journal. Each step is on the disk before its execution.
 
-Runs on nodes: Python 3.9, standard library only. The file has one JSON object per line. Its space is allocated in
-advance, so that an undo can be recorded on a full disk.
+Runs on nodes: Python 3.9, standard library only. The file has one JSON object per line. Its disk space is allocated in
+advance, so that an undo can write records on a full disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 NAME = "journal"
-# By default a node runs up to 110 pods, and each of their containers takes a few hundred bytes.
+# By default a node runs up to 110 pods. Each container needs a few hundred bytes.
 _SPACE = 128 * 1024
 
 
@@ -33,14 +33,14 @@ class Journal:
             except (RecursionError, ValueError):
                 record = None
             if not isinstance(record, dict) or "step" not in record:
-                # The record was interrupted while it was written, so its step has not begun.
+                # The record is incomplete, so its step has not begun.
                 break
             self.records.append(record)
             self._end += len(line)
 
     @classmethod
     def create(cls, directory):
-        """Create an empty journal. Raises OSError if the disk has no space for it."""
+        """Create an empty journal. Raises OSError if the disk is full."""
         path = os.path.join(directory, NAME)
         with ledgers.naming(path), open(path, "xb", opener=_private) as file:
             os.posix_fallocate(file.fileno(), 0, _SPACE)
@@ -60,7 +60,7 @@ class Journal:
         self._end += len(line)
 
     def find(self, step):
-        """Return the first record of a step; None if the step has not begun."""
+        """Return a step's first record; None if the step has not begun."""
         return next((record for record in self.records if record["step"] == step), None)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a file's old and new version beside it, complete and durable, so that no change and no undo needs space.
+"""Keeps a file's old and new version beside the file, so that neither a change nor an undo needs disk space.
 
-Runs on nodes: Python 3.9, standard library only. No runtime reads these names as configuration. Both files are outside
-a directory of drop-ins, because CRI-O reads every file in it.
+Runs on nodes: Python 3.9, standard library only. No runtime reads these names as configuration. CRI-O reads all files
+in its drop-in directory, so both versions are outside that directory.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _CONTEXT = "security.selinux"
 
 
 def old(path):
-    """Return the path of the copy of the old file."""
+    """Return the path of the old file's copy."""
     return _beside(path, "old")
 
 
 def new(path):
-    """Return the temporary path that the new file has until it is moved into place."""
+    """Return the new file's temporary path."""
     return _beside(path, "new")
 
 
 def _for_people(path, which, state):
-    """Return a visible path beside a file, for a copy that users must find; the name depends on content and kind."""
+    """Return a visible path beside a file for a copy that users must find. The name contains the hash or the kind."""
     return _beside(path, "{}-{}".format(which, text_of(state)[:8].replace(" ", "-")), hidden="")
 
 
@@ -41,32 +41,32 @@ def _beside(path, which, hidden="."):
 
 
 def _one_file_system(directory, above, path):
-    """Return whether a file in ``above`` can be renamed into its ``directory``, which may not exist yet."""
+    """Return whether a file in ``above`` can be moved into the subdirectory ``directory``, which may be missing."""
     if os.path.islink(directory) or mount_points().intersection((directory, path)):
         return False
     return not os.path.isdir(directory) or os.stat(directory).st_dev == os.stat(above).st_dev
 
 
 def look(path):
-    """Return the state of ``path`` for JSON: its kind, and a file's hash, mode and owner; None if nothing exists."""
+    """Return the state of ``path`` as JSON data, with a hash instead of a file's content; None if nothing exists."""
     state = ledgers.state_of(path)
     if state is not None and state["kind"] == "file":
         state["sha256"] = ledgers.sha256(state.pop("content"))
-        # The copy that `keep` makes has the attributes.
+        # Omit the attributes, because the copy of `keep` has them.
         state.pop("attributes", None)
     return state
 
 
 def keep(path):
-    """Copy a file, if it exists, with its mode, owner, times and extended attributes."""
+    """If the file exists, copy it with mode, owner, times and extended attributes."""
     copy = old(path)
     _discard(copy)
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
-        # Only root may read the copy until it has the original's mode.
+        # Until the copy has the original's mode, only root may read it.
         os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         shutil.copyfile(path, copy)
-        # Set the owner first, because changing it clears file capabilities and set-id bits.
+        # Set the owner first, because chown clears file capabilities and set-id bits.
         os.chown(copy, status.st_uid, status.st_gid)
         shutil.copystat(path, copy)
         _make_durable(copy)
@@ -96,7 +96,7 @@ def label(path, context):
 
 
 def put_in_place(file):
-    """Move the new file into place; if the plan has no content for it, remove the file."""
+    """Move the new file into place. If the plan has no content for the file, remove the file."""
     if file.content is None:
         ledgers.remove_file(file.path)
     else:
@@ -104,7 +104,7 @@ def put_in_place(file):
 
 
 def is_theirs(file, original):
-    """Return whether someone else wrote a plan's file, so that its content is neither the old one nor ours.
+    """Return whether someone else wrote a plan's file: its content is neither the old content nor ours.
 
     original: the result of ``look`` before we wrote.
     """
@@ -113,21 +113,21 @@ def is_theirs(file, original):
 
 
 def text_of(state):
-    """Return what identifies the content in a result of ``look``: a file's hash, else the kind; None for None."""
+    """Return a file's hash, or else the kind; None for None. state: the result of ``look``."""
     return state and state.get("sha256", state["kind"])
 
 
 def restore(file, original):
-    """Restore the old version of a plan's file. Repeating it changes nothing.
+    """Restore the old version of a plan's file. A second call changes nothing.
 
-    original: the result of ``look`` before we wrote. Returns whether anything changed; None if someone else wrote the
-    file, which stays.
+    original: the result of ``look`` before we wrote. Returns whether anything changed. If someone else wrote the file,
+    changes nothing and returns None.
     """
     path = file.path
     there = os.path.lexists(path)
-    # Write nothing if the file was never replaced, because writing fails if a file cannot be replaced.
+    # If the file was not replaced yet, write nothing, because the file may be impossible to replace.
     kept = original is not None and (not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)))
-    # A write between this check and the next system call is lost, because no lock covers the file.
+    # If someone writes the file between this check and the next system call, that write is lost.
     if is_theirs(file, original):
         return None
     if kept:
@@ -140,7 +140,7 @@ def restore(file, original):
 
 
 def set_aside(path, original):
-    """Move the copy of the old file to a visible path; returns that path. Repeating it changes nothing."""
+    """Move the old file's copy to a visible path, and return that path. A second call changes nothing."""
     former = _for_people(path, "former", original)
     if os.path.lexists(old(path)):
         ledgers.put_in_place(old(path), former)
@@ -148,9 +148,10 @@ def set_aside(path, original):
 
 
 def swap_back(path, original):
-    """Restore the old file, and keep beside it what someone else wrote meanwhile.
+    """Restore the old file, and keep the other writer's file beside it.
 
-    At any moment one of the two is in place. Returns the path of the other writer's file; None if there is none.
+    At any moment, the path has one of the two files. Returns the new path of the other writer's file; None if the other
+    writer removed the file.
     """
     state = look(path)
     theirs = None
@@ -167,7 +168,7 @@ def swap_back(path, original):
 
 
 def _all_of(path):
-    """Return everything that ``keep`` copies; None if nothing exists."""
+    """Return the state, time and extended attributes, which ``keep`` copies; None if nothing exists."""
     state = ledgers.state_of(path)
     if state is None or state["kind"] != "file":
         return state

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a transaction for the module: prepares it, hands it to systemd, waits, and reads its outcome.
+"""Prepares a transaction, starts the transaction as a systemd service, waits, and reads the outcome.
 
-Runs on nodes: Python 3.9, standard library only. The transaction is a service of its own, so that neither a lost
-connection nor a killed play ends it. The service's fixed name prevents a second one.
+Runs on nodes: Python 3.9, standard library only. A lost connection or a killed play does not end the service. The
+service's fixed name prevents a second transaction.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 UNIT = "node-devices-transaction.service"
 _PAUSE = 0.2
-# Seconds for two restarts of the runtime and its answers: far more than any runtime needs.
+# Seconds that a transaction may take. It restarts and queries the runtime at most twice.
 _LONGEST = 1200
 
 
 class Outcome(NamedTuple):
     """How a transaction ended.
 
-    identity: of the transaction's plan. error: why the transaction was undone; None if it succeeded.
-    seconds: how long the runtime did not answer; None if not measured.
+    identity: of the transaction's plan. error: why the transaction was undone; None after success.
+    seconds: time without an answer from the runtime; None if not measured.
     """
 
     identity: str
@@ -41,9 +41,9 @@ class Outcome(NamedTuple):
 
 
 def carry_out(places, plan):
-    """Let systemd carry out a plan, and wait. Returns the Outcome. Raises Failed if there is no outcome."""
+    """Let systemd carry out a plan, wait, and return the Outcome. Raises Failed if there is no outcome."""
     prepared = _prepared(places, plan)
-    # If the transaction's process is killed, systemd undoes the transaction at once.
+    # If the transaction's process is killed, systemd undoes the transaction immediately.
     path = os.path.join(places.open, program.NAME)
     recover = "test ! -e {} || exec {}".format(shlex.quote(path), " ".join(map(shlex.quote, guard.recover(places))))
     after = f"ExecStopPost=/bin/sh -c {shlex.quote(recover)}"
@@ -59,9 +59,10 @@ def carry_out(places, plan):
 
 
 def settle(places):
-    """Wait for a running transaction; finish or undo an interrupted one.
+    """Wait for a running transaction. Finish or undo an interrupted transaction.
 
-    Returns the Outcome that no run has read yet, or None. Raises Failed if a transaction stays open.
+    Returns the last transaction's Outcome; None if an earlier run has read it. Raises Failed if a transaction stays
+    open.
     """
     until = time.monotonic() + _LONGEST
     while _is_running():
@@ -81,18 +82,18 @@ def settle(places):
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)
     if os.path.exists(places.lock):
-        # A transaction that was killed at its very end leaves its lock file behind.
+        # If a transaction is killed at its end, its lock file stays.
         with contextlib.suppress(Failed), recovery.exclusive(places):
             pass
     if os.path.isdir(places.directory):
-        # Leaving the ledger's context removes the directory if nothing else needs it.
+        # The ledger's context manager removes an unneeded directory.
         with ledgers.Ledger(places.directory):
             pass
     return outcome
 
 
 def _prepared(places, plan):
-    """Write everything that the transaction needs, durably, into a new directory; returns the directory."""
+    """Write the plan, the program and an empty journal durably into a new directory. Returns the directory."""
     ledgers.make_directory(places.directory)
     directory, prefix = os.path.split(places.prepared)
     prepared = tempfile.mkdtemp(prefix=prefix, dir=directory)
@@ -108,7 +109,7 @@ def _prepared(places, plan):
 
 
 def _as_service(command, *options):
-    """Run a command as the service and wait for its end; returns systemd's error message."""
+    """Run a command as the service and wait for its end. Returns systemd's error message."""
     start = ["systemd-run", "--quiet", "--wait", "--collect", "--unit=" + UNIT, "--property=TimeoutStopSec=600"]
     description = "--description=Change of the container runtime's configuration"
     _code, _output, error = run([*start, description, *options, "--", *command], seconds=_LONGEST)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A transaction's plan, and its form on the disk. Runs on nodes: Python 3.9, standard library only."""
+"""Defines, writes and reads a transaction's plan. Runs on nodes: Python 3.9, standard library only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 
 _NAME = "plan.json"
-#: Renamed fields: the name in a plan of an earlier release, and the current name.
+#: Maps the fields' names in plans of earlier releases to the current names.
 _RENAMED = {"patience": "timeout", "folders": "directories"}
 
 
 class Places(NamedTuple):
     """The paths that a transaction uses on a node.
 
-    directory: our own. units: systemd's, for units that survive a boot. lock: held by a transaction or a recovery.
+    directory: our directory. units: systemd's directory for permanent units. lock: a transaction's or recovery's lock
+    file.
     """
 
     directory: str = ledgers.DIRECTORY
@@ -34,16 +35,16 @@ class Places(NamedTuple):
 
     @property
     def closed(self):
-        """The directory of the last closed transaction, until its outcome has been read."""
+        """The directory of the last closed transaction, until a run reads the outcome."""
         return os.path.join(self.directory, "transaction.closed")
 
     @property
     def prepared(self):
-        """The path prefix that the directories of all prepared transactions share."""
+        """The prefix of prepared transactions' directories."""
         return os.path.join(self.directory, "transaction.new.")
 
     def left(self):
-        """Return the existing directories of transactions whose outcome no run has read."""
+        """Return the existing directories of open, closed and prepared transactions."""
         directories = (self.open, self.closed, *glob.glob(self.prepared + "*"))
         return [directory for directory in directories if os.path.isdir(directory)]
 
@@ -52,9 +53,9 @@ class File(NamedTuple):
     """A file to write or remove.
 
     content: bytes; None to remove the file.
-    mode, uid, gid: of the new file, which gets the old file's extended attributes.
-    expected_sha256: of the file before the change; None if there must be no file.
-    context: SELinux context if there is no old file; None without SELinux.
+    mode, uid, gid: of the new file, which also gets the old file's extended attributes.
+    expected_sha256: of the file before the change; None if no file may exist.
+    context: SELinux context of a file that did not exist before; None without SELinux.
     """
 
     path: str
@@ -74,15 +75,15 @@ class Directory(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A whole transaction.
+    """A transaction's plan.
 
-    identity: unique. owner: a role's name in the ledger.
+    identity: a unique text. owner: a role's name in the ledger.
     files: to write or remove; empty to only restart the runtime. directories: to create, outermost first.
     entries: maps a path to its new entry in the ledger; None deletes the entry. undo: whether to undo our change.
-    check: a command that must succeed before anything is written, or empty; ``{staged}`` stands for the first file's
-        new version.
+    check: a command that must succeed before the change, or empty. ``{staged}`` is the path of the first file's new
+        version.
     unit: the runtime's service. question: a command that queries the running runtime and prints JSON.
-    spec_dirs: the directories with which the runtime must report CDI as enabled; None to skip this check.
+    spec_dirs: CDI directories that the runtime must report, with CDI enabled; None to skip this check.
     timeout: seconds that the runtime may take to answer.
     """
 

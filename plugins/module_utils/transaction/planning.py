@@ -15,7 +15,7 @@ class Planning:
     """The parts of a plan.
 
     entries_now: the ledger's current entries. owner: a role's name. undo: whether to undo our change.
-    context_of: returns a path's SELinux context, None without SELinux.
+    context_of: returns a path's SELinux context; None without SELinux.
     """
 
     def __init__(self, entries_now, owner, undo, context_of=lambda path: None):
@@ -30,10 +30,10 @@ class Planning:
     def add(self, path, content, expected_sha256, original=None):
         """Add a file.
 
-        content: the new text; None restores the original if ``undo`` is set, and otherwise keeps the file.
+        content: the new text. None restores the original if ``undo`` is set, and otherwise keeps the file.
         expected_sha256: see File.
-        original: the text for a later undo if someone else wrote the file since our last change; else None.
-        Raises LedgerConflict if the file is not ours to write.
+        original: if someone else wrote the file since our last change, the text that a later undo restores; else None.
+        Raises LedgerConflict if we must not write the file.
         """
         state = ledgers.state_of(path)
         if state is not None and state["kind"] != "file":
@@ -75,14 +75,14 @@ class Planning:
         return dict(state or {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}, content=content.encode())
 
     def _undone(self, known, content, state):
-        """Return the state after an undo: the original if ``content`` is None or its text, or one with ``content``."""
+        """Return the state after an undo. content: the wanted text; None or the original's text for the original."""
         before = ledgers.stored(known["before"])
         if content is None or (before is not None and before["content"] == content.encode()):
             return before
         return dict(state, content=content.encode())
 
     def _before(self, known, state, original):
-        """Return the original for the ledger: the recorded one if the file is as we wrote it, else the current one."""
+        """Return the original for the ledger: if the file is unchanged, the recorded original, else the current state."""
         if known is not None and state is not None and ledgers.sha256(state["content"]) == known["sha256"]:
             return known["before"]
         if state is not None and original is not None:
@@ -90,7 +90,7 @@ class Planning:
         return ledgers.storable(state)
 
     def _claim_directories(self, path):
-        """Add the missing directories of a path, outermost first."""
+        """Add the missing directories above a path, outermost first."""
         for directory in ledgers.missing_parents(path):
             if directory not in self.entries:
                 self.entries[directory] = {"kind": "directory", "owners": [self._owner]}
@@ -98,7 +98,7 @@ class Planning:
 
 
 def _differ(one, other):
-    """Return whether two states differ, ignoring extended attributes, which a new file takes from the old one."""
+    """Return whether two states differ. Ignores extended attributes, because a new file gets the old file's."""
     one, other = (
         state and {key: value for key, value in state.items() if key != "attributes"} for state in (one, other)
     )

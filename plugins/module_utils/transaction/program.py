@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd runs: ``program.zip run PREPARED`` and ``program.zip recover [--boot]``.
+"""The program that systemd runs: ``program.zip run PREPARED`` and ``program.zip recover [--boot]``.
 
-Runs on nodes: Python 3.9, standard library only. The archive is in the transaction's own directory. Therefore a boot
-needs no other file of ours, and the release that began a transaction also finishes it.
+Runs on nodes: Python 3.9, standard library only. The archive is in the transaction's directory. Therefore a recovery at
+boot needs no other file of ours, and the release that began a transaction also finishes it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _USAGE = "usage: program.zip run PREPARED | recover [--boot]"
 
 
 def main(arguments, places=_PLACES):
-    """Return the exit code: 0, 1 after an error, 2 for wrong arguments."""
+    """Run the program. Returns the exit code: 0 after success, 1 after an error, 2 for wrong arguments."""
     try:
         if arguments[:1] == ["run"] and len(arguments) == 2:
             recovery.run(places, arguments[1])
@@ -38,7 +38,7 @@ def main(arguments, places=_PLACES):
 
 
 def archive():
-    """Return this program as a zip file, built from the modules that are loaded here."""
+    """Return this program as a zip file of the loaded modules."""
     sources = {
         name: module.__spec__.loader.get_source(name)
         for name, module in list(sys.modules.items())

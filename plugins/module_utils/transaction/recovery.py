@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finishes an interrupted transaction if it was committed, else undoes it. An interrupted recovery can be repeated.
+"""Finishes a committed, interrupted transaction, or undoes an uncommitted one. A recovery can be repeated.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -17,7 +17,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 @contextlib.contextmanager
 def exclusive(places):
-    """Admit one transaction at a time. Raises Failed instead of waiting, because the other one may await the caller."""
+    """Admit one transaction at a time. Raises Failed if another transaction runs.
+
+    Does not wait, because the other transaction may wait for the caller.
+    """
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(kernel_lock.locked(places.lock, wait=False))
@@ -28,7 +31,7 @@ def exclusive(places):
         try:
             yield
         finally:
-            # Remove the lock file now; otherwise it would stay until the next boot.
+            # Otherwise the lock file would stay until the next boot.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(places.lock)
 
@@ -43,9 +46,9 @@ def run(places, prepared):
 
 
 def recover(places, boot):
-    """Finish or undo the open transaction, if there is one.
+    """If a transaction is open, finish or undo the transaction. Raises OSError if a file cannot be written.
 
-    boot: whether the node is booting, so that the runtime starts afterwards. Raises OSError if the disk prevents it.
+    boot: whether the node is booting. The runtime then starts after the recovery.
     """
     with exclusive(places):
         _recover(places, boot)

@@ -16,22 +16,25 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
 
 _JOURNAL_LINES = "15"
 _PAUSE = 0.05
-# Seconds. systemd's own limit for a start is 90 s by default; k3s' unit has none.
+# Seconds that a restart may take. systemd's default limit is 90 s; k3s' unit has no limit.
 _RESTART = 300
 
 
 class Failed(LedgerConflict):
-    """A change failed or cannot start; the message says why."""
+    """A change failed or cannot start. The message says why."""
 
 
 class Final(Failed):
-    """A failure that does not go away with time."""
+    """A failure for which a retry is useless."""
 
 
 def run(command, seconds=60):
-    """Run a command; returns exit code (127 if it did not run to its end), standard output and standard error."""
+    """Run a command. Returns exit code, standard output and standard error.
+
+    The exit code is 127 if the command did not start or timed out.
+    """
     try:
-        # Undecodable text, as in a journal, must not prevent an undo.
+        # Undecodable text, for example from the journal, must not prevent an undo.
         done = subprocess.run(
             command, capture_output=True, timeout=seconds, check=False, encoding="utf-8", errors="replace"
         )
@@ -41,13 +44,13 @@ def run(command, seconds=60):
 
 
 def process(pid):
-    """Return a process's parent and its start in clock ticks since boot; None if it has ended. See proc(5)."""
+    """Return a process's parent and start (clock ticks since boot); None if the process has ended. See proc(5)."""
     fields = stat_of(pid)
     return None if not fields or fields[0] in "ZX" else (int(fields[1]), int(fields[19]))
 
 
 def started(pid):
-    """Return a process's start in clock ticks since boot; None if it has ended."""
+    """Return a process's start in clock ticks since boot; None if the process has ended."""
     found = process(pid)
     return found and found[1]
 
@@ -62,22 +65,22 @@ class Runtime:
         self.plan = plan
 
     def state(self):
-        """Return the service's state, and the id of its current start."""
+        """Return the service's ActiveState and InvocationID."""
         names = ("ActiveState", "InvocationID")
         command = ["systemctl", "show", self.plan.unit, *("--property=" + name for name in names)]
         said = dict(line.split("=", 1) for line in run(command)[1].splitlines() if "=" in line)
         return [said.get(name, "") for name in names]
 
     def restart(self):
-        """Restart the service. Raises Failed if it does not start."""
-        # Otherwise earlier failed starts could exhaust systemd's start limit.
+        """Restart the service. Raises Failed if the service does not start."""
+        # Without a reset, earlier failed starts could exhaust systemd's start limit.
         run(["systemctl", "reset-failed", self.plan.unit])
         code, _output, error = run(["systemctl", "restart", self.plan.unit], seconds=_RESTART)
         if code:
             raise Failed("{} did not start: {}".format(self.plan.unit, (error.strip().splitlines() or ["?"])[0]))
 
     def ask(self, *more):
-        """Return the runtime's answer. more: arguments of the question. Raises Failed if there is no answer."""
+        """Return the runtime's answer. more: further arguments of the question. Raises Failed without an answer."""
         code, output, error = run([*self.plan.question, *more], seconds=20)
         if code == 0:
             try:
@@ -85,7 +88,7 @@ class Runtime:
             except ValueError as problem:
                 raise Failed(f"{self.plan.question[0]} does not answer in JSON: {problem}") from problem
         said = (error.strip().splitlines() or [f"{self.plan.question[0]} failed"])[-1]
-        # With gRPC's UNIMPLEMENTED the daemon serves, but its CRI plugin did not start.
+        # gRPC's UNIMPLEMENTED means that the daemon runs, but its CRI plugin did not start.
         raise (Final if "UNIMPLEMENTED" in said else Failed)(said)
 
     def wait(self, cdi):
@@ -103,7 +106,7 @@ class Runtime:
                 raise
             except Failed as failure:
                 state, now = self.state()
-                # If a service does not report when it is ready, a failed start shows only now.
+                # A service without readiness notification shows a failed start only now.
                 if state == "failed" or (start and now and now != start):
                     raise Failed(f"{self.plan.unit} ended right after its start: {failure}") from failure
                 if time.monotonic() > until:
@@ -122,11 +125,11 @@ class Runtime:
         return answer
 
     def torn_down(self, before, answer):
-        """Return the containers that ran before and were ended by the restart, each with how it ended.
+        """Return the containers that the restart ended, each with its exit code as text.
 
-        A container that is gone although its shim still runs ended by itself, as a Job's container does. A CRI-O
-        container's conmon ends with the container, so for CRI-O the runtime's record decides. before: from
-        ``processes``. answer: the runtime's answer after the restart.
+        If a container's shim still runs, the container ended by itself, for example a Job's container. CRI-O's conmon
+        ends with its container, so for CRI-O the runtime's record of the end counts. before: the result of
+        ``processes`` before the restart. answer: the runtime's answer after the restart.
         """
         now = processes(answer)
         gone = [each for each in before if before[each][:2] != now.get(each, [])[:2]]
@@ -143,10 +146,10 @@ class Runtime:
 
 
 def processes(answer):
-    """Return an answer's running containers by id; empty if it lists none.
+    """Return an answer's running containers by id; empty if the answer lists no containers.
 
-    Each value is a list: the pid and start time of the container's process, then the pid and start time of its
-        parent (containerd's shim, one per pod).
+    Each value is a list: PID and start time of the container's process, PID and start time of its parent (containerd's
+        shim, one per pod).
     """
     found = {}
     for each in answer.get("containers", ()):
@@ -155,12 +158,12 @@ def processes(answer):
     return found
 
 
-# Exit codes: of an end that nobody observed (both runtimes), and of SIGKILL and SIGTERM, which the restart may send.
+# Exit codes of both runtimes for an end that they did not observe, and of SIGKILL and SIGTERM, which the restart sends.
 _TAKEN_ALONG = (255, 128 + 9, 128 + 15)
 
 
 def _own_end(end):
-    """Return whether a container ended by itself. end: the runtime's record of the end; None if there is none."""
+    """Return whether a container ended by itself. end: the runtime's record of the end, or None."""
     return end is not None and (end["exit_code"] not in _TAKEN_ALONG or end["reason"] == "OOMKilled")
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transaction's steps in order, and their undo.
+"""Carries out the transaction's steps in order, or undoes them.
 
-Runs on nodes: Python 3.9, standard library only. Each step is in the journal before it is carried out. The last step
-writes the ledger's entries. Until then everything can be undone; afterwards the transaction is committed.
+Runs on nodes: Python 3.9, standard library only. The journal has each step before its execution. The last step writes
+the ledger's entries, which commits the transaction. Until then, all steps can be undone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Transaction:
         self.finish()
 
     def snapshot(self):
-        """Return the files' states and the runtime's current start. Raises Failed if someone else changed a file."""
+        """Return the files' states and the runtime's InvocationID. Raises Failed if someone else changed a file."""
         # Query the runtime before any change, because without an answer the change could not be verified.
         self.runtime.ask()
         looks = {file.path: kept.look(file.path) for file in self.plan.files}
@@ -67,7 +67,7 @@ class Transaction:
             _refuse_changed(file, kept.look(kept.old(file.path)))
 
     def stage(self):
-        """Create the directories, and write the new files beside their paths."""
+        """Create the directories, and write the new files beside the old files."""
         for directory in self.plan.directories:
             os.mkdir(directory.path)
             os.chmod(directory.path, 0o755)  # noqa: S103 (runtimes read it)
@@ -78,7 +78,7 @@ class Transaction:
                 kept.stage(file)
 
     def check(self):
-        """Let the runtime check the new text. Raises Failed if the runtime refuses it."""
+        """Let the runtime check the new text. Raises Failed if the runtime rejects the text."""
         if not (self.plan.check and self.plan.files and self.plan.files[0].content is not None):
             return
         path = self.plan.files[0].path
@@ -91,7 +91,7 @@ class Transaction:
     def write(self):
         """Move the new files into place."""
         for file in self.plan.files:
-            # A write between this check and the next system call is lost, because no lock covers the file.
+            # If someone writes the file between this check and the next system call, that write is lost.
             _refuse_changed(file, kept.look(file.path))
             kept.put_in_place(file)
 
@@ -100,12 +100,12 @@ class Transaction:
         return {"containers": processes(self.runtime.ask())}
 
     def restart(self):
-        """Restart the runtime with the new files; no other step restarts it."""
+        """Restart the runtime with the new files."""
         self._away_since = time.monotonic()
         self.runtime.restart()
 
     def probe(self):
-        """Check the running daemon's answer, and that the containers from before still run. Raises Failed if not."""
+        """Check the running daemon's answer and the earlier containers. Raises Failed if either is wrong."""
         answer = self.runtime.wait(cdi=True)
         self._seconds = round(time.monotonic() - self._away_since, 2)
         ended = self.runtime.torn_down(self.journal.find("restart")["containers"], answer)
@@ -146,10 +146,10 @@ class Transaction:
         self.close(DONE, seconds=self._seconds)
 
     def undo(self, reason, lines="", boot=False):
-        """Restore everything except files that others wrote meanwhile, and restart the runtime if necessary.
+        """Restore all files except those that others wrote meanwhile, and restart the runtime if necessary.
 
-        lines: the runtime's journal lines from the failure. boot: whether the node boots, so the runtime starts later.
-        Raises OSError if a file cannot be restored; then the transaction stays open.
+        lines: the runtime's journal lines from the failure. boot: whether the node is booting. The runtime then starts
+        after the undo. Raises OSError if a file cannot be restored; then the transaction stays open.
         """
         repeated = self.journal.find("undo")
         self._note("undo", reason=reason, lines=lines)
@@ -167,13 +167,13 @@ class Transaction:
                 ledgers.remove_directory_if_empty(directory.path)
         works, outcome = self._run_again(boot) if touched else (True, "Nothing was changed.")
         if others and not works:
-            # The node must not end worse than it began, so the old files replace what others wrote.
+            # The runtime fails with the others' files, so restore the old files, too.
             theirs = "".join(_replaced(path, before[path]) for path in sorted(others))
             works, outcome = self._run_again(boot)
         self.close(UNDONE, error=_message(reason, theirs + outcome, lines), seconds=self._seconds)
 
     def _run_again(self, boot):
-        """Make the runtime run with its old files; returns whether it works, and the outcome as a sentence."""
+        """Make the runtime run with its old files. Returns whether the runtime works, and the outcome as a sentence."""
         state, start = self.runtime.state()
         if boot and state == "inactive":
             return True, "The previous configuration was restored before the runtime started."
@@ -188,7 +188,7 @@ class Transaction:
         return True, "The previous configuration was restored, and the runtime answers again."
 
     def close(self, outcome, **fields):
-        """Record the outcome and remove what only an open transaction needs. An interrupted close can be repeated."""
+        """Record the outcome, and remove the guard and the copies. An interrupted close can be repeated."""
         if not self.journal.find(outcome):
             self._note(outcome, identity=self.plan.identity, **fields)
         self._forget()
@@ -202,7 +202,7 @@ class Transaction:
             kept.forget(file.path)
 
     def _note(self, step, **fields):
-        """Record a step; during an undo, a journal that cannot be written must not stop anything."""
+        """Record a step. Ignores write errors, because a full or broken disk must not stop an undo."""
         try:
             self.journal.append(step, **fields)
         except OSError:
@@ -213,19 +213,19 @@ class Transaction:
 
 
 def _refuse_changed(file, state):
-    """Raise Failed if a plan's file changed since the plan was made. state: the result of ``kept.look``."""
+    """Raise Failed if a file changed since the plan's creation. state: the result of ``kept.look``."""
     if kept.text_of(state) != file.expected_sha256:
         raise Failed(f"{file.path} was changed by someone else in the meantime: run again")
 
 
 def _stays(path, original):
-    """Leave in place what others wrote; returns a sentence about it."""
+    """Leave the others' file in place. Returns a sentence about the file."""
     beside = "" if original is None else f"; the original is in {kept.set_aside(path, original)}"
     return f"{path} was changed by someone else in the meantime and stays as it is{beside}.\n"
 
 
 def _replaced(path, original):
-    """Replace what others wrote, because the runtime does not run with it; returns a sentence about it."""
+    """Replace the others' file, because the runtime does not run with it. Returns a sentence about the file."""
     theirs = kept.swap_back(path, original)
     where = "" if theirs is None else f", which is now in {theirs}"
     return f"{path} was changed by someone else in the meantime; the runtime does not start with that change{where}.\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combines all nodes in one document: the JSON file. The table and the page are made from it."""
+"""Combines all nodes in one JSON document, from which the table and the page are made."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from . import node, resources
 
-#: Raise the number if a key is removed or changes its meaning, but not for a new key.
+#: Raise this number if a key is removed or gets another meaning, but not for a new key.
 SCHEMA_VERSION = 1
 _SEVERITIES = ("failed", "degraded", "unknown", "pending")
 _NUMBERS = ("capacity", "healthy", "allocated")
 
 
 def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.datetime) -> dict[str, Any]:
-    """The document of all nodes.
+    """Return the document of all nodes.
 
-    nodes: entries (``node.entry``). version: of the collection. generated: with its time zone.
+    nodes: results of ``node.entry``. version: of the collection. generated: the current time, with time zone.
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -40,7 +40,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
 
 
 def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield each problem once with the affected nodes; the worst and most frequent come first."""
+    """Yield each problem once, with the affected nodes. Severe and frequent problems come first."""
     found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for each in nodes:
         for severity, resource, text in _of_node(each):
@@ -58,7 +58,7 @@ def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
 def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
     severity, problems = node.STATES[each["state"]], each["problems"]
     if each["state"] == "unreachable":
-        # The first problem is the reason. It names the host, so only the node's entry shows it.
+        # The first problem is the reason. The reason names the host, so only the node's entry shows it.
         yield severity, None, "not reached"
         problems = problems[1:]
     if each["state"] == "pending":
@@ -75,12 +75,12 @@ def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
 
 
 def _contents(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield a text for each image name with different images, and the nodes with rarer images."""
+    """Yield a text for each image name with different images, and the nodes with the less frequent images."""
     ids: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for each in nodes:
         pod = each["pod"] or {}
         if pod.get("image") and pod.get("image_id"):
-            # Ids are comparable only within one form (imported or pulled) and one architecture.
+            # Compare only ids of the same form (imported or pulled) and architecture.
             form = pod["image_id"].partition("sha256:")[0]
             kind = (pod["image"], str(pod.get("architecture")), form)
             ids.setdefault(kind, {}).setdefault(pod["image_id"], []).append(each["name"])
@@ -115,7 +115,7 @@ def _counted(states: Iterable[str], order: Iterable[str]) -> dict[str, int]:
 
 
 def _versions(versions: Iterable[str | None]) -> dict[str, int]:
-    """Return the number of nodes by version (or "unknown"), most frequent first."""
+    """Return the number of nodes by version (or "unknown"). The most frequent version is first."""
     return dict(Counter(version or "unknown" for version in versions).most_common())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one node's entry from the facts that could be read."""
+"""Makes one node's entry from the available facts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
 
 from . import resources
 
-#: State to its severity, worst first; see resources.STATES.
+#: Maps states to severities, worst first. See resources.STATES.
 STATES = {
     "wrong": "failed",
     "unreachable": "unknown",
@@ -27,8 +27,8 @@ _WRONG = ("failed", "degraded")
 class ByApi(NamedTuple):
     """A node that only the Kubernetes API reaches.
 
-    ready, runtime: from the node object; runtime has the form ``containerd://2.1.9``, empty if
-    unknown. running: the report in its pod's metrics.
+    ready: whether the node object is Ready. running: the report in its pod's metrics. runtime: of the node object, in
+    the form ``containerd://2.1.9``; empty if unknown.
     """
 
     ready: bool
@@ -37,16 +37,16 @@ class ByApi(NamedTuple):
 
 
 class Read(NamedTuple):
-    """The facts of a node; a part that could not be read is None, and ``problems`` says why.
+    """The facts of a node. An unreadable part is None, and ``problems`` has the reason.
 
-    unreachable: why there is no connection to the node; empty if there is one.
+    unreachable: why there is no connection to the node; empty if there is a connection.
     facts: of module node_preflight. status, runtime: answers of the plugin's commands.
-    declaration: as module declaration returns it.
+    declaration: the result of module declaration.
     cluster: rows of the node object's extended resources.
-    kubelet_version: of the node object, for kubelets without a process of their own.
-    pod, wanted_sha256: in mode daemonset, the plugin's pod from rollout.look, and the hash of the
+    kubelet_version: of the node object, for kubelets that run inside another process.
+    pod: in mode daemonset, the plugin's pod from rollout.look. wanted_sha256: in mode daemonset, the hash of the
     declared configuration.
-    by_api: what the API shows of a node that only the API reaches; None for other nodes.
+    by_api: the API's facts about a node that only the API reaches; None for other nodes.
     """
 
     unreachable: str = ""
@@ -63,7 +63,7 @@ class Read(NamedTuple):
 
 
 def entry(name: str, read: Read) -> dict[str, Any]:
-    """Return the node as plain data, as docs/status.md describes it. Missing facts never raise."""
+    """Return the node as plain data. See docs/status.md. Missing facts raise no error."""
     facts, status = read.facts or {}, read.status or {}
     kubelet = _kubelet(read)
     runtime = _runtime(read)
@@ -96,7 +96,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
 
 
 def not_read(name: str, reason: str) -> dict[str, Any]:
-    """Return the entry of a node that was not queried."""
+    """Return the entry of a node that the action did not query."""
     return entry(name, Read(unreachable=reason))
 
 
@@ -121,10 +121,7 @@ def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the running plugin's facts.
-
-    The API gives only version, configuration and readiness.
-    """
+    """Return the running plugin's facts. From the API, only version, configuration and readiness are known."""
     if plugin:
         return {
             "version": plugin["version"],
@@ -141,10 +138,7 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
 
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
-    """Return the kubelet; None if unknown.
-
-    A kubelet inside another process counts as running if it answers.
-    """
+    """Return the kubelet; None if unknown. If a kubelet inside another process answers, it counts as running."""
     if read.by_api:
         return {"running": read.by_api.ready, "version": read.kubelet_version}
     if read.facts is None:
@@ -153,7 +147,7 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
     answers = (read.status or {}).get("source") == "kubelet"
     version = (process or {}).get("version") or read.kubelet_version
     if (version or "").endswith("+stand-in"):
-        version = "stand-in"  # the lab's stand-in; its version is the imitated kubelet's
+        version = "stand-in"  # the lab's stand-in reports the version of the kubelet that it imitates
     return {"running": process is not None or answers, "version": version}
 
 
@@ -224,7 +218,7 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
         yield read.status["problem"]
     if plugin is None:
         return
-    # The resource's own row reports a missing registration.
+    # Skip missing registrations, because the resources' rows report them.
     for reason in plugin["not_ready"]:
         if not any(reason.startswith(f"{name}: ") for name in resource_names):
             yield f"the plugin is not ready: {reason}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the document as one HTML page that needs no other file, no network and no JavaScript."""
+"""Renders the document as one HTML page, which needs no other file, no network and no JavaScript."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import jinja2
 from . import node, resources, table
 
 _HERE = Path(__file__).parent
-#: Severity to its sign, because readers may not see colours or may print in grey.
+#: Maps severities to signs, for readers who do not see colours.
 _SIGNS = {"failed": "✕", "degraded": "!", "unknown": "?", "pending": "…", "idle": "\N{EN DASH}", "ok": "✓"}
 
 
 def html(document: Mapping[str, Any]) -> str:
-    """The HTML page. All text is escaped, because names and reasons come from nodes."""
+    """Return the HTML page. All text is escaped, because names and reasons come from nodes."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -35,7 +35,7 @@ def html(document: Mapping[str, Any]) -> str:
     return environment.get_template("page.html.j2").render(
         document=document,
         headline=_headline(len(document["nodes"]), document["summary"]["nodes"].get("ok", 0)),
-        # sorted() keeps the inventory's order among equals.
+        # sorted() keeps the inventory's order of nodes with the same state.
         nodes=sorted(document["nodes"], key=lambda each: worst_first(each["state"])),
         columns=table.COLUMNS,
         severity_of_node=node.STATES,
@@ -43,7 +43,7 @@ def html(document: Mapping[str, Any]) -> str:
         signs=_SIGNS,
         style=style,
         script=script,
-        # Even if a text is not escaped, the browser runs and loads only these two.
+        # Even if a text is not escaped, the browser uses only this style and this script.
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'",
     )
 
@@ -57,7 +57,7 @@ def _headline(total: int, well: int) -> str:
 
 
 def _anchor(name: str) -> str:
-    """The HTML id of a node's part of the page; quoted, because an id must not contain spaces."""
+    """Return the HTML id of a node's part of the page. The name is quoted, because an id must not contain spaces."""
     return f"node-{quote(name, safe='')}"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the rows of a node's resources: capacity, healthy and allocated shares, state, reasons."""
+"""Makes the rows of a node's resources, with their shares, states and reasons."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
 
-#: State to its severity, worst first. A row shows the severity as colour and the state as text.
+#: Maps states to severities, worst first. A row shows the severity as colour and the state as text.
 STATES = {
     "not served": "failed",
     "not registered": "failed",
@@ -25,14 +25,12 @@ STATES = {
 
 
 class Served(NamedTuple):
-    """What the node reports about its devices, if it is readable.
+    """A node's report about its devices. plugin and holders come from ``node-device-plugin status``.
 
-    plugin: the running plugin's report, None without an answer.
+    plugin: the running plugin's report; None without an answer.
     holders: which pod holds which device, from the kubelet or its checkpoint; None if not queried.
-    Both come from ``node-device-plugin status``.
-    kubelet: whether a kubelet runs. cdi: whether the running container runtime honours CDI, None if
-    unknown.
-    provisioned: False if the plugin is known not to be installed yet.
+    kubelet: whether a kubelet runs. cdi: whether the running container runtime supports CDI; None if unknown.
+    provisioned: False if the plugin is known to be not installed.
     """
 
     plugin: Mapping[str, Any] | None
@@ -45,8 +43,7 @@ class Served(NamedTuple):
 def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator[dict[str, Any]]:
     """Yield a row for each resource that is declared or served.
 
-    declaration: as module declaration returns it. None if unreadable; then no resource counts as
-    undeclared.
+    declaration: the result of module declaration; None if unreadable. Then no resource counts as undeclared.
     """
     declared = {each["name"]: each for each in (declaration or {}).get("resources", ())}
     serving = {each["name"]: each for each in (served.plugin or {}).get("resources", ())}
@@ -65,8 +62,7 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
 def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """Yield a row for each fixed count without devices.
 
-    rows: from the node object (node_device_plugin.cluster.extended_resources), None if it was not
-    read.
+    rows: from the node object (node_device_plugin.cluster.extended_resources); None if the node object was not read.
     capacities: the declared counts.
     """
     shown = {row["resource"]: row for row in rows or ()}
@@ -89,10 +85,7 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
 
 
 def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -> dict[str, Any]:
-    """Return a plugin resource's row with the node object's numbers.
-
-    Callers use it if only the API reaches the node.
-    """
+    """Return a plugin resource's row with the node object's numbers, for a node that only the API reaches."""
     found = next((each for each in shown or () if each["resource"] == row["name"]), None)
     if row["kind"] != "plugin" or found is None:
         return row
@@ -115,8 +108,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         }
         for device in resource["devices"]
     ]
-    # An absent device is optional and never existed here, so the plugin does not list it to the
-    # kubelet.
+    # The plugin does not list an absent device to the kubelet, because it is optional and never existed on the node.
     capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
     healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
     reasons = [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
@@ -145,10 +137,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
 
 
 def _not_served(name: str, served: Served) -> dict[str, Any]:
-    """Return the row of a declared resource that is not served.
-
-    If nothing is served, the node's problems say why.
-    """
+    """Return the row of a declared resource that is not served. If no plugin answers, the node's problems say why."""
     row = {**_row(name, "plugin"), "healthy": _listed(name, served.holders)}
     row.update(allocated=_allocated(name, served.holders), held_by=_pods(name, served.holders))
     if served.holders is None:
@@ -186,7 +175,7 @@ def _worse(one: str, other: str) -> str:
 
 
 def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str]]:
-    """Return the pods that hold each share; the checkpoint has only their uids."""
+    """Return the pods that hold each share. In the checkpoint, pods have only uids."""
     pods: dict[str, list[str]] = {}
     for held in (holders or {}).get("held", ()):
         if held["resource"] == name:
@@ -196,7 +185,7 @@ def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str
 
 
 def _allocated(name: str, holders: Mapping[str, Any] | None) -> int | None:
-    """The number of shares that pods hold; None if unknown."""
+    """Return the number of shares that pods hold; None if unknown."""
     return None if holders is None or holders["source"] == "none" else len(_holders(name, holders))
 
 
@@ -205,16 +194,13 @@ def _pods(name: str, holders: Mapping[str, Any] | None) -> list[str]:
 
 
 def _listed(name: str, holders: Mapping[str, Any] | None) -> int | None:
-    """Return the kubelet's number of healthy shares, or None; its checkpoint has no health."""
+    """Return the kubelet's number of healthy shares; None if only the checkpoint is known, which has no health."""
     if holders is None or holders["source"] != "kubelet":
         return None
     return len(holders["allocatable"].get(name, ()))
 
 
 def _number(text: str) -> int | None:
-    """Return a quantity of the node object as an integer, or None if it has none.
-
-    Extended resources are integers.
-    """
+    """Return a quantity of the node object as an integer; None if the text is not a quantity."""
     value = quantity.number(text)
     return None if value is None else int(value)

@@ -10,13 +10,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.suppor
 
 
 class Column(NamedTuple):
-    """A column. title: its heading. value: returns the text for a node's entry, "-" if unknown."""
+    """A column. title: its heading. value: returns the text for a node's entry; "-" if unknown."""
 
     title: str
     value: Callable[[Mapping[str, Any]], str]
 
 
-#: A node's facts, in the table and in the node's part of the page.
+#: The columns for a node's facts in the table and on the page.
 COLUMNS = (
     Column("Runtime", lambda node: _known((node["runtime"] or {}).get("name"), (node["runtime"] or {}).get("version"))),
     Column("CDI", lambda node: _cdi(node)),
@@ -29,7 +29,7 @@ _OF_RESOURCE = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "ALLOCATED", "STATE",
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The two tables and the summary line."""
+    """Return the two tables and the summary line."""
     nodes: list[tuple[str, ...]] = []
     resources: list[tuple[str, ...]] = []
     for node in document["nodes"]:
@@ -52,19 +52,19 @@ def text(document: Mapping[str, Any]) -> str:
 
 
 def summed_up(document: Mapping[str, Any]) -> str:
-    """The summary line, such as ``3 nodes: 1 wrong, 2 ok``."""
+    """Return the summary line, such as ``3 nodes: 1 wrong, 2 ok``."""
     states = ", ".join(f"{count} {state}" for state, count in document["summary"]["nodes"].items())
     total = len(document["nodes"])
     return f"{total} {'node' if total == 1 else 'nodes'}{': ' if states else ''}{states}"
 
 
 def number(value: int | None) -> str:
-    """A number as text, "-" if unknown."""
+    """Return a number as text; "-" if unknown."""
     return "-" if value is None else str(value)
 
 
 def _line(sentence: str) -> str:
-    """A text of several lines as one line."""
+    """Return a text of several lines as one line."""
     return " ".join(sentence.split())
 
 
@@ -85,10 +85,7 @@ def _unready(node: Mapping[str, Any]) -> str | None:
 
 
 def _pod(node: Mapping[str, Any]) -> str | None:
-    """Return the pod's state in mode daemonset, such as ``pod ImagePullBackOff``, or ``pod``.
-
-    ``pod`` means that it runs.
-    """
+    """Return the pod's state in mode daemonset: ``pod`` if the pod runs, else for example ``pod ImagePullBackOff``."""
     pod = node.get("pod")
     if not pod:
         return None
