@@ -31,7 +31,7 @@ class Choice(NamedTuple):
     glibc: tuple[int, int]
 
     def targets(self) -> list[locked_wheels.Target]:
-        """The targets that need wheels."""
+        """Return the targets that need wheels."""
         return [
             locked_wheels.Target(version(python), MACHINES[architecture], self.glibc)
             for architecture in self.architectures
@@ -50,7 +50,7 @@ def version(python: str) -> tuple[int, int]:
 
 
 def choose(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """The names in a list with commas or spaces, in the order of ``allowed``; an empty text means all of them.
+    """Return the names in a list with commas or spaces, in the order of ``allowed``; an empty text means all of them.
 
     option: how the user gave the text, for the message. Raises ChoiceError.
     """

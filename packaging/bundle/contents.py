@@ -19,7 +19,7 @@ README = pathlib.Path(__file__).with_name("README.in.md")
 
 
 def cache() -> pathlib.Path:
-    """The directory in which the roles keep wheels, too (node_tools_cache)."""
+    """Return the directory in which the roles keep wheels, too (node_tools_cache)."""
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "node-devices"
 
 
@@ -75,7 +75,7 @@ def files(
     gathered: Mapping[str, pathlib.Path],
     images: Mapping[str, pathlib.Path],
 ) -> dict[str, pathlib.Path | bytes]:
-    """The bundle's files by path in the bundle. collection: path of its archive."""
+    """Return the bundle's files by path in the bundle. collection: path of its archive."""
     return {
         "README.md": _readme(nodes, controllers, images),
         "bundle.json": _facts(nodes, controllers, collection.name, gathered, images),

@@ -18,7 +18,7 @@ SUMS = "SHA256SUMS"
 
 
 def sums(files: Mapping[str, pathlib.Path | bytes]) -> str:
-    """The files' checksums in the format of `sha256sum`, sorted by name."""
+    """Return the files' checksums in the format of `sha256sum`, sorted by name."""
     digests = {
         name: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else locked_wheels.file_digest(content)
         for name, content in files.items()

@@ -96,7 +96,7 @@ def normal(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sha256(file: IO[bytes]) -> str:
-    """The digest of a whole file, from any read position."""
+    """Return the digest of a whole file, from any read position."""
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()
 

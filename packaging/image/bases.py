@@ -38,7 +38,7 @@ class Base(NamedTuple):
 
 
 def choose(wanted: str, architecture: str, progress: Progress) -> Base:
-    """The base to build on. Raises BuildError if it is not available.
+    """Return the base to build on. Raises BuildError if it is not available.
 
     wanted: `debian` or empty for Debian's archive, else an image by digest. architecture: amd64 or arm64.
     """
@@ -62,7 +62,7 @@ def choose(wanted: str, architecture: str, progress: Progress) -> Base:
 
 
 def look(base: Base) -> dict[str, Any]:
-    """The facts of the base's Python (libc, python, executable, stdlib), from a run on this machine."""
+    """Return the facts of the base's Python (libc, python, executable, stdlib), from a run on this machine."""
     arguments = "run --rm --network none --cgroupns private --entrypoint python3"
     try:
         return json.loads(ask(*arguments.split(), base.native, "-I", "-c", _PROBE))

@@ -79,7 +79,7 @@ _MTIME = 0
 
 
 def name(architecture: str) -> str:
-    """The base's name, with a hash of this module, so that another recipe gives another name."""
+    """Return the base's name, with a hash of this module, so that another recipe gives another name."""
     return f"{NAME}/python-only:{RELEASE}-{architecture}-{digest(pathlib.Path(__file__).read_bytes())}"
 
 

@@ -25,7 +25,7 @@ def native() -> str:
 
 
 def ask(*arguments: str, given: bytes | None = None) -> bytes:
-    """The output of an engine command; BuildError has the last line of a failure. given: standard input."""
+    """Return the output of an engine command; BuildError has the last line of a failure. given: standard input."""
     done = subprocess.run([ENGINE, *arguments], input=given, capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
@@ -34,10 +34,10 @@ def ask(*arguments: str, given: bytes | None = None) -> bytes:
 
 
 def is_podman() -> bool:
-    """Whether the engine is podman, which can set the build's timestamps."""
+    """Return whether the engine is podman, which can set the build's timestamps."""
     return ask("--version").startswith(b"podman")
 
 
 def inspect(image: str) -> dict:
-    """The engine's data of a local image. Raises BuildError if the image does not exist."""
+    """Return the engine's data of a local image. Raises BuildError if the image does not exist."""
     return json.loads(ask("image", "inspect", image))[0]

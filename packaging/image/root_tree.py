@@ -110,5 +110,5 @@ def level(root: pathlib.Path) -> None:
 
 
 def site_packages(root: pathlib.Path, facts: dict[str, Any]) -> pathlib.Path:
-    """The directory of the environment's packages."""
+    """Return the directory of the environment's packages."""
     return root / ENVIRONMENT / "lib" / "python{}.{}".format(*facts["python"]["version"]) / "site-packages"

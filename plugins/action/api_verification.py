@@ -162,7 +162,7 @@ def _outcomes(cluster, node, resources, shares, timeout):
 
 
 def _printed(api, pod):
-    """The report that a pod's program printed about its container."""
+    """Return the report that a pod's program printed about its container."""
     place = Place("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], part="log")
     log = api.text(place)
     # The log may also contain an older plugin's usage text or a runtime's warning.
@@ -196,13 +196,13 @@ def _once_followed(cluster, node, resources, timeout):
 
 
 def _shares(resource):
-    """The minimum and maximum number of healthy shares; the minimum leaves out optional devices."""
+    """Return the minimum and maximum number of healthy shares; the minimum leaves out optional devices."""
     required = sum(resource.replicas for device in resource.devices if device.required)
     return required, sum(resource.replicas for _device in resource.devices)
 
 
 def _healthy(resource, shown):
-    """The resource's allocatable quantity in the node object; None if the node object does not list it."""
+    """Return the resource's allocatable quantity in the node object; None if the node object does not list it."""
     value = quantity.number(capacities_of(shown, "allocatable").get(resource.name))
     return None if value is None else int(value)
 
@@ -223,7 +223,7 @@ def _shortfall(resource, shown, held=0):
 
 
 def _judged(resource, shown, use, devices, held=0):
-    """The resource's row, and how many shares its proof requests (0 for no proof). held: see ``_shortfall``."""
+    """Return the resource's row, and how many shares its proof requests (0 for no proof). held: see ``_shortfall``."""
     shortfall, healthy = _shortfall(resource, shown, held), _healthy(resource, shown) or 0
     row = {
         "resource": resource.name,

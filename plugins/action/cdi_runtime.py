@@ -110,7 +110,7 @@ class ActionModule(ActionBase):
             )
 
     def _original(self, change):
-        """The text that a later undo restores: the file as others changed it after us, without our keys.
+        """Return the text that a later undo restores: the file as others changed it after us, without our keys.
 
         None if nobody else changed the file, or if its text contains none of our keys.
         """
@@ -342,6 +342,6 @@ def _changed_lines(change):
 
 
 def _text_before(entry):
-    """The text before our change, from a ledger entry; None for no file."""
+    """Return the text before our change, from a ledger entry; None for no file."""
     before = entry["before"]
     return None if before is None else base64.b64decode(before["content"]).decode("utf-8")

@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
 
 
 def _sentence(held):
-    """The pods and the devices that they hold: `default/viewer holds example.com/camera (cam0, cam1)`."""
+    """Return the pods and the devices that they hold: `default/viewer holds example.com/camera (cam0, cam1)`."""
     devices: dict[tuple[str, str], list[str]] = {}
     for entry in held:
         pod = f"{entry['namespace']}/{entry['pod']}" if entry.get("namespace") else f"pod {entry['pod']}"

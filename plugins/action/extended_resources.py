@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
         return result
 
     def _registered(self, directory):
-        """The resources of all device plugins, from the kubelet's checkpoint."""
+        """Return the resources of all device plugins, from the kubelet's checkpoint."""
         path = f"{directory}/{_CHECKPOINT}"
         said = self._low_level_execute_command(f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
         if said["rc"] != 0:

@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
 
 
 def _ours(node):
-    """The ledger's entries of this role; None if unknown."""
+    """Return the ledger's entries of this role; None if unknown."""
     if "ledger" not in node or node.get("ledger_problem"):
         return None
     return {
@@ -75,7 +75,7 @@ def _ours(node):
 
 
 def _may_go(ours, files, nodes):
-    """Whether the node may have something of ours that is no longer wanted."""
+    """Return whether the node may have something of ours that is no longer wanted."""
     if ours is None:
         return True
     wanted = {file["path"]: hashlib.sha256(file["content"]).hexdigest() for file in files}

@@ -87,7 +87,7 @@ def _rules(arguments):
 
 
 def _by():
-    """The annotation's text: when and by whose play the node was cordoned."""
+    """Return the annotation's text: when and by whose play the node was cordoned."""
     lock = play.wanted_lock(0)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{now} by {lock['play']} of {lock['who']}"

@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
 
 
 def _host(name, hostvars, kubeconfig):
-    """The host; None if it has no kubeconfig, or if an expression fails, which a later task reports."""
+    """Return the host; None if it has no kubeconfig, or if an expression fails, which a later task reports."""
     try:
         variables = hostvars[name]
         path = plain(variables.get("node_devices_kubeconfig")) or kubeconfig

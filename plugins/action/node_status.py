@@ -106,7 +106,7 @@ class ActionModule(ActionBase):
             return None
 
     def _of_cluster(self, host, parts, problems):
-        """The node's facts from the API; empty without a kubeconfig or a valid declaration."""
+        """Return the node's facts from the API; empty without a kubeconfig or a valid declaration."""
         declared = parts["declaration"]
         if not self._arguments.get("kubeconfig") and self._arguments.get("mode") == "daemonset":
             problems.append(

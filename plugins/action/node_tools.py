@@ -13,7 +13,7 @@ _MODULE = "nodedevices.kubernetes.node_tools"
 
 
 def target_of(node: dict) -> wheels.Target:
-    """The Python and machine that wheels must fit, from the facts of node_preflight. Raises WheelsError."""
+    """Return the Python and machine that wheels must fit, from the facts of node_preflight. Raises WheelsError."""
     if not node["libc"].startswith("glibc "):
         raise wheels.WheelsError(
             f"the node's C library is {node['libc'] or 'not glibc'}, but the plugin's wheels need glibc: use a "

@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
         return result
 
     def _look(self, arguments, api, node, result):
-        """The running plugin's report, and in mode daemonset why the node's pod does not run."""
+        """Return the running plugin's report, and in mode daemonset why the node's pod does not run."""
         pod, trouble, command = None, None, arguments.get("command")
         if arguments["mode"] == "daemonset":
             if api is None:

@@ -127,7 +127,7 @@ class ActionModule(ActionBase):
 
 
 def _command(arguments, node):
-    """The plugin's command that verifies a node."""
+    """Return the plugin's command that verifies a node."""
     kubelet = node["kubelet"] or {}
     command = [arguments["tool"], "verify", "--config", "/dev/stdin", "--output", "json"]
     command += ["--socket", node["runtime"]["socket"], "--record", arguments["record"]]
@@ -147,7 +147,7 @@ def _command(arguments, node):
 
 
 def _plugin(arguments):
-    """The plugin's mode and image, for the proof record: if either changes, all earlier proofs are void."""
+    """Return the plugin's mode and image, for the proof record: if either changes, all earlier proofs are void."""
     if arguments.get("mode", "service") != "daemonset":
         return "service"
     return f"daemonset {deployed.parse(arguments.get('deployment', {})).image}"

@@ -46,7 +46,7 @@ _value:
 
 
 def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """The suggestions for ``hosts`` as one text; a host without a scan gets a line with the reason."""
+    """Return the suggestions for ``hosts`` as one text; a host without a scan gets a line with the reason."""
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     failed = []
     for host in hosts:

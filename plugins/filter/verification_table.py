@@ -42,7 +42,7 @@ _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 
 
 def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """The reports of ``hosts`` as one text table; a host without a report gets the row "not verified"."""
+    """Return the reports of ``hosts`` as one text table; a host without a report gets the row "not verified"."""
     lines: list[tuple[str, ...]] = []
     for host in hosts:
         variables = hostvars[host]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the wheels that a lock (``requirements/*.txt``) lists, for a node's Python and machine.
+"""Finds the wheels of a lock file (``requirements/*.txt``) for a node's Python and machine.
 
-The wheels come from a given directory, or pip downloads them once from its configured index into a
-directory. A wheel's file name shows which nodes can use it. Its hash must be in the lock.
+The wheels come from a given directory, or pip downloads them once from its configured index. A wheel's file name shows
+which nodes can use the wheel. The lock file must have the wheel's hash.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ import sys
 import tempfile
 from typing import NamedTuple
 
-# ansible-core requires packaging, but ansible-test imports every file without ansible-core.
+# Ignore a missing packaging, because ansible-test imports every file without ansible-core's requirements.
 with contextlib.suppress(ImportError):
     from packaging.markers import InvalidMarker, Marker
     from packaging.tags import Tag, compatible_tags, cpython_tags
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
     from packaging.version import Version
 
-# The manylinux profiles before PEP 600, by the minor version of glibc 2.x that each requires.
+# Maps the minor version of glibc 2.x to the manylinux profile from before PEP 600 that requires it.
 _LEGACY_MANYLINUX = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 _OLDEST_GLIBC_MINOR = 5
 
 
 class WheelsError(Exception):
-    """The wheels are not available; the message says why and what to do."""
+    """The wheels are not available. The message says why, and how to fix this."""
 
 
 class Target(NamedTuple):
-    """The Python and machine that wheels are for: CPython on Linux."""
+    """A node's CPython version, machine and glibc version. The operating system is Linux."""
 
     python: tuple[int, int]
-    #: As ``uname -m`` prints the machine: x86_64, aarch64.
+    #: The output of ``uname -m``, for example x86_64 or aarch64.
     machine: str
     glibc: tuple[int, int]
 
@@ -46,10 +46,7 @@ class Target(NamedTuple):
         return f"cp{self.python[0]}{self.python[1]}-{self.machine}"
 
     def platforms(self) -> list[str]:
-        """Return the platform tags that the target accepts, best first (PEP 600).
-
-        Raises WheelsError if glibc is not 2.x.
-        """
+        """Return the platform tags (PEP 600) of the target, best first. Raises WheelsError if glibc is not 2.x."""
         if self.glibc[0] != 2:
             raise WheelsError(f"glibc {self.glibc[0]}.{self.glibc[1]} is not supported")
         names = []
@@ -60,7 +57,7 @@ class Target(NamedTuple):
         return names
 
     def tags(self) -> list[Tag]:
-        """All wheel tags that the target accepts, best first."""
+        """Return all wheel tags that the target accepts, best first."""
         platforms = self.platforms()
         return [
             *cpython_tags(self.python, platforms=platforms),
@@ -68,7 +65,7 @@ class Target(NamedTuple):
         ]
 
     def markers(self) -> dict[str, str]:
-        """Return the target's environment markers (PEP 508). pip would use its own Python's."""
+        """Return the target's environment markers (PEP 508)."""
         version = f"{self.python[0]}.{self.python[1]}"
         return {
             "implementation_name": "cpython",
@@ -93,20 +90,17 @@ class Wheel(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """A line of the lock."""
+    """A line of the lock file."""
 
     name: str
     version: Version
     hashes: frozenset[str]
-    #: Where the requirement applies; None means everywhere.
+    #: The condition under which the requirement applies; None for always.
     marker: Marker | None = None
 
 
 def read_lock(lock: pathlib.Path) -> list[Requirement]:
-    """Return the requirements in a file of ``pip-compile --generate-hashes`` or ``uv pip compile``.
-
-    Raises WheelsError.
-    """
+    """Return the requirements in an output of ``pip-compile`` or ``uv pip compile`` with hashes. Raises WheelsError."""
     found = []
     for line in lock.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
         line = line.partition("#")[0].strip()
@@ -125,7 +119,7 @@ def read_lock(lock: pathlib.Path) -> list[Requirement]:
 
 
 def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
-    """Return the locked wheels for the target. Raises WheelsError if one is missing.
+    """Return the locked wheels for the target. Raises WheelsError if a wheel is missing.
 
     fetch: whether pip may download wheels.
     """
@@ -145,7 +139,7 @@ def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: boo
 def select(
     directory: pathlib.Path, requirements: list[Requirement], target: Target
 ) -> tuple[list[Wheel], list[Requirement]]:
-    """Return each requirement's best wheel with a locked hash, and requirements without one."""
+    """Return each requirement's best wheel with a locked hash, and the requirements without such a wheel."""
     ranks = {tag: rank for rank, tag in enumerate(target.tags())}
     candidates: dict[tuple[str, Version], list[tuple[int, pathlib.Path]]] = {}
     for path in sorted(directory.glob("*.whl")):
@@ -169,20 +163,20 @@ def select(
 
 
 def file_digest(path: pathlib.Path) -> str:
-    """SHA-256 of a file."""
+    """Return a file's SHA-256 as hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
-    """Run a Python program in the controller's environment. Raises WheelsError if it fails.
+    """Run a Python program in the controller's environment. Raises WheelsError if the program fails.
 
-    missing: the program's module, which the error names if the environment does not have it.
+    missing: the program's module. If the environment does not have this module, the error says so.
     """
     environment = {
         **os.environ,
         "PYTHONDONTWRITEBYTECODE": "1",
-        # With fixed timestamps in the wheel, the same source gives the same bytes.
+        # Fixed timestamps make the wheel's bytes reproducible.
         "SOURCE_DATE_EPOCH": "315532800",
     }
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits how many nodes of a run restart something at the same time."""
+"""Limits the number of a run's nodes that restart their runtime at the same time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ansible import constants
 
 @contextlib.contextmanager
 def at_most(number: int, renew: Callable[[], None]) -> Iterator[None]:
-    """Wait until fewer than ``number`` nodes of this run restart something.
+    """Wait until fewer than ``number`` nodes of this run restart their runtime.
 
-    The run's forks share its temporary directory. Unlike with ``throttle``, only a host that
-    restarts something waits. renew: called at each retry.
+    The run's forks share lock files in the run's temporary directory. Unlike ``throttle``, this limit affects only
+    hosts with a restart. renew: called at each retry.
     """
     for slot in itertools.cycle(range(max(number, 1))):
         path = os.path.join(constants.DEFAULT_LOCAL_TMP, f"cdi_runtime.{slot}.lock")

@@ -29,7 +29,7 @@ def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, argument
 
 
 def in_place(node: Mapping[str, Any], owner: str, files: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an owner's files on the node are exactly the wanted ones."""
+    """Return whether an owner's files on the node are exactly the wanted ones."""
     if owner not in node.get("settled", ()):
         return False
     ledger = node["ledger"]
@@ -44,7 +44,7 @@ def in_place(node: Mapping[str, Any], owner: str, files: Sequence[Mapping[str, A
 
 
 def _is_entered(entry: Mapping[str, Any] | None, file: Mapping[str, Any]) -> bool:
-    """Whether the ledger's entry matches the wanted file."""
+    """Return whether the ledger's entry matches the wanted file."""
     kind = file.get("type", "file")
     if entry is None or entry["kind"] != kind:
         return False

@@ -100,7 +100,7 @@ class Renewal:
 
 
 def is_over(holder: Mapping[str, Any]) -> bool:
-    """Whether the lock's play is known to have ended; False for a play on another controller."""
+    """Return whether the lock's play is known to have ended; False for a play on another controller."""
     controller, pid = holder["controller"], holder["pid"]
     return controller == _controller() and holder["owner"] != _owner(controller, pid, holder.get("host", ""))
 

@@ -24,7 +24,7 @@ class PluginCliMissing(PluginCliError):
 
 
 def is_there(action: Any, command: str) -> bool:
-    """Whether the node has the command."""
+    """Return whether the node has the command."""
     return action._low_level_execute_command(f"test -x {shlex.quote(command)}")["rc"] == 0
 
 

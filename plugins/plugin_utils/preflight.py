@@ -55,7 +55,7 @@ class Seen(NamedTuple):
     settled: bool
 
     def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """The action's result with the preflight's warnings and its change added."""
+        """Return the action's result with the preflight's warnings and its change added."""
         more: dict[str, Any] = {}
         if self.warnings:
             more["warnings"] = [*self.warnings, *result.get("warnings", [])]
@@ -365,7 +365,7 @@ class Preflight:
         return facts, _became(outcome, self._action._task.check_mode)
 
     def _has(self, command: str, facts: Mapping[str, Any]) -> bool:
-        """Whether the command is installed.
+        """Return whether the command is installed.
 
         True in check mode, because a real run would have installed it.
         """

@@ -45,7 +45,7 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
 
 
 def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
-    """The message for a module that failed instead of returning facts.
+    """Return the message for a module that failed instead of returning facts.
 
     facts: the failed result. interpreter: the value of ansible_python_interpreter.
     """

@@ -29,7 +29,7 @@ def write(path: pathlib.Path) -> None:
 
 
 def _sources() -> Iterator[tuple[str, pathlib.Path]]:
-    """The path of each source file in the archive and on the controller."""
+    """Return the path of each source file in the archive and on the controller."""
     for package in (COLLECTION / "plugin" / "node_device_plugin", pathlib.Path(yaml.__file__).parent):
         for file in sorted(package.rglob("*.py")):
             inside = file.relative_to(package.parent)

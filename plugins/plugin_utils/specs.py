@@ -208,7 +208,7 @@ class Specs:
                 )
 
     def _accepted(self) -> str | None:
-        """The highest CDI version that the node's runtime accepts; None if unknown."""
+        """Return the highest CDI version that the node's runtime accepts; None if unknown."""
         runtime = self.node["runtime"]
         version = runtime.get("version")
         # The table has only containerd's versions. A stopped runtime, as in an uninstall, has no
@@ -277,7 +277,7 @@ class Specs:
         return is_named or self._is(leftover, held["resource"], held["device"])
 
     def _is(self, leftover: Leftover, resource: str, kubelet_id: str) -> bool:
-        """Whether a kubelet's device may be the leftover.
+        """Return whether a kubelet's device may be the leftover.
 
         The leftover's kind is known, but its resource is not. An id of an unknown resource also
         counts, because a needless spec is better than a missing one.
@@ -288,7 +288,7 @@ class Specs:
 
 
 def is_dynamic(file: Mapping[str, Any]) -> bool:
-    """Whether the running plugin wrote a spec file. file: from node_preflight's cdi_files."""
+    """Return whether the running plugin wrote a spec file. file: from node_preflight's cdi_files."""
     return file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
 
 
@@ -314,7 +314,7 @@ class Ours:
         self._is_dynamic = any(map(is_dynamic, node["cdi_files"]))
 
     def __bool__(self) -> bool:
-        """Whether the node has anything that a pod can hold."""
+        """Return whether the node has anything that a pod can hold."""
         return bool(self._served or self._specs.leftovers or self._is_dynamic)
 
     def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:

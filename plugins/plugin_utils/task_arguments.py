@@ -19,7 +19,7 @@ _OF_THE_HOST = {
 
 
 def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
-    """The arguments of an action's task as plain data, without omitted ones.
+    """Return the arguments of an action's task as plain data, without omitted ones.
 
     of_the_host: options that default to the host's variable: kubeconfig, node_name, api_only.
     """

@@ -12,7 +12,7 @@ _WITHOUT_PROOF = ("unproven", "in use", "pending")
 
 
 def judged(report: Mapping[str, Any], host: str, require_proof: bool) -> dict[str, Any]:
-    """The report, with its own warnings and one for each unproven resource, all with the host's name.
+    """Return the report, with its own warnings and one for each unproven resource, all with the host's name.
 
     require_proof: whether each resource without a proof is a problem instead.
     """

@@ -33,7 +33,7 @@ LAYOUT = 1
 
 
 def version() -> str:
-    """The plugin's version."""
+    """Return the plugin's version."""
     return tomllib.loads((COLLECTION / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
@@ -78,7 +78,7 @@ def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
 
 
 def _source_files() -> list[pathlib.Path]:
-    """The files that the plugin's wheel is built from."""
+    """Return the files that the plugin's wheel is built from."""
     package = COLLECTION / "plugin" / "node_device_plugin"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".pyi")]
     return sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"])

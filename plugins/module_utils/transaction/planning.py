@@ -82,7 +82,7 @@ class Planning:
         return dict(state, content=content.encode())
 
     def _before(self, known, state, original):
-        """Return the original for the ledger: if the file is unchanged, the recorded original, else the current state."""
+        """Return the original for the ledger: the recorded original of an unchanged file, or the current state."""
         if known is not None and state is not None and ledgers.sha256(state["content"]) == known["sha256"]:
             return known["before"]
         if state is not None and original is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the cluster, before the run writes anything, what the run must know about a node and its kubeconfig."""
+"""Checks a kubeconfig and its permissions before a run writes anything, and finds a node's DRA drivers."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import daemonset_slot, deployed
 
 _VARIABLE = "node_devices_kubeconfig"
-# The versions that serve ResourceSlices, newest first: Kubernetes 1.34, 1.33 and 1.32.
+# The API versions of ResourceSlices, newest first. Kubernetes 1.34, 1.33 and 1.32 introduced them.
 _DRA_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
 
 
 def problems(
     path: str, node: str, must_exist: bool, patches: bool, deployment: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Yield one message, with variable and file, if the kubeconfig does not allow the run's work.
+    """Yield one message, with variable and file, if the run cannot work with the kubeconfig.
 
     node: the node's name in the cluster.
     must_exist: whether the node object must exist; an uninstall accepts its absence.
-    patches: whether the run will patch the node's status. deployment: of the DaemonSet, or None.
+    patches: whether the run will patch the node's status. deployment: device_plugin_deployment in mode daemonset, or
+    None.
     """
     try:
         api = Api(kubeconfig.read(path))
@@ -39,7 +40,7 @@ def problems(
         elif api.get(Place("nodes", node)) is None:
             return
         if patches:
-            # In a dry run the server checks everything, including permissions, and stores nothing.
+            # In a dry run, the API server checks the request and the permissions, and stores nothing.
             api.patch_node_status(node, [{"op": "test", "path": "/metadata/name", "value": node}], dry_run=True)
         found = "" if deployment is None else _without_slot(api, node, deployment)
         if found:
@@ -51,9 +52,9 @@ def problems(
 
 
 def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
-    """Return the DRA drivers whose ResourceSlices offer devices of a node, and why they are unknown, or empty text.
+    """Return the DRA drivers whose ResourceSlices offer devices of a node, and a message if the drivers are unknown.
 
-    A cluster that does not serve ResourceSlices has no drivers.
+    A cluster without the API for ResourceSlices has no drivers.
     """
     try:
         api = Api(kubeconfig.read(path))
@@ -68,7 +69,7 @@ def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
 
 
 def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
-    """Return a message if the DaemonSet's pod has no free slot; the deployment reports errors."""
+    """Return a message if the node has no slot for the DaemonSet's pod. Ignores errors, which the deployment reports."""
     try:
         return daemonset_slot.refusal(api, node, deployed.parse(deployment))
     except (ApiError, DeclarationError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identifies the cluster that a kubeconfig file leads to."""
+"""Identifies the cluster of a kubeconfig file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 
 def identity(path: str) -> str:
-    """Return a cluster's identity: the uid of its namespace kube-system, or else its address."""
+    """Return a cluster's identity: the uid of the namespace kube-system, or else the API server's address."""
     try:
         access = kubeconfig.read(path)
         namespace = Api(access).get(Place("namespaces", "kube-system"))
@@ -16,5 +16,5 @@ def identity(path: str) -> str:
     except ApiError:
         return f"{access.server} {access.proxy}"
     except kubeconfig.KubeconfigError:
-        # The check of each host reports what is wrong with the file.
+        # A later check reports the error for each host.
         return path

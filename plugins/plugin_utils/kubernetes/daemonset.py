@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies, changes and deletes the plugin's DaemonSet in a cluster, and the parts of each node.
+"""Applies, changes and deletes the plugin's DaemonSet and each node's label, configuration and proof record.
 
-Each node's configuration is a key of the ConfigMap. A play changes only its own nodes' keys, so a
-play that knows only some nodes does not change others. The settings that all pods share are
-computed from all configurations in the cluster.
+Each node's configuration is a key of the ConfigMap. A play changes only its own nodes' keys. The settings that all pods
+share are computed from all configurations in the cluster.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from .namespace import Namespace
 from .objects import Change, DeploymentError, Objects, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
-#: A changed annotation makes the kubelet sync a pod's volumes immediately. A changed ConfigMap
-#: alone takes a minute or more.
+#: Annotation whose change makes the kubelet sync a pod's volumes immediately. Without it, the kubelet syncs a changed
+#: ConfigMap after a minute or more.
 _LOOK = "nodedevices.kubernetes/configuration"
 
 
 class DaemonSet:
-    """The DaemonSet of a deployment. dry_run: the API server checks every write and stores none."""
+    """The DaemonSet of a deployment. dry_run: whether the API server only checks every write and stores nothing."""
 
     def __init__(self, api: Api, deployment: manifests.Deployment, dry_run: bool = False) -> None:
         self.api = api
@@ -52,9 +51,9 @@ class DaemonSet:
         }
 
     def configure(self, node: str, text: str) -> list[Change]:
-        """Write a node's configuration into the cluster; create the namespace if needed.
+        """Write a node's configuration into the cluster, and create a missing namespace.
 
-        Raises DeclarationError if the ConfigMap has no room for it.
+        Raises DeclarationError if the configuration does not fit into the ConfigMap.
         """
         # Check for errors before anything is written.
         self.api.node(node)
@@ -66,17 +65,16 @@ class DaemonSet:
         changes = self._namespace.make()
         if config_map is None:
             self._objects.apply(self._config_map, manifests.config_map(self.deployment, {}).content)
-        # This patch changes one key. Applying the whole object takes the server seconds for
-        # hundreds of nodes.
+        # Patch only one key, because with hundreds of nodes an apply of the complete object takes seconds.
         if texts.get(node) != text and not (self._dry_run and config_map is None):
             self.api.merge(self._config_map, {"data": {node: text}}, self._dry_run)
         return [*changes, Change(f"{self._config_map}, {node}", texts.get(node), text)]
 
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
-        """Apply the DaemonSet that the configurations in the cluster need.
+        """Apply the DaemonSet that the configurations in the cluster need. Raises DeploymentError.
 
-        pending: node to configuration, for this play's nodes; in check mode, the cluster does not
-        have them yet. known: other nodes that stay; all others are removed. Raises DeploymentError.
+        pending: configurations of this play's nodes by node; in check mode, the cluster does not have them yet.
+        known: other nodes to keep. Nodes that are in neither are removed.
         """
         changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
         texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
@@ -99,7 +97,7 @@ class DaemonSet:
         return changes
 
     def _refuse_full_nodes(self, content: Mapping[str, Any], nodes: Iterable[str]) -> None:
-        """Raise DeploymentError if an update's surge pod would preempt a pod of a full node."""
+        """Raise DeploymentError if an update's new pod would preempt a pod of a full node."""
         surges = content["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1
         if not (surges and self.deployment.priority_class and self.api.get(self.place)):
             return
@@ -108,11 +106,11 @@ class DaemonSet:
             return
         found = [self.api.get(Place("nodes", node)) for node in nodes]
         try:
-            # A node that is not Ready gets no pod.
+            # Skip nodes that are not Ready, because they get no pod.
             found = [node for node in found if node is not None and is_ready(node)]
             full = daemonset_slot.full(self.api, [node for node in found if self.is_selected(node)])
         except LacksRights:
-            # Without the right to list pods, free slots are unknown, and the scheduler decides.
+            # Free slots are unknown without the permission to list pods.
             return
         if full:
             raise DeploymentError(
@@ -123,9 +121,9 @@ class DaemonSet:
             )
 
     def _kubelets_overlap(self, nodes: Iterable[str]) -> bool:
-        """Whether each node's kubelet accepts two sockets of one resource.
+        """Return whether each node's kubelet accepts two sockets of one resource.
 
-        A node that has not joined does not count: it has no pod, and its kubelet is unknown.
+        Ignores nodes that have not joined, because their kubelet's version is unknown.
         """
         if self.deployment.overlap != "auto":
             return False
@@ -149,29 +147,29 @@ class DaemonSet:
             raise DeploymentError("\n".join(map(str, error.problems))) from error
 
     def texts(self) -> dict[str, str]:
-        """Return each node's configuration in the ConfigMap now."""
+        """Return the ConfigMap's configurations by node."""
         config_map = self.api.get(self._config_map)
         return dict(config_map.get("data") or {}) if config_map and is_ours(config_map) else {}
 
     def select(self, node: str, there: bool = True) -> Change:
-        """Set the label that lets the pod run on a node, or remove it."""
+        """Set or remove the label that selects a node for the DaemonSet's pod. there: whether to set the label."""
         label, value = next(iter(manifests.node_label(self.deployment, there).items()))
         now = (self.api.node(node)["metadata"].get("labels") or {}).get(label)
         if not there and now != self.deployment.name:
-            value = now  # another DaemonSet's label, or none
+            value = now  # keep another DaemonSet's label
         if now != value:
             self.api.merge(Place("nodes", node), {"metadata": {"labels": {label: value}}}, self._dry_run)
         return Change(f"label {label} of node {node}", now, value)
 
     def is_selected(self, node: Mapping[str, Any]) -> bool:
-        """Whether a node object has our label."""
+        """Return whether a node object has this DaemonSet's label."""
         return _selected_by(node) == self.deployment.name
 
     def _is_anothers(self, node: Mapping[str, Any]) -> bool:
         return _selected_by(node) not in (None, self.deployment.name)
 
     def forget(self, node: str) -> list[Change]:
-        """Remove a node's label (which ends its pod), proof record and configuration.
+        """Remove a node's label, proof record and configuration. Without the label, the node's pod ends.
 
         The node object may be missing.
         """
@@ -184,7 +182,7 @@ class DaemonSet:
         return changes + self.forget_configuration(node)
 
     def forget_configuration(self, node: str) -> list[Change]:
-        """Remove the configuration of a node that has no pod of ours left."""
+        """Remove a node's configuration. The node must have no pod of this DaemonSet."""
         text = self.texts().get(node)
         if text is None:
             return []
@@ -192,47 +190,42 @@ class DaemonSet:
         return [Change(f"{self._config_map}, {node}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
-        """Delete the objects that no node needs any more.
+        """Delete all objects if no node needs them any more.
 
-        leaving: the nodes that this play removes; in check mode, their keys are still in the
-        ConfigMap.
+        leaving: the nodes that this play removes. In check mode, the ConfigMap still has their keys.
         """
         if set(self.texts()) - set(leaving):
             return []
         changes = [self._objects.delete(place) for place in (*self._monitors.values(), self.place)]
         config_map = self._objects.delete(self._config_map)
         if config_map.changed:
-            # `forget_configuration` already reported each node's key; in check mode, all keys still
-            # exist.
+            # Omit the nodes' keys, because `forget_configuration` already reported them.
             before = {key: value for key, value in config_map.before.items() if key != "data"}
             config_map = config_map._replace(before=before)
         return [*changes, config_map, *self._namespace.remove()]
 
     @property
     def namespace_kept(self) -> str:
-        """Why `dismantle` did not delete our namespace; empty if it did."""
+        """The reason why `dismantle` kept our namespace; empty if it deleted the namespace."""
         return self._namespace.kept
 
     def pods(self, node: str) -> list[dict[str, Any]]:
-        """The pods on a node, including terminating ones."""
+        """Return the pods on a node, including terminating ones."""
         selector = f"app.kubernetes.io/name=node-device-plugin,app.kubernetes.io/instance={self.deployment.name}"
         place = Place("pods", namespace=self.deployment.namespace)
         return self.api.list(place, labelSelector=selector, fieldSelector=f"spec.nodeName={node}")
 
     def unassigned(self) -> list[dict[str, Any]]:
-        """The pods that are not scheduled yet."""
+        """Return the pods that are not scheduled yet."""
         return self.pods("")
 
     def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
-        """Make the kubelet sync a pod's volumes now. reason: a new text for each call."""
+        """Make the kubelet sync a pod's volumes now. reason: a different text for each call."""
         place = Place("pods", pod["metadata"]["name"], self.deployment.namespace)
         self.api.merge(place, {"metadata": {"annotations": {_LOOK: reason}}})
 
     def revision(self) -> str:
-        """Return the revision label of up-to-date pods.
-
-        It is empty until the DaemonSet's controller observed the change.
-        """
+        """Return the revision label of up-to-date pods; empty until the DaemonSet's controller observes the change."""
         daemon_set = self.api.get(self.place)
         if daemon_set is None:
             return ""
@@ -250,7 +243,7 @@ class DaemonSet:
         return newest["metadata"]["labels"]["controller-revision-hash"] if newest else ""
 
     def progress(self) -> tuple[Any, int]:
-        """A value that changes while pods are replaced, and the number of ready pods."""
+        """Return a value that changes while pods are replaced, and the number of ready pods."""
         status = (self.api.get(self.place) or {}).get("status") or {}
         moving = ("observedGeneration", "desiredNumberScheduled", "updatedNumberScheduled")
         return [status.get(key) for key in moving], status.get("numberReady") or 0
@@ -261,10 +254,7 @@ def _selected_by(node: Mapping[str, Any]) -> str | None:
 
 
 def _by_label(place: Place, found: dict[str, Any] | None) -> None:
-    """Raise DeploymentError for a DaemonSet from the command ``manifests``.
-
-    Only its owner may change it.
-    """
+    """Raise DeploymentError for a DaemonSet from the command ``manifests``, which only its owner may change."""
     if found and manifests.NODE_LABEL not in (found["spec"]["template"]["spec"].get("nodeSelector") or {}):
         raise DeploymentError(
             f"{place} lists its nodes itself, so these playbooks did not deploy it: set another "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks for a free pod slot on a node; without it, the DaemonSet's pod may preempt another pod."""
+"""Checks for a free pod slot on a node. On a full node, the DaemonSet's pod may preempt another pod."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 
 def full(api: Api, nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names of the nodes without a free pod slot. Raises ApiError."""
+    """Return the names of the nodes without a free pod slot. Raises ApiError."""
     return [
         node["metadata"]["name"]
         for node in nodes
@@ -20,15 +20,12 @@ def full(api: Api, nodes: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def refusal(api: Api, node: str, deployment: manifests.Deployment) -> str:
-    """Return why the node must not get the DaemonSet's pod yet; empty if it may.
-
-    Raises ApiError.
-    """
+    """Return why the node must not get the DaemonSet's pod yet; empty if the node may get the pod. Raises ApiError."""
     if not deployment.priority_class:
         return ""
     found = api.get(Place("nodes", node))
-    # A labelled node already has a slot for the pod, or another DaemonSet of ours frees it. A
-    # caller that needs a missing node reports it.
+    # A labelled node already has a slot for the pod, or another DaemonSet of ours frees a slot. If a caller needs a
+    # missing node, the caller reports the error.
     if found is None or manifests.NODE_LABEL in (found["metadata"].get("labels") or {}):
         return ""
     slots = pod_slots.of_node(api, found)

@@ -34,9 +34,9 @@ def parse(deployment: Mapping[str, Any]) -> manifests.Deployment:
 
 
 def problems(deployment: Any, kubeconfig: Any, configuration: Configuration) -> list[str]:
-    """Return why a host can have no DaemonSet, without the cluster or other hosts; one line each.
+    """Return one line for each reason why a host cannot have a DaemonSet. Queries neither cluster nor other hosts.
 
-    deployment: device_plugin_deployment. kubeconfig: node_devices_kubeconfig, empty if not set.
+    deployment: device_plugin_deployment. kubeconfig: node_devices_kubeconfig; empty if not set.
     """
     lines = [] if kubeconfig else [NO_CLUSTER]
     try:
@@ -46,21 +46,18 @@ def problems(deployment: Any, kubeconfig: Any, configuration: Configuration) -> 
     try:
         manifests.common_ground({"": configuration})
     except DeclarationError as error:
-        # The key "" stands for the node's name, which callers put before each line.
+        # The key "" replaces the node's name, because callers prepend the name to each line.
         lines += [str(problem).removeprefix(": ") for problem in error.problems]
     return lines
 
 
 def configuration_text(declared: Mapping[str, Any]) -> str:
-    """The configuration file of a node. declared: the result of the action declaration."""
+    """Return the configuration file of a node. declared: the result of the action declaration."""
     return manifests.configuration_text(parse_configuration(declared["configuration"]))
 
 
 def ask_on_node(action: Any, command: str) -> Running:
-    """Return the running plugin's report from its own socket. Raises PluginCliError.
-
-    command: the plugin's.
-    """
+    """Return the running plugin's report from its status socket. Raises PluginCliError. command: the plugin's."""
     said = plugin_cli.ask(action, command, "status")
     plugin = said["plugin"]
     if plugin is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cordons a node, evicts its pods and uncordons it, as `kubectl drain` and `uncordon` do.
+"""Cordons a node, evicts its pods and uncordons the node, as `kubectl drain` and `kubectl uncordon` do.
 
-Like kubectl by default, a drain refuses pods without a controller and pods with emptyDir data. It
-checks this before the cordon. Pods of DaemonSets and static pods stay. An annotation marks our
-cordons. So we never lift other people's cordons, and a later run lifts the cordon of a killed run.
+By default, a drain fails before the cordon if the node has pods without a controller or with emptyDir data. Pods of
+DaemonSets and static pods stay. An annotation marks our cordons. Therefore we never lift another user's cordon, and a
+later run lifts the cordon of a killed run.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 
 #: Annotation of a node that we cordoned: since when, and by which play.
 ANNOTATION = "nodedevices.kubernetes/cordoned"
-# Seconds between two checks of the pods, and between two attempts to evict a pod that a budget
-# protects (as in kubectl).
+# Seconds between two checks of the pods, and between two attempts to evict a pod that a disruption budget protects.
+# Source of the second value: kubectl.
 _PAUSE = 1.0
 _TRY_AGAIN = 5.0
-# Attempts to patch a node object, which may change between read and write.
+# Attempts to patch a node object. The object may change between read and write.
 _ATTEMPTS = 10
 _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")
@@ -40,11 +40,11 @@ NO_CLUSTER = (
 
 
 class NotDrained(Exception):
-    """Why a node is not drained, in one sentence."""
+    """A node is not drained. The message says why in one sentence."""
 
 
 class Rules(NamedTuple):
-    """What may be lost, by the names of kubectl's options. minutes: time for the pods to end."""
+    """The drain's options, with the names of kubectl's options. minutes: time for the pods to end."""
 
     minutes: float = 10
     force: bool = False
@@ -52,10 +52,7 @@ class Rules(NamedTuple):
 
 
 def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
-    """Yield one message for each reason not to start.
-
-    wanted: option ``drain`` of node_preflight.
-    """
+    """Yield one message for each reason not to start the drain. wanted: option ``drain`` of node_preflight."""
     if not has_cluster:
         yield NO_CLUSTER
     together = wanted.get("together", ())
@@ -70,14 +67,14 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
 class Drain:
     """The drain of one node.
 
-    dry_run: the API server checks every write but stores none, and the drain does not wait.
+    dry_run: whether the API server only checks every write. The drain then does not wait.
     """
 
     def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:
         self._api, self._node, self._dry_run = api, node, dry_run
 
     def cordon(self, by: str) -> tuple[bool, bool]:
-        """Keep new pods off the node. by: the annotation's text.
+        """Cordon the node. by: the annotation's text.
 
         Returns whether the cordon is ours, and whether anything changed. Raises ApiError.
         """
@@ -91,7 +88,7 @@ class Drain:
         return changed or is_ours(node), changed
 
     def uncordon(self) -> bool:
-        """Lift the cordon if it is ours; returns whether anything changed. Raises ApiError."""
+        """Lift our cordon. Returns whether anything changed. Raises ApiError."""
 
         def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
             if not is_ours(node):
@@ -101,17 +98,13 @@ class Drain:
         return self._change(wanted)[1]
 
     def _change(self, wanted: Callable[[Mapping[str, Any]], dict[str, Any] | None]) -> tuple[Mapping[str, Any], bool]:
-        """Patch the node, with retries.
-
-        wanted: returns a merge patch for the node's state, or None for no change.
-        """
+        """Patch the node, with retries. wanted: returns a merge patch for the node's state, or None for no change."""
         for attempt in range(_ATTEMPTS):
             node = self._api.node(self._node)
             patch = wanted(node)
             if patch is None:
                 return node, False
-            # If the node changes meanwhile, for example by another cordon, resourceVersion makes
-            # the patch fail.
+            # With resourceVersion, the patch fails if someone changed the node meanwhile.
             patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
             try:
                 return self._api.merge(Place("nodes", self._node), patch, self._dry_run), True
@@ -122,7 +115,7 @@ class Drain:
         raise AssertionError
 
     def pods(self, rules: Rules) -> list[dict[str, Any]]:
-        """Return the pods to evict. Raises ApiError, NotDrained if something would be lost."""
+        """Return the pods to evict. Raises ApiError, and NotDrained if pods or data would be lost."""
         pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
         lost = [
             *(
@@ -146,11 +139,10 @@ class Drain:
         return pods
 
     def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
-        """Evict the pods and wait until they are gone.
+        """Evict the pods and wait until they no longer exist. Raises ApiError, and NotDrained if pods stay.
 
-        meanwhile: called after each check while the drain waits. In a dry run, returns one message
-        for each pod that cannot be evicted now. Raises ApiError, and NotDrained with the pods that
-        stay and why.
+        meanwhile: called after each check while the drain waits. In a dry run, returns one message for each pod that
+        cannot be evicted now.
         """
         staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
         deadline = time.monotonic() + rules.minutes * 60
@@ -164,7 +156,7 @@ class Drain:
                 uids = {pod["metadata"]["uid"] for pod in there}
                 staying = {uid: going for uid, going in staying.items() if uid in uids}
             except Unavailable:
-                # Retry: a control plane that restarts or fails over comes back.
+                # Retry, because a control plane answers again after a restart or failover.
                 if time.monotonic() >= deadline:
                     raise
             if staying and time.monotonic() >= deadline:
@@ -189,14 +181,13 @@ class _Going:
         self._next = 0.0
 
     def ask(self, api: Api, dry_run: bool) -> None:
-        """Request the eviction, unless it was accepted already or it is too early to retry."""
+        """Request the eviction, unless the API server already accepted it or it is too early for a retry."""
         if self.asked or time.monotonic() < self._next:
             return
         try:
             api.evict(self._pod, dry_run)
         except (Blocked, Conflict) as error:
-            # Conflict: the pod just changed, or a new pod has its name and the old pod is no longer
-            # listed.
+            # Conflict means that the pod just changed, or that a new pod with the same name replaced it.
             self._why, self._next = str(error).strip(), time.monotonic() + _TRY_AGAIN
             return
         except NotFound:
@@ -211,17 +202,17 @@ class _Going:
 
 
 def is_cordoned(node: Mapping[str, Any]) -> bool:
-    """Whether a node is cordoned."""
+    """Return whether a node is cordoned."""
     return bool((node.get("spec") or {}).get("unschedulable"))
 
 
 def is_ours(node: Mapping[str, Any]) -> bool:
-    """Whether we cordoned a node."""
+    """Return whether we cordoned a node."""
     return ANNOTATION in (node["metadata"].get("annotations") or {})
 
 
 def name_of(pod: Mapping[str, Any]) -> str:
-    """Return ``default/web``."""
+    """Return a pod's namespace and name, such as ``default/web``."""
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
@@ -231,9 +222,9 @@ def _controller(pod: Mapping[str, Any]) -> str | None:
 
 
 def _goes(pod: Mapping[str, Any]) -> bool:
-    """Whether a drain evicts a pod.
+    """Return whether a drain evicts a pod.
 
-    It skips static and finished pods, and DaemonSets' pods, which would be recreated.
+    A drain skips static pods, finished pods and DaemonSets' pods, because a DaemonSet would recreate its pods.
     """
     is_static = _MIRROR in (pod["metadata"].get("annotations") or {})
     return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED

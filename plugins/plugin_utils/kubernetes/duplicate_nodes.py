@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds hosts that are the same node of a cluster; each would undo the other's changes there."""
+"""Finds hosts that are the same node of a cluster. Each host would undo the other host's changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Host(NamedTuple):
-    """A host of the inventory. node: its name in the cluster. kubeconfig: the cluster's file."""
+    """A host of the inventory. node: its name in the cluster. kubeconfig: path of the cluster's kubeconfig."""
 
     name: str
     node: str
@@ -19,8 +19,7 @@ class Host(NamedTuple):
 def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[str]:
     """Yield one message for each host that is the same node as an earlier host.
 
-    cluster_of: returns a kubeconfig's cluster identity; called only if two hosts have one node
-    name.
+    cluster_of: returns a kubeconfig's cluster identity. Called only if two hosts have the same node name.
     """
     known: dict[str, list[Host]] = {}
     cluster = functools.cache(cluster_of)
@@ -38,7 +37,7 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
 
 
 def sentence(one: str | None, other: str | None, node: str) -> str:
-    """The message for two hosts that are one node."""
+    """Return the message for two hosts that are the same node."""
     return (
         f"hosts {one} and {other} both have the node name {node} in this cluster: set node_devices_node_name of each "
         "host to its own node's name"

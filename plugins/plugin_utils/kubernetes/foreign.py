@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds foreign device plugins by the node object's resources, if only the API reaches a node."""
+"""Finds foreign device plugins from a node object's resources, if only the API reaches the node."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from .daemonset import DaemonSet
 from .objects import DeploymentError
 
-# Seconds for a kubelet to report that a plugin is gone (it reports every 10 s), and between two
-# checks.
+# Seconds until a kubelet reports that a plugin ended (kubelets report every 10 s), and between two checks.
 _TOLD = 15.0
 _PAUSE = 1.0
 
 
 def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable[Mapping[str, str]]) -> None:
-    """Raise DeploymentError if another device plugin serves one of these resources on a node.
+    """Raise DeploymentError if a foreign device plugin serves one of these resources on a node.
 
     Also raises ApiError and DeclarationError.
-    places: other DaemonSets of ours with a configuration of the node, from other_daemonsets.before.
+    places: our other DaemonSets with a configuration of the node, from other_daemonsets.before.
     """
     ours = _resources(cluster.texts().get(node))
     for place in places:
@@ -46,5 +45,5 @@ def refuse(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable
 
 
 def _resources(text: str | None) -> set[str]:
-    """The names of a configuration's resources."""
+    """Return the names of a configuration's resources."""
     return {resource.name for resource in manifests.read_configuration_text(text).resources} if text else set()

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups a play's hosts by DaemonSet.
-
-An inventory may have several clusters, each with several DaemonSets.
-"""
+"""Groups a play's hosts by DaemonSet. An inventory may have several clusters, each with several DaemonSets."""
 
 from __future__ import annotations
 
@@ -17,10 +14,9 @@ from . import deployed, duplicate_nodes
 class Group(NamedTuple):
     """A DaemonSet and its hosts.
 
-    hosts: empty if no host is known. results: of the module's steps for these hosts.
-    cluster: the identity of the cluster. kubeconfig: the path of one of its kubeconfigs.
-    problems: a message for each setting in which hosts differ, and for hosts that are the same
-    node.
+    hosts: empty if no host is known. results: of the module daemonset for these hosts.
+    cluster: the cluster's identity. kubeconfig: the path of a kubeconfig of the cluster.
+    problems: a message for each setting in which hosts differ, and for each host that is the same node as another host.
     """
 
     hosts: tuple[str, ...]
@@ -32,14 +28,12 @@ class Group(NamedTuple):
 
 
 def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of: Callable[[str], str]) -> list[Group]:
-    """Return one group for each DaemonSet, in the hosts' order.
+    """Return one group for each DaemonSet, in the hosts' order. Without results, return one group without hosts.
 
-    Without results, there is one group without hosts. Raises DeclarationError.
-    results: of the module's steps for single nodes, each with ``host``, ``kubeconfig`` and
-    ``deployment``.
-    own: the step's arguments, which fill gaps in a result.
-    cluster_of: returns a kubeconfig's cluster identity; called only if there are several
-    kubeconfigs.
+    Raises DeclarationError.
+    results: of the module daemonset for single nodes, each with ``host``, ``kubeconfig`` and ``deployment``.
+    own: the current task's arguments, which replace a result's missing values.
+    cluster_of: returns a kubeconfig's cluster identity. Called only if there are several kubeconfigs.
     """
     places = [({**own, **result}, result) for result in list(results) or [{}]]
     paths = {place["kubeconfig"] for place, _result in places}
@@ -59,9 +53,9 @@ def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of:
 
 
 def without_namesakes(found: Iterable[Group]) -> list[Group]:
-    """Return the groups, with a problem for each DaemonSet whose name another one has.
+    """Return the groups, with a problem for each DaemonSet that has another DaemonSet's name in the same cluster.
 
-    In one cluster, both select the same nodes.
+    Both DaemonSets would select the same nodes.
     """
     first: dict[tuple[str, str], Group] = {}
     result = []

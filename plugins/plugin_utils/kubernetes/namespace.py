@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates the DaemonSet's namespace, and deletes it once it contains only our own objects."""
+"""Creates the DaemonSet's namespace, and deletes our namespace if it contains only our objects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from .objects import Change, DeploymentError, Objects, is_ours
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
-# Matches Pod Security's refusal of a pod.
+# Matches the error of Pod Security for a forbidden pod.
 _VIOLATES = re.compile(r'violates PodSecurity "(\w+):')
 # Seconds that the deletion of a namespace may take, and between two checks.
 _ENDING = 60.0
 _PAUSE = 0.5
-# Objects that a cluster creates in every namespace: Kubernetes, OpenShift and Istio.
+# Objects that Kubernetes, OpenShift and Istio create in every namespace.
 _OF_EVERY_NAMESPACE = {
     ("configmaps", "kube-root-ca.crt"),
     ("configmaps", "openshift-service-ca.crt"),
@@ -28,27 +28,24 @@ _OF_EVERY_NAMESPACE = {
     *(("rolebindings", f"system:{name}") for name in ("image-pullers", "image-builders", "deployers")),
 }
 _OF_SERVICE_ACCOUNTS = {"kubernetes.io/service-account-token", "kubernetes.io/dockercfg"}
-#: Kinds and groups that controllers derive from other objects; below, API groups of metrics.
+#: Kinds and groups of objects that controllers derive from other objects. _MEASURED: API groups of metrics.
 _DERIVED = {("endpoints", ""), ("endpointslices", "discovery.k8s.io"), ("events", ""), ("events", "events.k8s.io")}
 _MEASURED = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io")
 
 
 class Namespace:
-    """The namespace of a deployment. ours: the objects that we have in it."""
+    """The namespace of a deployment. ours: our objects in the namespace."""
 
     def __init__(self, objects: Objects, deployment: manifests.Deployment, ours: Iterable[Place]) -> None:
         self._objects = objects
         self._deployment = deployment
         self._ours = tuple(ours)
         self._place = Place("namespaces", deployment.namespace)
-        #: Why `remove` did not delete our namespace; empty otherwise.
+        #: The reason why `remove` kept our namespace; empty otherwise.
         self.kept = ""
 
     def await_end(self) -> None:
-        """Wait until a terminating namespace (as after an uninstall) is gone.
-
-        Raises DeploymentError.
-        """
+        """Wait until a terminating namespace, as after an uninstall, no longer exists. Raises DeploymentError."""
         deadline = time.monotonic() + (0 if self._objects.dry_run else _ENDING)
         while ((self._objects.api.get(self._place) or {}).get("metadata") or {}).get("deletionTimestamp"):
             if time.monotonic() >= deadline:
@@ -60,10 +57,7 @@ class Namespace:
             time.sleep(_PAUSE)
 
     def make(self) -> list[Change]:
-        """Create or update our namespace.
-
-        Raises DeploymentError if another owner's namespace forbids our pods.
-        """
+        """Create or update our namespace. Raises DeploymentError if another owner's namespace forbids our pods."""
         now = self._objects.api.get(self._place)
         if now is not None and not is_ours(now):
             level = (now["metadata"].get("labels") or {}).get(_ENFORCE) or self._enforced_by_default()
@@ -77,7 +71,7 @@ class Namespace:
         return [self._objects.apply(self._place, manifests.namespace(self._deployment).content)]
 
     def _enforced_by_default(self) -> str:
-        """Find the API server's default Pod Security level by a dry run; no object shows it."""
+        """Return the API server's default Pod Security level. Uses a dry run, because no object shows the level."""
         place = Place("pods", namespace=self._deployment.namespace)
         pod = {
             "apiVersion": "v1",
@@ -92,16 +86,13 @@ class Namespace:
         try:
             self._objects.api.create(place, pod, dry_run=True)
         except ApiError as error:
-            # Other errors do not count. If they persist, the pods' own errors will show them.
+            # Ignore other errors, because the DaemonSet's pods will show them.
             found = _VIOLATES.search(str(error))
             return found.group(1) if found else "privileged"
         return "privileged"
 
     def remove(self) -> list[Change]:
-        """Delete the namespace if it is ours and contains only our objects; else set `kept`.
-
-        `kept` is the reason.
-        """
+        """Delete our namespace if it contains only our objects. Otherwise set `kept` to the reason."""
         found = self._objects.api.get(self._place)
         if found is None or not is_ours(found):
             return []
@@ -109,10 +100,7 @@ class Namespace:
         return [] if self.kept else [self._objects.delete(self._place)]
 
     def _others(self) -> str:
-        """Return the first object of another owner, or why that is unknown.
-
-        The text is empty if there is none.
-        """
+        """Return a text about the first object of another owner, or about an API error; empty without such objects."""
         api = self._objects.api
         try:
             for kind in api.kinds_of_namespaces(but=_MEASURED):
@@ -121,7 +109,7 @@ class Namespace:
                 try:
                     objects = api.list(kind._replace(namespace=self._deployment.namespace))
                 except NotFound:
-                    # The kind was deleted since the discovery.
+                    # The API server no longer has this kind.
                     continue
                 for each in objects:
                     if self._is_others(kind.kinds, each):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a node that the DaemonSet selects has no pod: a taint, or an unschedulable pod."""
+"""Finds the reason why a node that the DaemonSet selects has no pod: a taint or an unschedulable pod."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ _TOLERATED = frozenset(
 
 
 def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
-    """Return the reason without a full stop; empty if no taint or waiting pod shows it.
-
-    node: the node object.
-    """
+    """Return the reason without a full stop; empty if no taint or waiting pod explains it. node: the node object."""
     taints = [_shown(taint) for taint in (node.get("spec") or {}).get("taints") or () if _keeps_off(cluster, taint)]
     if taints:
         return (
@@ -48,14 +45,14 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
 
 
 def _keeps_off(cluster: DaemonSet, taint: Mapping[str, Any]) -> bool:
-    """Whether a taint stops the DaemonSet controller from creating the node's pod."""
+    """Return whether a taint stops the DaemonSet controller from creating the node's pod."""
     if taint.get("effect") == "PreferNoSchedule" or taint.get("key") in _TOLERATED:
         return False
     return not any(_tolerates(toleration, taint) for toleration in cluster.deployment.tolerations)
 
 
 def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, Any]) -> bool:
-    """Whether a toleration matches a taint. Source: core/v1, Toleration.ToleratesTaint."""
+    """Return whether a toleration matches a taint. Source: core/v1, Toleration.ToleratesTaint."""
     if toleration.get("effect", taint.get("effect")) != taint.get("effect"):
         return False
     if toleration.get("key", taint.get("key")) != taint.get("key"):
@@ -65,13 +62,13 @@ def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, Any]) -> bool:
 
 
 def _shown(taint: Mapping[str, Any]) -> str:
-    """A taint in kubectl's notation."""
+    """Return a taint in kubectl's notation."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
 
 
 def _meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the nodes in the pod's affinity, for which the DaemonSet controller created it."""
+    """Yield the nodes in the pod's affinity. The DaemonSet controller created the pod for these nodes."""
     affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     ) or {}

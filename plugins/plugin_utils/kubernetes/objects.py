@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies and deletes objects of a cluster, and returns what changed."""
+"""Applies and deletes objects of a cluster, and returns the changes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from typing import Any, NamedTuple
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import FIELD_MANAGER, Api, Place
 
-# Metadata that the API server writes itself.
+# Metadata that the API server writes.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
 
 
 class DeploymentError(Exception):
-    """Why a deployment is impossible, one message a line."""
+    """A deployment is impossible. The text has one message per line."""
 
 
 class Change(NamedTuple):
-    """One object's change, made or (in a dry run) planned.
-
-    before, after: the object's content; None if missing.
-    """
+    """An object's change, which in a dry run is only planned. before, after: the object's content; None if missing."""
 
     what: str
     before: Any
@@ -34,20 +31,20 @@ class Change(NamedTuple):
 
 
 class Objects:
-    """Writes objects of a cluster. dry_run: the API server checks every write and stores none."""
+    """Writes objects of a cluster. dry_run: whether the API server only checks every write and stores nothing."""
 
     def __init__(self, api: Api, dry_run: bool = False) -> None:
         self.api = api
         self.dry_run = dry_run
 
     def apply(self, place: Place, content: dict[str, Any]) -> Change:
-        """Create or update an object. Raises DeploymentError if others' object has its name."""
+        """Create or update an object. Raises DeploymentError if an object of another owner has the name."""
         before = self.api.get(place)
-        # The caller checked a namespace's owner, and does not change a namespace of others.
+        # Callers check a namespace's owner themselves.
         if place.namespace:
             own(place, before)
         if self.dry_run and place.namespace and self.api.get(Place("namespaces", place.namespace)) is None:
-            # A missing namespace refuses its objects, so the dry run uses the namespace default.
+            # Use the namespace default, because the API server rejects objects in a missing namespace.
             content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
             place_now = place._replace(namespace="default")
         else:
@@ -60,7 +57,7 @@ class Objects:
     def delete(self, place: Place) -> Change:
         """Delete an object if it exists and is ours."""
         before = self.api.get(place)
-        # An object that is terminating or belongs to others counts as missing.
+        # A terminating object or another owner's object counts as missing.
         if before is not None and (before["metadata"].get("deletionTimestamp") or not is_ours(before)):
             before = None
         if before is not None:
@@ -69,13 +66,13 @@ class Objects:
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:
-    """Whether an object has our labels."""
+    """Return whether an object has our labels."""
     labels = found["metadata"].get("labels") or {}
     return all(labels.get(key) == value for key, value in manifests.MANAGED_BY.items())
 
 
 def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the object or None. Raises DeploymentError if an object of others has its name."""
+    """Return the object or None. Raises DeploymentError if the object belongs to another owner."""
     if found is None or is_ours(found):
         return found
     label = ", ".join(f"{key}={value}" for key, value in manifests.MANAGED_BY.items())
@@ -86,7 +83,7 @@ def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """An object without status and the metadata that the API server writes itself."""
+    """Return an object without its status and without the metadata that the API server writes."""
     if found is None:
         return None
     result = {key: copy.deepcopy(value) for key, value in found.items() if key != "status"}

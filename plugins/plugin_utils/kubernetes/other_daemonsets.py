@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds our other DaemonSets: a node's earlier DaemonSets, and DaemonSets with the same nodes."""
+"""Finds our other DaemonSets that have a configuration for a node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Other(NamedTuple):
     by_label: bool
 
     def has(self, cluster: DaemonSet, node: str) -> bool:
-        """Whether the DaemonSet's ConfigMap has a configuration for the node. Raises ApiError."""
+        """Return whether the DaemonSet's ConfigMap has a configuration for the node. Raises ApiError."""
         config_map = cluster.api.get(Place("configmaps", self.name, self.namespace))
         return node in ((config_map or {}).get("data") or {})
 
@@ -62,7 +62,7 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """Return these playbooks' other DaemonSets that configure a removed node. Raises ApiError."""
+    """Return our other DaemonSets that select by label and have a configuration for a removed node. Raises ApiError."""
     return [
         {"namespace": other.namespace, "name": other.name}
         for other in _others(cluster)
@@ -71,10 +71,7 @@ def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:
-    """Return one result for each DaemonSet in each result's ``other_daemonsets``.
-
-    own: whether to keep the results themselves, too.
-    """
+    """Return one result for each DaemonSet in each result's ``other_daemonsets``. own: whether to keep the results."""
     found = [dict(result) for result in results] if own else []
     return found + [
         {**result, "deployment": place} for result in results for place in result.get("other_daemonsets", ())

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proves one node's devices: ordinary pods request the devices, are inspected, and are deleted.
+"""Proves one node's devices with pods that request the devices.
 
-The scheduler places each pod, so a pod gets only free devices. Its priority is very low: the pod
-waits for free devices, preempts no pod, and can be preempted. If the pod is preempted, nothing is
-proven, and the outcome says why.
+The scheduler places each pod, so a pod gets only free devices. A pod's priority is very low. Therefore the pod waits
+for free devices and preempts no other pod. If another pod preempts it, the outcome has no proof and says why.
 """
 
 from __future__ import annotations
@@ -30,21 +29,20 @@ _NAME = "node-device-proof"
 _CONTAINER = "proof"
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
 _SELECTOR = f"app.kubernetes.io/name={_NAME}"
-#: Annotation with the proof's node; it exists even before the scheduler places the pod.
+#: Annotation with the node's name. It exists even before the scheduler places the pod.
 _NODE = "nodedevices.kubernetes/proof-of"
-#: All proofs in a cluster, from all inventories, share this priority class. Without a class, a pod
-#: has priority 0 and preempts pods of negative priority. The API server refuses a pod with
-#: preemptionPolicy but no class.
+#: All proofs in a cluster share this priority class. Without a class, a pod has priority 0 and preempts pods with
+#: negative priority. The API server rejects a pod with preemptionPolicy and without a class.
 _CLASS = Place("priorityclasses", _NAME, group="scheduling.k8s.io/v1")
 _PRIORITY = -1_000_000
-#: Number of pods at a time, and the timeout in seconds after a pod has timed out.
+#: Number of simultaneous pods, and the timeout in seconds for the next pods after a pod timed out.
 _AT_ONCE = 8
 _AGAIN = 10.0
-# Seconds between two checks, to wait for a pod's end, and from a pod's timeout to its deadline.
+# Seconds between two checks, for a pod's end, and from a pod's timeout to its deadline.
 _PAUSE = 0.5
 _GOING = 30.0
 _BEYOND = 240
-# Waiting reasons of a container that has the image and devices, but that the kubelet cannot start.
+# Waiting reasons of a container that has its image and devices but cannot start.
 _NOT_STARTED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
 
 
@@ -59,9 +57,8 @@ class Wanted(NamedTuple):
 class Kind(NamedTuple):
     """The settings of a node's proof pods.
 
-    namespace: of the pods. owner: the DaemonSet whose deletion also deletes the pods, or None.
-    requests, limits: of the pods, without the devices. ends: whether the program exits after its
-    inspection; a succeeded pod is then ready.
+    namespace: of the pods. owner: the DaemonSet whose deletion also deletes the pods, or None. requests, limits: of the
+    pods, without the devices. ends: whether the container inspects itself and exits; a succeeded pod is then ready.
     """
 
     namespace: str
@@ -77,9 +74,9 @@ class Kind(NamedTuple):
 class Outcome(NamedTuple):
     """The result of a proof.
 
-    view: what the container has, if the controller inspects it.
+    view: the container's devices and mounts, if the controller inspects the container.
     seen: device ids, if the container inspects itself.
-    failed: what is wrong. unproven: why there is no proof.
+    failed: the problem, or empty. unproven: why there is no proof, or empty.
     """
 
     view: View | None = None
@@ -88,12 +85,12 @@ class Outcome(NamedTuple):
     unproven: str = ""
 
 
-#: Inspects ready pods. It takes the pods by resource, and returns outcomes by resource.
+#: A function that inspects ready pods. It takes pods by resource, and returns outcomes by resource.
 Look = Callable[[Mapping[str, Mapping[str, Any]]], Mapping[str, Outcome]]
 
 
 def priority_class() -> dict[str, Any]:
-    """The manifest of the priority class."""
+    """Return the manifest of the priority class."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -106,11 +103,10 @@ def priority_class() -> dict[str, Any]:
 
 
 def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str, Any]:
-    """The manifest of a proof's pod."""
+    """Return the manifest of a proof's pod."""
     only_there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     spec: dict[str, Any] = {
-        # nodeName would bypass the scheduler, and collide with a pod that the scheduler just
-        # placed.
+        # Do not use nodeName, because the pod would bypass the scheduler.
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only_there]}}
         },
@@ -126,7 +122,7 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
         "containers": [
             {
                 "name": _CONTAINER,
-                # Every node already has this image: the runtime's own, or the running plugin's.
+                # Each node already has this image, which is the runtime's or the running plugin's.
                 "image": kind.image,
                 "imagePullPolicy": "Never",
                 **({"args": list(wanted.arguments)} if wanted.arguments else {}),
@@ -179,8 +175,8 @@ class Proofs:
     def prove(self, wanted: Iterable[Wanted], look: Look) -> dict[str, Outcome]:
         """Return outcomes by resource. Raises Unavailable.
 
-        A few pods run at a time, each for one resource. All are deleted before the return, unless
-        the API server becomes unreachable.
+        A few pods run at a time, each for one resource. The method deletes all pods, unless the API server becomes
+        unreachable.
         """
         outcomes: dict[str, Outcome] = {}
         timeout, left = self._timeout, list(wanted)
@@ -191,18 +187,18 @@ class Proofs:
             while left:
                 found, is_late = self._prove_some(left[:_AT_ONCE], look, timeout)
                 outcomes.update(found)
-                # If a pod timed out, the next pods would most likely time out, too.
+                # If a pod timed out, the next pods will probably time out, too.
                 timeout = min(self._timeout, _AGAIN) if is_late else self._timeout
                 left = left[_AT_ONCE:]
         except Unavailable:
             raise
         except (ApiError, DeploymentError) as error:
-            # A missing permission, a quota or a webhook does not show a fault of the devices.
+            # A missing permission, a quota or a webhook is not a fault of the devices.
             outcomes.update((each.resource, Outcome(unproven=str(error))) for each in left)
         return outcomes
 
     def _prove_some(self, wanted: Iterable[Wanted], look: Look, timeout: float) -> tuple[dict[str, Outcome], bool]:
-        """Run pods at the same time. Return their outcomes, and whether the wait timed out."""
+        """Run pods simultaneously. Return their outcomes, and whether the wait timed out."""
         pods: dict[str, dict[str, Any]] = {}
         try:
             for each in wanted:
@@ -224,10 +220,7 @@ class Proofs:
             self._await_end(pods.values())
 
     def _await(self, pods: Mapping[str, Mapping[str, Any]], timeout: float) -> tuple[dict[str, Outcome], bool]:
-        """Wait until each pod is ready or has an outcome.
-
-        Returns these outcomes, and whether the wait timed out.
-        """
+        """Wait until each pod is ready or has an outcome. Return the outcomes, and whether the wait timed out."""
         outcomes: dict[str, Outcome] = {}
         ready: set[str] = set()
         words = dict.fromkeys(pods, "")
@@ -246,8 +239,7 @@ class Proofs:
                     if outcome is not None:
                         outcomes[resource] = outcome
             except Unavailable:
-                # Retry: a control plane comes back after a restart or failover, and the pods
-                # continue meanwhile.
+                # Retry, because a control plane answers again after a restart or failover.
                 if is_late:
                     raise
             if not pods.keys() - outcomes.keys() - ready:
@@ -255,19 +247,18 @@ class Proofs:
             time.sleep(_PAUSE)
 
     def _is_ready(self, pod: Mapping[str, Any]) -> bool:
-        """Whether the pod can be inspected."""
+        """Return whether the pod can be inspected."""
         if pod["metadata"].get("deletionTimestamp"):
             return False
         return (pod.get("status") or {}).get("phase") == ("Succeeded" if self._kind.ends else "Running")
 
     def _delete(self, metadata: Mapping[str, Any]) -> None:
-        # The outcome counts even if the deletion fails. The pod ends at its deadline, and a later
-        # proof deletes it.
+        # Ignore errors, because the pod ends at its deadline, and a later proof deletes the pod.
         with contextlib.suppress(Unavailable):
             self._api.delete(self._place._replace(name=metadata["name"]), metadata["uid"])
 
     def _await_end(self, pods: Iterable[Mapping[str, Any]]) -> None:
-        """Wait at most _GOING seconds until the pods are gone and their devices free."""
+        """Wait at most _GOING seconds until the pods no longer exist and their devices are free."""
         deadline = time.monotonic() + _GOING
         with contextlib.suppress(Unavailable):
             for pod in pods:
@@ -276,7 +267,7 @@ class Proofs:
                     time.sleep(_PAUSE)
 
     def _remove_leftovers(self) -> None:
-        """Delete the node's proof pods of dead plays: pods that are older than their deadline."""
+        """Delete the node's proof pods that are older than their deadline. Killed plays left these pods."""
         now = datetime.datetime.now(datetime.UTC)
         for pod in self._api.list(self._place, labelSelector=_SELECTOR):
             made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
@@ -289,7 +280,7 @@ class Proofs:
 def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False) -> Change:
     """Delete the priority class and all proof pods of a node. Raises ApiError.
 
-    The next proof in the cluster creates the class again; existing pods keep their priority.
+    The next proof in the cluster creates the class again. Existing pods keep their priority.
     """
     for namespace in namespaces:
         place = Place("pods", namespace=namespace)
@@ -304,9 +295,9 @@ def _lifetime(timeout: float) -> int:
 
 
 def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) -> Outcome | None:
-    """Return the outcome of a pod that is not ready; None if it may still become ready.
+    """Return the outcome of a pod that is not ready; None if the pod may still become ready.
 
-    words: what the cluster reports about the pod. waited: seconds, None before the timeout.
+    words: the cluster's messages about the pod. waited: seconds after the timeout; None before the timeout.
     """
     words = words or "no reason was reported"
     if pod is None:
@@ -315,8 +306,8 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
     if pod["metadata"].get("deletionTimestamp"):
         return Outcome(unproven=f"pod {name} was deleted before the proof, for example by preemption: {words}")
     if status.get("phase") == "Failed":
-        # Either the kubelet did not admit the devices, or the program failed. For other reasons
-        # (Preempting, Evicted, OutOfpods, node shutdown), the devices are not the cause.
+        # UnexpectedAdmissionError means that the kubelet did not admit the devices. Without a reason, the program
+        # failed. For other reasons (Preempting, Evicted, OutOfpods, node shutdown), the devices are not the cause.
         is_refused = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
         is_wrong = is_refused and not static_pod.is_no_device_free(words)
         said = f"pod {name} failed: {words}"
@@ -332,7 +323,7 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
 
 
 def _words(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what scheduler, kubelet and runtime report about a pod that does not run."""
+    """Yield the messages of scheduler, kubelet and runtime about a pod that does not run."""
     status = pod.get("status") or {}
     if status.get("message"):
         yield str(status["message"])
@@ -350,14 +341,14 @@ def _words(pod: Mapping[str, Any]) -> Iterator[str]:
 
 
 class Use(NamedTuple):
-    """How much of a resource a node's pods request. pods: their namespace/name."""
+    """The use of a resource. shares: number that a node's pods request. pods: their namespace/name."""
 
     shares: int
     pods: tuple[str, ...]
 
 
 def in_use(api: Api, node: str) -> dict[str, Use]:
-    """Return the use of each resource on the node, as the scheduler counts. Raises ApiError."""
+    """Return the use of each resource on the node, by the scheduler's rules. Raises ApiError."""
     uses: dict[str, Use] = {}
     for pod in pod_slots.unfinished(api, node):
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -370,8 +361,8 @@ def in_use(api: Api, node: str) -> dict[str, Use]:
 def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
     """Return a pod's shares of each extended resource.
 
-    The larger number counts: the sum of concurrent containers, or one init container. A sidecar
-    runs beside later containers.
+    The number is the larger of two: the sum of the containers and sidecars, and the maximum of the init containers. An
+    init container's number includes the earlier sidecars, which run beside it.
     """
     together: dict[str, int] = {}
     for container in spec.get("containers") or ():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof record of a node that only the API reaches: an annotation of its node object."""
+"""Reads and writes the proof record of a node that only the API reaches. The record is an annotation of the node."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import proof_record
 
-#: Annotation with the record: JSON of resource to the hash of everything that affects its proof.
+#: Annotation with the record. It is JSON and maps each resource to the hash of everything that affects its proof.
 ANNOTATION = "nodedevices.kubernetes/proven"
 
 
 def read(node: Mapping[str, Any]) -> dict[str, str]:
-    """The record in a node object; empty if nothing was proven yet."""
+    """Return the record in a node object; empty if nothing was proven yet."""
     return proof_record.read_text((node["metadata"].get("annotations") or {}).get(ANNOTATION, "{}"))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits until a node's pod exists, matches the DaemonSet and has the declared configuration."""
+"""Waits until a node's pod exists, matches the DaemonSet and runs with the declared configuration."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _HELD = re.compile(
     r'^node_device_plugin_devices\{resource="([^"]*)",state="unhealthy",reason="held by another name"\} (\S+)$',
     re.MULTILINE,
 )
-# Matched as a whole line, because the metric's help contains the same words.
+# Matches only the complete line, because the metric's help contains the same words.
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
 
-#: Renews the lock of a play that waits for a node.
+#: A function that renews the lock of a play that waits for a node.
 Renew = Callable[[], None]
 
 
 def _nobody() -> None:
-    """Do nothing, because the play holds no lock."""
+    """Do nothing, for a play without a lock."""
 
 
 class Running(NamedTuple):
-    """A running plugin's report. sha256: of its configuration, empty if no plugin answers.
+    """A running plugin's report. sha256: of its configuration; empty if no plugin answers.
 
-    not_ready: why the plugin is not ready or silent. problems: why it refuses its file. version:
-    empty if unknown.
+    not_ready: why the plugin is not ready or does not answer. problems: why the plugin rejects its configuration file.
+    version: empty if unknown.
     """
 
     sha256: str
@@ -59,7 +59,7 @@ class Running(NamedTuple):
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
-    """Read the report in a pod's metrics through the API, if only the API reaches the node."""
+    """Return the report in a pod's metrics, which the API server passes on. For nodes that only the API reaches."""
     try:
         text = _metrics(api, pod)
     except ApiError as error:
@@ -75,18 +75,15 @@ def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
 
 
 def _metrics(api: Api, pod: Mapping[str, Any]) -> str:
-    """The metrics that a pod serves. Raises ApiError."""
-    # A service mesh may have added its own containers.
+    """Return the metrics that a pod serves. Raises ApiError."""
+    # The pod may have further containers of a service mesh.
     ours = next(each for each in pod["spec"]["containers"] if each["name"] == manifests.CONTAINER)
     name = f"{pod['metadata']['name']}:{ours['ports'][0]['containerPort']}"
     return api.text(Place("pods", name, pod["metadata"]["namespace"], part="proxy/metrics"))
 
 
 def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
-    """Return for each resource how many devices the plugin withholds.
-
-    Containers hold these devices under different names.
-    """
+    """Return, for each resource, how many devices the plugin withholds because containers hold them by other names."""
     pod = newest(cluster, node)
     if pod is None or not is_started(pod):
         return {}
@@ -108,10 +105,10 @@ def await_node(
     timeout: float,
     renew: Renew = _nobody,
 ) -> dict[str, Any]:
-    """Wait until a node's pod is ready and runs with the configuration ``sha256``; return the pod.
+    """Wait until a node's pod is ready and runs with the configuration ``sha256``. Return the pod.
 
-    ask: returns the report of a pod's plugin. timeout: seconds without progress. renew: called at
-    each check. Raises DeploymentError with the reason.
+    ask: returns the report of a pod's plugin. timeout: seconds without progress. renew: called at each check. Raises
+    DeploymentError with the reason.
     """
     deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
@@ -133,12 +130,11 @@ def await_node(
                     cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
                     look_again = time.monotonic() + _LOOK_AGAIN
             replaced, ready = cluster.progress()
-            # Only a new maximum is progress, because other nodes' pods may alternate between ready
-            # and failed.
+            # Only a new maximum is progress, because another node's pod may alternate between ready and failed.
             most_ready = max(most_ready, ready)
             now = (replaced, most_ready, pod and pod["metadata"]["name"], said)
         except Unavailable:
-            # Retry: a control plane that restarts or fails over comes back.
+            # Retry, because a control plane answers again after a restart or failover.
             if time.monotonic() >= deadline:
                 raise
             time.sleep(_PAUSE)
@@ -152,9 +148,9 @@ def await_node(
 
 
 def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
-    """Wait until a node's pod runs, even if it only waits for another instance.
+    """Wait until a node's pod runs, even if the pod only waits for the end of another instance.
 
-    If the new pod may run beside the old pod, wait until the new pod is also ready. Raises DeploymentError.
+    If the new pod may run beside the old pod, wait until the new pod is ready. Raises DeploymentError.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -173,7 +169,7 @@ def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _n
 
 
 def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
-    """Wait until no pod is left on a node. Raises DeploymentError."""
+    """Wait until the node has no pod of the DaemonSet. Raises DeploymentError."""
     deadline = time.monotonic() + timeout
     while True:
         renew()
@@ -191,17 +187,17 @@ def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nob
 
 
 def is_running(pod: Mapping[str, Any]) -> bool:
-    """Whether a container of the pod runs."""
+    """Return whether a container of the pod runs."""
     return any("running" in (each.get("state") or {}) for each in _containers(pod))
 
 
 def is_started(pod: Mapping[str, Any]) -> bool:
-    """Whether a container of the pod has passed its startup probe."""
+    """Return whether a container of the pod has passed its startup probe."""
     return any(each.get("started") for each in _containers(pod))
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
-    """Whether the kubelet reports all containers of the pod ready."""
+    """Return whether the kubelet reports all containers of the pod ready."""
     return bool(_containers(pod)) and all(each.get("ready") for each in _containers(pod))
 
 
@@ -210,7 +206,7 @@ def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
-    """The node's pod that matches the DaemonSet now and is not terminating."""
+    """Return the node's pod that has the current DaemonSet's revision and is not terminating; None without one."""
     return _newest(cluster, cluster.pods(node))
 
 
@@ -226,7 +222,7 @@ def _newest(cluster: DaemonSet, pods: Iterable[dict[str, Any]]) -> dict[str, Any
 def _why(
     cluster: DaemonSet, node: str, pod: Mapping[str, Any] | None, said: Running, sha256: str, timeout: float
 ) -> str:
-    """The message that explains why a node's pod is not as expected."""
+    """Return the message that explains why a node's pod is not as expected."""
     head = f"after {timeout:g} s,"
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
@@ -254,7 +250,8 @@ def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
 def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     """Return the name and state of a node's pod, and why the pod does not run or is outdated.
 
-    image, image_id: the image's name, and its id in the node's runtime. architecture: of the node.
+    The result also has these keys. image: the image's name. image_id: the image's id in the node's runtime.
+    architecture: of the node.
     """
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
@@ -285,10 +282,7 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
 
 
 def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
-    """Return the node's architecture and its pod's image.
-
-    The image is None until the container has one.
-    """
+    """Return the node's architecture and its pod's image. The image is None until the kubelet reports it."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
     ours = next((each for each in _containers(pod or {}) if each.get("name") == manifests.CONTAINER), {})
     return {
@@ -303,14 +297,14 @@ def _name(pod: Mapping[str, Any]) -> str:
 
 
 def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
-    """Return a pod's state as Kubernetes names it, and why the pod does not run, if so."""
+    """Return a pod's state in Kubernetes' words, and why the pod does not run; empty if the pod runs."""
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             before = (each.get("lastState") or {}).get("terminated") or {}
             reason = before.get("message") or waiting.get("message") or ""
             word, ended = str(waiting.get("reason")), str(before.get("reason") or "Error")
-            # For reasons such as OOMKilled, the container's last message does not explain the end.
+            # Add a reason such as OOMKilled, because the container's last message does not explain the end.
             killed = "" if ended in ("Error", "Completed") else f"{ended}: "
             return word, f"pod {_name(pod)} does not run: {word}: {killed}{' '.join(reason.split())[-500:]}"
     if is_running(pod):
@@ -324,7 +318,7 @@ def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _events(cluster: DaemonSet, name: str) -> str:
-    """The last warning event of an object, as the end of a sentence."""
+    """Return the last warning event of an object, as the end of a sentence."""
     try:
         events = cluster.api.list(
             Place("events", namespace=cluster.deployment.namespace), fieldSelector=f"involvedObject.name={name}"

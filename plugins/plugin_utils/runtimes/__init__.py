@@ -28,5 +28,5 @@ ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio,
 
 
 def of(runtime: Mapping[str, Any]) -> Adapter:
-    """The adapter for a runtime in the facts of module node_preflight."""
+    """Return the adapter for a runtime in the facts of module node_preflight."""
     return next(adapter for adapter in ADAPTERS if adapter.claims(runtime))(runtime)

@@ -25,7 +25,7 @@ class Adapter:
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        """Whether this adapter is for the runtime."""
+        """Return whether this adapter is for the runtime."""
         raise NotImplementedError
 
     @property
@@ -92,5 +92,5 @@ class Adapter:
         return []
 
     def question(self, command: str) -> list[str]:
-        """The command that queries the running daemon. command: the plugin's."""
+        """Return the command that queries the running daemon. command: the plugin's."""
         return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]

@@ -22,7 +22,7 @@ class ByHand(Adapter):
     advice = ""
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """The advice, if devices are injected by CDI."""
+        """Return the advice, if devices are injected by CDI."""
         if cdi:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 

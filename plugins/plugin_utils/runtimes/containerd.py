@@ -71,7 +71,7 @@ class Containerd(Adapter):
         return change
 
     def _is_effective(self) -> bool:
-        """Whether CDI is effective at every start.
+        """Return whether CDI is effective at every start.
 
         In a version 1 file with two CRI tables, containerd 2.0 to 2.3 picks one at random. Raises
         UnsupportedConfig unless both suffice.
@@ -103,7 +103,7 @@ class Containerd(Adapter):
             )
 
     def _overridden(self) -> str:
-        """The message that explains why an edit of the root file has no effect."""
+        """Return the message that explains why an edit of the root file has no effect."""
         unreadable = self.config.get("unreadable_imports")
         if unreadable:
             return f"its import {unreadable[0]} is not UTF-8 and may override this file: fix the import first"
@@ -275,6 +275,6 @@ class Containerd(Adapter):
 
 
 def _turns_off(change: Change) -> bool:
-    """Whether a change removes ``enable_cdi = true`` from a file."""
+    """Return whether a change removes ``enable_cdi = true`` from a file."""
     before, after = (cri_table(lenient(text or "")).get(ENABLE) is True for text in (change.before, change.after))
     return before and not after

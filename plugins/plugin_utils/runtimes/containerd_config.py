@@ -29,12 +29,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def always_on(version: str | None) -> bool:
-    """Whether CDI cannot be turned off in this version of containerd."""
+    """Return whether CDI cannot be turned off in this version of containerd."""
     return version is not None and version_tuple(version) >= _ALWAYS_ON
 
 
 def effective(dump: str) -> Cdi:
-    """The CDI settings in the output of ``containerd config dump``."""
+    """Return the CDI settings in the output of ``containerd config dump``."""
     data = printed(dump)
     table = cri_table(data)
     # containerd 2.0 to 2.3 turn CDI on by default; from 2.4 on the key does not exist.
@@ -82,18 +82,18 @@ def wanted_keys(cdi: Cdi) -> dict[str, Any]:
 
 
 def table_of(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The table of a plugin."""
+    """Return the table of a plugin."""
     return table_at(data, "plugins", name)
 
 
 def table_at(data: Any, *names: str) -> dict[str, Any]:
-    """The table at a key path; empty if there is no table."""
+    """Return the table at a key path; empty if there is no table."""
     for name in names:
         data = data.get(name) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
 
 
 def cri_table(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The table that holds CDI's keys; empty if there is none."""
+    """Return the table that holds CDI's keys; empty if there is none."""
     # containerd 2 has two CRI tables, of which the newer one holds CDI's keys.
     return next((table for name in (TABLES[3], TABLES[2], TABLES[1]) if (table := table_of(data, name))), {})

@@ -49,7 +49,7 @@ def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> 
 
 
 def has_relative(text: str) -> bool:
-    """Whether the text has relative imports, which depend on its directory."""
+    """Return whether the text has relative imports, which depend on its directory."""
     return any(not path.startswith("/") for path in texts_in(parsed(text), "imports"))
 
 
@@ -209,7 +209,7 @@ def _with_imports(content: str, names: list[str]) -> str:
 
 
 def _nested(texts: Mapping[str, str]) -> bool:
-    """Whether an imported file has imports itself."""
+    """Return whether an imported file has imports itself."""
     return any(texts_in(data_of(path, text), "imports") for path, text in texts.items())
 
 
@@ -222,12 +222,12 @@ def _in_order(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> l
 
 
 def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
-    """The file's imports as absolute paths, resolved as containerd does."""
+    """Return the file's imports as absolute paths, resolved as containerd does."""
     directory = posixpath.dirname(path)
     return [posixpath.normpath(posixpath.join(directory, name)) for name in texts_in(data, "imports")]
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a path matches an import by containerd's rules: a star does not match a slash."""
+    """Return whether a path matches an import by containerd's rules: a star does not match a slash."""
     go = pattern.replace("[^", "[!")
     return "*" in pattern and pattern.count("/") == path.count("/") and fnmatch.fnmatchcase(path, go)

@@ -152,7 +152,7 @@ def _cdi(effective: Mapping[str, Any]) -> Cdi:
 
 
 def _after(one: str, other: str) -> bool:
-    """Whether CRI-O, which sorts by name and directory level, reads ``other`` later."""
+    """Return whether CRI-O, which sorts by name and directory level, reads ``other`` later."""
     return other.split("/") > one.split("/")
 
 

@@ -133,12 +133,12 @@ def tomlkit() -> Any:
 
 
 def _exact(text: str) -> dict[str, Any]:
-    """The text as data, with floats as strings, because nan does not equal itself."""
+    """Return the text as data, with floats as strings, because nan does not equal itself."""
     return tomllib.loads(text, parse_float=str)
 
 
 def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
-    """Whether two documents are equal. Our table counts as missing if it is empty."""
+    """Return whether two documents are equal. Our table counts as missing if it is empty."""
     for data in (one, other):
         plugins = data.get("plugins")
         if isinstance(plugins, dict):

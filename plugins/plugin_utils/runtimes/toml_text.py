@@ -95,6 +95,6 @@ def _value_end(text: str, position: int) -> int:
 
 
 def _line_end(text: str, position: int) -> int:
-    """The position after the next line end."""
+    """Return the position after the next line end."""
     end = text.find("\n", position)
     return len(text) if end < 0 else end + 1
