@@ -6,7 +6,7 @@ import pathlib
 import sys
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-# tools/setup collection links a checkout into the collections; an installed collection is already there.
+# `tools/setup collection` links a checkout into .ansible/collections. An installed collection needs no link.
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../.."), str(CHECKOUT / "packaging/image")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import locked_wheels as locked_wheels  # noqa: E402

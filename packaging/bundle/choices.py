@@ -1,4 +1,4 @@
-"""The Pythons and architectures, of nodes and of controllers, that a bundle can be built for."""
+"""Defines the Python versions and architectures of nodes and controllers for which a bundle can be built."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import NamedTuple
 from checkout import MACHINES as MACHINES
 from checkout import locked_wheels
 
-#: All Pythons for which the locked requirements have wheels (pyproject.toml, [project] dependencies).
+#: All Python versions for which the locked requirements have wheels (pyproject.toml, [project] dependencies).
 NODE_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
-#: ansible-core 2.19 on a controller: https://docs.ansible.com/projects/ansible-core/2.19/reference_appendices/release_and_maintenance.html
+#: The Python versions of ansible-core 2.19 on a controller. Source: https://docs.ansible.com/projects/ansible-core/2.19/reference_appendices/release_and_maintenance.html
 CONTROLLER_PYTHONS = ("3.11", "3.12", "3.13")
 ARCHITECTURES = tuple(sorted(MACHINES))
-#: The oldest glibc that the locked wheels support; they also work with every later one. cryptography, which only a
-#: controller needs, has no wheel for glibc before 2.28 (Debian 10, RHEL 8).
+#: The oldest glibc that the locked wheels support; they also work with later versions. Only a controller needs
+#: cryptography, which has no wheel for glibc before 2.28 (Debian 10, RHEL 8).
 NODE_GLIBC = (2, 17)
 CONTROLLER_GLIBC = (2, 28)
 
 
 class ChoiceError(Exception):
-    """A bundle cannot be built for these options; the message lists the supported values."""
+    """A bundle cannot be built for these options. The message lists the supported values."""
 
 
 class Choice(NamedTuple):
-    """The Pythons and architectures of nodes or of controllers: versions such as `3.13`, architectures as in images."""
+    """The Python versions (such as `3.13`) and image architectures (such as `amd64`) of nodes or of controllers."""
 
     pythons: tuple[str, ...]
     architectures: tuple[str, ...]
@@ -44,15 +44,15 @@ class Choice(NamedTuple):
 
 
 def version(python: str) -> tuple[int, int]:
-    """A version such as `3.13` as numbers: (3, 13)."""
+    """Return a version such as `3.13` as numbers: (3, 13)."""
     major, minor = python.split(".")
     return int(major), int(minor)
 
 
 def choose(option: str, text: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in a list with commas or spaces, in the order of ``allowed``; an empty text means all of them.
+    """Return the names in a list with commas or spaces, in the order of ``allowed``. An empty text means all names.
 
-    option: how the user gave the text, for the message. Raises ChoiceError.
+    option: the option's name in messages. Raises ChoiceError.
     """
     names = text.replace(",", " ").split()
     for name in names:

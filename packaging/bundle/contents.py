@@ -1,4 +1,4 @@
-"""Gathers a bundle's parts, each from the program that also builds the part elsewhere."""
+"""Gathers a bundle's parts: the wheels, the images and the texts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ README = pathlib.Path(__file__).with_name("README.in.md")
 
 
 def cache() -> pathlib.Path:
-    """Return the directory in which the roles keep wheels, too (node_tools_cache)."""
+    """Return the cache of wheels, which role node_tools also uses (node_tools_cache)."""
     return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "node-devices"
 
 
 def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, pathlib.Path]:
-    """All wheels by name: the plugin's own, and those in the locks of nodes and of controllers."""
+    """Return all wheels by name: the plugin's wheel, and the locked wheels for nodes and controllers."""
     with wheels.locked(cache()):
         progress.say("building the plugin's wheel")
         found = [wheels.built(cache())]
@@ -38,9 +38,9 @@ def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, 
 def images(
     nodes: Choice, options: Sequence[str], directory: pathlib.Path, progress: Progress, required: bool
 ) -> dict[str, pathlib.Path]:
-    """Build the plugin's image for each architecture into a directory; returns archive name to path.
+    """Build the plugin's image for each architecture into a directory. Return the archives' paths by name.
 
-    options: for packaging/image/build. required: raise ChoiceError for a failed image instead of a warning.
+    options: for packaging/image/build. required: whether to raise ChoiceError for a failed image instead of a warning.
     """
     made = {}
     for architecture in nodes.architectures:
@@ -90,7 +90,7 @@ def files(
 def _facts(
     nodes: Choice, controllers: Choice, collection: str, gathered: Iterable[str], images: Iterable[str]
 ) -> bytes:
-    """bundle.json: what the bundle is for, read by `install` and by people."""
+    """Return the content of bundle.json, which `install` and users read."""
     (pip,) = (name for name in gathered if name.startswith("pip-"))
     sides = {
         side: {

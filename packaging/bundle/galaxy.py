@@ -1,4 +1,4 @@
-"""Builds the collection's archive for ansible-galaxy, with the same bytes for the same tree."""
+"""Builds the collection's archive for ansible-galaxy. Two builds of the same source tree are byte-identical."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def archive(directory: pathlib.Path) -> pathlib.Path:
 
 
 def level(built: pathlib.Path, path: pathlib.Path) -> None:
-    """Rewrite an archive of ansible-galaxy without what depends on the machine: dates, owners, directory order.
+    """Rewrite an archive of ansible-galaxy without the machine's dates, owners and directory order.
 
-    Its format: MANIFEST.json has the checksum of FILES.json, which has the checksum of every file.
+    MANIFEST.json has the checksum of FILES.json, which has the checksums of all files. Source:
     https://docs.ansible.com/projects/ansible/latest/dev_guide/collections_galaxy_meta.html
     """
     with tarfile.open(built) as source:
@@ -38,7 +38,7 @@ def level(built: pathlib.Path, path: pathlib.Path) -> None:
         files["files"].sort(key=lambda entry: entry["name"])
         listed = _json(files)
         manifest["file_manifest_file"]["chksum_sha256"] = hashlib.sha256(listed).hexdigest()
-        # An empty file name in gzip's header, because the name would differ, too.
+        # Leave the file name in gzip's header empty, because the name would differ between builds.
         with (
             path.open("wb") as file,
             gzip.GzipFile("", "wb", fileobj=file, mtime=0) as compressed,

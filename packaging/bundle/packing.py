@@ -1,6 +1,7 @@
-"""Writes a bundle's archive: one directory with files and their checksums, the same bytes for the same files.
+"""Writes a bundle's archive, which has one directory with files and their checksums. The archive is reproducible.
 
-It is not compressed: wheels and the collection already are, and the bytes must not depend on a compressor's version.
+The archive is not compressed, because its bytes must not depend on a compressor's version. Wheels and the collection
+are already compressed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def sums(files: Mapping[str, pathlib.Path | bytes]) -> str:
 def write(path: pathlib.Path, files: Mapping[str, pathlib.Path | bytes]) -> None:
     """Write the archive with one directory, which has the archive's name.
 
-    files: path in the directory to content; SHA256SUMS is added. A file that starts with `#!` becomes executable.
+    files: content by path in the directory. SHA256SUMS is added. A file that begins with `#!` becomes executable.
     """
     top = path.name.removesuffix(".tar")
     contents = {SUMS: sums(files).encode(), **dict(sorted(files.items()))}

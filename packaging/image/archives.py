@@ -1,8 +1,7 @@
 """Writes docker-archives, which `ctr images import`, `kind load image-archive`, `podman load` and `docker load` accept.
 
-The format: https://github.com/moby/docker-image-spec (v1.2, "Combined Image JSON + Filesystem Changeset Format"):
-manifest.json names the image's configuration and its layers.
-The same image gives the same bytes, from every engine.
+manifest.json names the image's configuration and layers. The same image gives the same bytes with every engine. Source:
+https://github.com/moby/docker-image-spec (v1.2, "Combined Image JSON + Filesystem Changeset Format").
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-#: The keys of a configuration: https://github.com/opencontainers/image-spec/blob/main/config.md. Engines add others,
-#: such as the build container's id and its host name.
+#: The keys of a configuration. Engines add other keys, such as the build container's id and host name. Source:
+#: https://github.com/opencontainers/image-spec/blob/main/config.md
 _KEYS = (
     "architecture",
     "variant",
@@ -47,7 +46,7 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 class Image(NamedTuple):
-    """An image in an archive: its id, and the size of each layer in bytes, the base's first."""
+    """An image in an archive. layers: size of each layer in bytes. The base's layers are first."""
 
     id: str
     layers: tuple[int, ...]
@@ -56,7 +55,7 @@ class Image(NamedTuple):
 def write(path: pathlib.Path, configuration: Mapping[str, Any], layers: Sequence[IO[bytes]], tag: str) -> Image:
     """Write an archive of one image.
 
-    layers: its layers as seekable tar files, the base's first. tag: its name.
+    layers: seekable tar files; the base's layers are first. tag: the image's name.
     """
     text = json.dumps(configuration, sort_keys=True, separators=(",", ":")).encode()
     identity = hashlib.sha256(text).hexdigest()
@@ -77,7 +76,7 @@ def write(path: pathlib.Path, configuration: Mapping[str, Any], layers: Sequence
 
 
 def rewrite(saved: pathlib.Path, path: pathlib.Path, tag: str) -> Image:
-    """Rewrite the archive of an engine's `save` in this module's format, with this tag only."""
+    """Rewrite the archive of an engine's `save` in this module's format, with only this tag."""
     with tarfile.open(saved) as archive:
         (image,) = json.load(archive.extractfile("manifest.json"))
         configuration = normal(json.load(archive.extractfile(image["Config"])))
@@ -86,7 +85,7 @@ def rewrite(saved: pathlib.Path, path: pathlib.Path, tag: str) -> Image:
 
 
 def normal(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """An image's configuration without what differs between builds: builder and dates."""
+    """Return an image's configuration without the builder and the dates, which differ between builds."""
     result = {key: configuration[key] for key in _KEYS if key in configuration}
     config = result["config"]
     result["config"] = {key: config[key] for key in _CONFIG_KEYS if config.get(key)}
@@ -96,13 +95,13 @@ def normal(configuration: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sha256(file: IO[bytes]) -> str:
-    """Return the digest of a whole file, from any read position."""
+    """Return the digest of a complete file, regardless of its read position."""
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _plain(layer: IO[bytes]) -> IO[bytes]:
-    """A layer as an uncompressed tar: docker's containerd store compresses layers, and compressors differ."""
+    """Return a layer as an uncompressed tar file. docker's containerd store compresses layers."""
     compressed = layer.read(2) == b"\x1f\x8b"
     layer.seek(0)
     if not compressed:

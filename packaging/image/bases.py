@@ -13,7 +13,7 @@ from image_building import BuildError, Progress
 DEBIAN = "debian"
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
-# The same keys as in module node_preflight, because one function chooses the wheels for a node and for a base.
+# Use the keys of module node_preflight, because the same function chooses the wheels for nodes and bases.
 _PROBE = """
 import json, os, sys, sysconfig
 try:
@@ -30,7 +30,7 @@ print(json.dumps({
 
 
 class Base(NamedTuple):
-    """A base: its name, and the engine's ids of its images for the target architecture and for this machine's."""
+    """A base. image: the engine's id of its image for the target architecture. native: for this machine."""
 
     name: str
     image: str
@@ -38,9 +38,9 @@ class Base(NamedTuple):
 
 
 def choose(wanted: str, architecture: str, progress: Progress) -> Base:
-    """Return the base to build on. Raises BuildError if it is not available.
+    """Return the image's base. Raises BuildError if the base is not available.
 
-    wanted: `debian` or empty for Debian's archive, else an image by digest. architecture: amd64 or arm64.
+    wanted: `debian` or empty for Debian's archive, else an image with a digest. architecture: amd64 or arm64.
     """
     if native() not in MACHINES:
         raise BuildError(f"this machine is {native()}, which cannot build the image: use {' or '.join(MACHINES)}")
@@ -62,7 +62,7 @@ def choose(wanted: str, architecture: str, progress: Progress) -> Base:
 
 
 def look(base: Base) -> dict[str, Any]:
-    """Return the facts of the base's Python (libc, python, executable, stdlib), from a run on this machine."""
+    """Run the base's Python on this machine, and return its facts: libc, python, executable, stdlib."""
     arguments = "run --rm --network none --cgroupns private --entrypoint python3"
     try:
         return json.loads(ask(*arguments.split(), base.native, "-I", "-c", _PROBE))
@@ -71,6 +71,6 @@ def look(base: Base) -> dict[str, Any]:
 
 
 def _pull(name: str, architecture: str) -> str:
-    """Pull an image for an architecture and return its id. Raises BuildError if the registry does not have it."""
+    """Pull an image for an architecture, and return the image's id. Raises BuildError if the pull fails."""
     ask("pull", "--quiet", "--platform", f"linux/{architecture}", name)
     return inspect(name)["Id"]

@@ -1,8 +1,8 @@
 """Builds a base from Debian's archive, without a container registry. It contains only Python and its dependencies.
 
-mmdebstrap extracts the packages and runs none of their scripts, so this works for any architecture without emulation.
-The base has no shell, and no program other than Python. Scanners find the list of packages in /var/lib/dpkg/status.d,
-one file for each package, as in gcr.io/distroless images.
+mmdebstrap extracts the packages and runs none of their scripts. Therefore the build needs no emulation for another
+architecture. The base has no program except Python, and no shell. Scanners find the packages in
+/var/lib/dpkg/status.d, which has one file for each package, as in gcr.io/distroless images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from image_building import NAME, BuildError, Progress, digest, exists, mmdebstra
 RELEASE = "trixie"
 _OPTIONS = [
     "--variant=extract",
-    # grpcio's wheel needs the C++ library, which manylinux presupposes.
+    # grpcio's manylinux wheel needs the system's C++ library.
     "--include=base-files,libstdc++6,python3",
     "--aptopt=Acquire::Languages none",
     # Keep the licences.
@@ -52,7 +52,7 @@ _OPTIONS = [
     'echo "SHA256: $(sha256sum < "$deb" | cut -d" " -f1)" '
     '>> "$1/var/lib/dpkg/status.d/$(dpkg-deb --field "$deb" Package)"; done',
 ]
-#: Files that only the packages' scripts or mmdebstrap need; some come from this machine.
+#: Files that only the packages' scripts or mmdebstrap need. Some of them come from this machine.
 _DROPPED = (
     "./dev/",
     "./etc/apt/",
@@ -74,17 +74,17 @@ _FILES = {
     "./etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin\n",
     "./etc/group": "root:x:0:\nnogroup:x:65534:\n",
 }
-#: The date of every file, because real dates would be the only difference between two builds.
+#: The date of all files. Real dates would be the only difference between two builds.
 _MTIME = 0
 
 
 def name(architecture: str) -> str:
-    """Return the base's name, with a hash of this module, so that another recipe gives another name."""
+    """Return the base's name. The name contains a hash of this module, so that another recipe has another name."""
     return f"{NAME}/python-only:{RELEASE}-{architecture}-{digest(pathlib.Path(__file__).read_bytes())}"
 
 
 def ensure(architecture: str) -> str:
-    """Build the base unless it exists; returns its name. Raises BuildError. architecture: amd64 or arm64."""
+    """Build a missing base. Return the base's name. Raises BuildError. architecture: amd64 or arm64."""
     image = name(architecture)
     state = CHECKOUT / ".image"
     state.mkdir(exist_ok=True)
@@ -123,7 +123,7 @@ def _make(progress: Progress, scratch: pathlib.Path, image: str, architecture: s
 
 
 def tidy(source: IO[bytes], target: IO[bytes]) -> None:
-    """Copy mmdebstrap's tar without dates and files of this machine: the same packages give the same bytes."""
+    """Copy mmdebstrap's tar without this machine's dates and files, so that the same packages give the same bytes."""
     with (
         tarfile.open(fileobj=source) as packages,
         tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as layer,

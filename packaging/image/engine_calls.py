@@ -9,23 +9,23 @@ import subprocess
 import sys
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-# The lab is part of a checkout; next to an installed collection, it is a separate collection.
+# In a checkout, the lab is a subdirectory. Beside an installed collection, the lab is a separate collection.
 sys.path[:0] = [str(CHECKOUT / lab / "roles/lab_node/files") for lab in ("lab", "../lab")]
 
 from image_building import ENGINE, BuildError  # noqa: E402
 
-#: Architecture in images to the machine name of `uname -m`.
+#: Maps architectures of images to machine names of `uname -m`.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def native() -> str:
-    """This machine's architecture, as images name it."""
+    """Return this machine's architecture in the notation of images."""
     machine = platform.machine()
     return next((name for name, known in MACHINES.items() if known == machine), machine)
 
 
 def ask(*arguments: str, given: bytes | None = None) -> bytes:
-    """Return the output of an engine command; BuildError has the last line of a failure. given: standard input."""
+    """Return the output of an engine command. Raises BuildError with the last error line. given: standard input."""
     done = subprocess.run([ENGINE, *arguments], input=given, capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip() or f"exit code {done.returncode}"
@@ -34,7 +34,7 @@ def ask(*arguments: str, given: bytes | None = None) -> bytes:
 
 
 def is_podman() -> bool:
-    """Return whether the engine is podman, which can set the build's timestamps."""
+    """Return whether the engine is podman."""
     return ask("--version").startswith(b"podman")
 
 

@@ -1,10 +1,10 @@
-"""Prepares what the image adds to its base: the plugin's virtual environment, unpacked and compiled on this machine.
+"""Prepares the files that the image adds to its base:
 
-    /opt/node-device-plugin/           the environment, as role node_tools makes it on a node
+    /opt/node-device-plugin/           the plugin's virtual environment, as role node_tools creates it on a node
     /usr/local/bin/node-device-plugin  the command
-        <standard library>/**/*.pyc        compiled, too: no base has these files, and none can be written later
+    <standard library>/**/*.pyc        bytecode, which no base has, and which a container cannot write later
 
-All architectures share one bytecode, so the base of this machine's architecture compiles it for all.
+Bytecode is the same for all architectures. Therefore the base of this machine's architecture compiles the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 from engine_calls import CHECKOUT, ask
 
-# tools/setup collection links a checkout into the collections; an installed collection is already there.
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
 from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
@@ -31,8 +30,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import whee
 ENVIRONMENT = "opt/node-device-plugin"
 COMMAND = "usr/local/bin/node-device-plugin"
 
-# Standard input and output are tar archives, so nothing of this machine is mounted, and no owner changes.
-# UNCHECKED_HASH: no source changes later, and a file's date must not be in the bytecode.
+# Standard input and output are tar archives, so the container mounts no directory of this machine, and owners stay.
+# UNCHECKED_HASH keeps the sources' dates out of the bytecode. (The sources do not change later.)
 _COMPILE = """
 import compileall, io, os, py_compile, re, sys, tarfile
 site, stdlib = sys.argv[1:]
@@ -54,14 +53,14 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as compiled:
 
 
 def target(facts: dict[str, Any], machine: str) -> wheels.Target:
-    """The target for wheels; raises WheelsError if none fit. facts: bases.look(). machine: as `uname -m` prints."""
+    """Return the wheels' target. facts: from bases.look. machine: output of `uname -m`. Raises WheelsError."""
     return target_of({**facts, "machine": machine})
 
 
 def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, digests: dict[str, str]) -> None:
-    """Create the virtual environment and the command below `root`, without executing anything of the image.
+    """Create the virtual environment and the command below `root`. Execute no program of the image.
 
-    packed: archive of the wheels. digests: wheel name to SHA-256, the plugin's own first.
+    packed: archive of the wheels. digests: SHA-256 by wheel name; the plugin's wheel is first.
     """
     python = facts["executable"]
     number = facts["python"]["version"]
@@ -72,7 +71,7 @@ def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, dig
         infos = [build.unpack_wheel(archive, name, digest, site) for name, digest in digests.items()]
     (environment / "bin").mkdir()
     (environment / "bin/python").symlink_to(python)
-    # What `python -m venv` writes: https://docs.python.org/3/library/venv.html
+    # Write the file that `python -m venv` writes. Source: https://docs.python.org/3/library/venv.html
     (environment / "pyvenv.cfg").write_text(
         f"home = {os.path.dirname(python)}\ninclude-system-site-packages = false\n"
         f"version = {'.'.join(map(str, number))}\n"
@@ -85,7 +84,7 @@ def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, dig
 
 
 def compile_all(root: pathlib.Path, facts: dict[str, Any], native_base: str) -> None:
-    """Add the bytecode of the environment and of the standard library, compiled by the base's own Python."""
+    """Add the bytecode of the environment and of the standard library. The base's Python compiles the files."""
     site = site_packages(root, facts)
     sources = io.BytesIO()
     with tarfile.open(fileobj=sources, mode="w", format=tarfile.GNU_FORMAT) as archive:
@@ -99,7 +98,7 @@ def compile_all(root: pathlib.Path, facts: dict[str, Any], native_base: str) -> 
 
 
 def level(root: pathlib.Path) -> None:
-    """Give all files and directories the same date, and modes that do not depend on the umask."""
+    """Set the same date for all files and directories, and modes that do not depend on the umask."""
     for directory, directories, names in os.walk(root, topdown=False):
         for path in (pathlib.Path(directory, name) for name in (*directories, *names)):
             if not path.is_symlink():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proves a node's devices through the Kubernetes API; see plugins/modules/api_verification.py."""
+"""Proves a node's devices through the Kubernetes API. See plugins/modules/api_verification.py."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 
 # Seconds between two reads of a node object.
 _PAUSE = 1.0
-# CPU and memory of a proof pod's container, whose program prints the devices that the container has.
+# CPU and memory of a proof pod's container. Its program prints the container's devices.
 _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"memory": "96Mi"}
 
@@ -77,7 +77,7 @@ class ActionModule(ActionBase):
         }
 
     def _remove(self, arguments, host):
-        """Delete the proofs' priority class and the node's proof pods; only warn if the API server fails or refuses."""
+        """Delete the proofs' priority class and the node's proof pods. An error of the API server is only a warning."""
         if not arguments.get("kubeconfig"):
             return {"changed": False}
         try:
@@ -93,7 +93,7 @@ class ActionModule(ActionBase):
 
 
 def _verify(cluster, node, arguments):
-    """Verify the node. Returns a report like that of the plugin's command, and whether the proof record changed."""
+    """Verify the node. Return a report in the form of `node-device-plugin verify`, and whether the record changed."""
     resources = parse_configuration(arguments["declaration"]["configuration"]).resources
     timeout = float(arguments.get("timeout", 60))
     shown, held = _once_followed(cluster, node, resources, timeout)
@@ -128,7 +128,7 @@ def _verify(cluster, node, arguments):
 
 
 def _outcomes(cluster, node, resources, shares, timeout):
-    """Prove resources with temporary pods; returns pairs of resource and outcome.
+    """Prove resources with temporary pods. Return pairs of resource and outcome.
 
     shares: the number of shares to request, by resource name.
     """
@@ -165,7 +165,7 @@ def _printed(api, pod):
     """Return the report that a pod's program printed about its container."""
     place = Place("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], part="log")
     log = api.text(place)
-    # The log may also contain an older plugin's usage text or a runtime's warning.
+    # Read only the last JSON line, because the log may also have a usage text or a runtime's warning.
     lines = [line for line in log.splitlines() if line.startswith("{")]
     try:
         return proof.Outcome(container_view.read_own(json.loads(lines[-1])))
@@ -175,9 +175,10 @@ def _printed(api, pod):
 
 
 def _once_followed(cluster, node, resources, timeout):
-    """Wait at most ``timeout`` seconds until the node object shows the declared resources; returns the node object.
+    """Wait at most ``timeout`` seconds until the node object shows the declared resources. Return the node object.
 
-    Also returns, by resource name, the number of devices that are withheld because containers hold other names of them.
+    Also return, by resource name, the number of devices that the plugin withholds because containers hold them by other
+    names.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -189,14 +190,14 @@ def _once_followed(cluster, node, resources, timeout):
             if is_late or all(_shortfall(each, shown, held.get(each.name, 0)) is None for each in resources):
                 return shown, held
         except Unavailable:
-            # Retry: a control plane that restarts or fails over comes back.
+            # Retry, because a control plane answers again after a restart or failover.
             if is_late:
                 raise
         time.sleep(_PAUSE)
 
 
 def _shares(resource):
-    """Return the minimum and maximum number of healthy shares; the minimum leaves out optional devices."""
+    """Return the minimum and maximum number of healthy shares. The minimum excludes optional devices."""
     required = sum(resource.replicas for device in resource.devices if device.required)
     return required, sum(resource.replicas for _device in resource.devices)
 
@@ -208,7 +209,7 @@ def _healthy(resource, shown):
 
 
 def _shortfall(resource, shown, held=0):
-    """Why the node object does not match the declaration; None if it matches.
+    """Return why the node object does not match the declaration; None if it matches.
 
     held: number of devices that containers hold under other names.
     """
@@ -223,7 +224,7 @@ def _shortfall(resource, shown, held=0):
 
 
 def _judged(resource, shown, use, devices, held=0):
-    """Return the resource's row, and how many shares its proof requests (0 for no proof). held: see ``_shortfall``."""
+    """Return the resource's row, and the number of shares for its proof (0 for no proof). held: see ``_shortfall``."""
     shortfall, healthy = _shortfall(resource, shown, held), _healthy(resource, shown) or 0
     row = {
         "resource": resource.name,
@@ -251,9 +252,10 @@ def _judged(resource, shown, use, devices, held=0):
 
 
 def _compared(resource, shares, outcome):
-    """A row's result: whether the container has devices that the kubelet could have allocated to it.
+    """Return a row's state and detail: whether the container's devices match an allocation of the declared devices.
 
-    The API does not show which device was allocated, so the container of one share may match any declared device.
+    The API does not show which device the kubelet allocated. Therefore the container of one share may match any
+    declared device.
     """
     if outcome.view is None:
         return {"state": "failed" if outcome.failed else "unproven", "detail": outcome.failed or outcome.unproven}

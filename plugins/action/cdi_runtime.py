@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes CDI effective in a node's container runtime; see plugins/modules/cdi_runtime.py for its documentation."""
+"""Makes CDI effective in a node's container runtime. See plugins/modules/cdi_runtime.py."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MODULE = "nodedevices.kubernetes.runtime_config"
 
 
 class NotApplied(UnsupportedConfig):
-    """A change was started but not completed. answers: whether the runtime answers queries after the failure."""
+    """A change began but failed. answers: whether the runtime answers queries after the failure."""
 
     def __init__(self, message, answers):
         super().__init__(message)
@@ -41,7 +41,7 @@ class NotApplied(UnsupportedConfig):
 
 
 class ActionModule(ActionBase):
-    """Runs only the preflight if CDI is effective; otherwise checks a change and applies it in a transaction."""
+    """Checks a change and applies the change in a transaction. If CDI is effective, it runs only the preflight."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -91,7 +91,7 @@ class ActionModule(ActionBase):
                 return {"changed": False, "msg": "CDI is effective", "warnings": warnings}
             if self._adapter.by_hand:
                 raise UnsupportedConfig(f"{reason}: restart {self._runtime['unit'] or 'the runtime'}")
-            # The file is right, but the daemon started before the file was written.
+            # The files are right, but the daemon started before someone wrote them.
             config = self._runtime["config"]
             return self._apply([Change(config["real_path"], config["content"], config["content"])], reason)
         self._require_writable(change)
@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
         return self._apply([change], running.shortfall(self._adapter.cdi), original=self._original(change))
 
     def _require_writable(self, change):
-        """Raise UnsupportedConfig before any attempt if the file cannot be written, in check mode too."""
+        """Raise UnsupportedConfig if the root file cannot be written."""
         config = self._runtime["config"]
         if change.path == config["real_path"] and config.get("unwritable"):
             texts = [(text or "").splitlines() for text in (change.before, change.after)]
@@ -110,9 +110,9 @@ class ActionModule(ActionBase):
             )
 
     def _original(self, change):
-        """Return the text that a later undo restores: the file as others changed it after us, without our keys.
+        """Return the text that a later undo restores: the text that others wrote after our change, without our keys.
 
-        None if nobody else changed the file, or if its text contains none of our keys.
+        None if nobody else changed the file, or if the adapter has nothing to undo in the file.
         """
         entry = self._node["ledger"].get(change.path)
         if entry is None or change.before is None or ledgers.sha256(change.before.encode()) == entry["sha256"]:
@@ -120,13 +120,13 @@ class ActionModule(ActionBase):
         try:
             theirs = self._adapter.undo(change.path, False, _text_before(entry), self._check)
         except UnsupportedConfig:
-            # Others replaced the whole file.
+            # Others replaced the complete file.
             return None
         return theirs and theirs.after
 
     @functools.cached_property
     def _running(self):
-        """The running daemon's CDI settings; in check mode, None if the command is not installed yet."""
+        """The running daemon's CDI settings; None in check mode if the command is not installed."""
         said = self._node.get("running") or {}
         if said.get("command") == self._command:
             return said["cdi"]
@@ -139,7 +139,7 @@ class ActionModule(ActionBase):
             raise
 
     def _running_differs(self):
-        """Why the running daemon's behaviour differs from its files; None if it does not."""
+        """Return why the running daemon's behaviour differs from its files; None without a difference."""
         return running.difference(self._running) if self._running else None
 
     def _take_back(self):
@@ -148,7 +148,7 @@ class ActionModule(ActionBase):
             return {"changed": False, "msg": "this collection changed nothing"}
         staying = self._staying_specs()
         if staying:
-            # A restarting container gets its devices by CDI again; without CDI it would silently start without them.
+            # Without CDI, a restarted container would start without its devices.
             kept = f"CDI stays on, because {', '.join(staying)}"
             return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
         changes = []
@@ -160,7 +160,7 @@ class ActionModule(ActionBase):
                 if change is not None and change.before != change.after:
                     changes.append(change)
         if not changes:
-            # The runtime or the files no longer exist, so there is nothing to restart or to check with.
+            # The files or the runtime no longer exist, so no restart and no check are necessary.
             return self._put_back()
         self._require_command()
         # The root file comes first, because the runtime can check only that file.
@@ -185,17 +185,17 @@ class ActionModule(ActionBase):
         return {**(config.get("files") or {}), **(config.get("imported") or {})}.get(path)
 
     def _files(self):
-        """All files whose text was read from this node; tokens in a new text may stand for secrets of any of them."""
+        """Return all files whose text was read from this node. A new text may have tokens from any of these files."""
         config = self._runtime["config"]
         return [config["real_path"], *(config.get("files") or ()), *(config.get("imported") or ())]
 
     def _staying_specs(self):
-        """One reason to keep CDI on for each spec of ours that stays on the node, or in check mode would stay."""
+        """Return a reason to keep CDI on for each of our specs that stays on the node, or in check mode would stay."""
         told = self._specs or {}
         if self._task.check_mode and "stays" in told:
             paths = [*told["stays"], *told.get("dynamic", ())]
         else:
-            # Read again: role cdi_specs has pruned specs since the preflight.
+            # Read the facts again, because role cdi_specs has removed specs since the preflight.
             facts = self._execute_module(
                 module_name="nodedevices.kubernetes.node_preflight", module_args={}, task_vars=self._vars
             )
@@ -215,7 +215,7 @@ class ActionModule(ActionBase):
         )
 
     def _check(self, text, beside, drop_in=None, as_drop_in=None):
-        """Let the node's runtime read a new text, in check mode too, because nothing changes; returns the result."""
+        """Let the node's runtime read a new text, in check mode too. Return the result. See runtimes.cdi.Check."""
         given = {"beside": beside, "drop_in": drop_in}
         if as_drop_in is not None:
             given = {
@@ -247,7 +247,7 @@ class ActionModule(ActionBase):
         self._require_harmless()
         message = f"{reason}: {unit} is restarted"
         told = {"restarted": True, "diff": diff, "warnings": self._warnings(changes)}
-        # In check mode the module reports obstacles and changes nothing.
+        # In check mode, the module only reports obstacles.
         turn = parallel_restarts.at_most(self._max_parallel_restarts, play.Renewal(self, self._vars))
         with contextlib.nullcontext() if self._task.check_mode else turn:
             answer = self._on_node(
@@ -274,7 +274,7 @@ class ActionModule(ActionBase):
         return True
 
     def _warnings(self, changes):
-        """A warning if other hard links of a replaced file keep the old text; then the warnings of `_pending`."""
+        """Return the warnings of `_pending`, and a warning if a replaced file has other hard links."""
         config = self._runtime["config"]
         replaced = [each.path for each in changes if each.before != each.after and each.path == config["real_path"]]
         pending = self._pending()
@@ -287,9 +287,9 @@ class ActionModule(ActionBase):
         return [other_names, *pending]
 
     def _pending(self):
-        """One message for each file that was changed after the runtime started: a restart also applies that change.
+        """Return one message for each file that someone changed after the runtime started.
 
-        No file has the settings that the runtime runs with now, so a rollback cannot restore them.
+        A restart also applies this change, and a rollback cannot restore the runtime's earlier settings.
         """
         return [
             f"{path} was changed after {self._adapter.name} started: a restart also applies that change"
@@ -314,7 +314,7 @@ class ActionModule(ActionBase):
             )
 
     def _require_command(self):
-        """Raise PluginCliMissing: without the command, a restart cannot be checked and would be rolled back."""
+        """Raise PluginCliMissing if the command is missing, because only the command can check a restart."""
         # In check mode on a new node, the command is not installed yet.
         if not self._task.check_mode and not plugin_cli.is_there(self, self._command):
             raise plugin_cli.PluginCliMissing(self._command)
@@ -324,7 +324,7 @@ class ActionModule(ActionBase):
 
 
 def _file(change, original):
-    """A change in the form of the module's option ``files``. original: see ``_original``."""
+    """Return a change as an element of the module's option ``files``. original: see ``_original``."""
     before = change.before
     return {
         "path": change.path,
@@ -335,7 +335,7 @@ def _file(change, original):
 
 
 def _changed_lines(change):
-    """A unified diff with only the changed lines."""
+    """Return a unified diff with only the changed lines."""
     before, after = ((text or "").splitlines(keepends=True) for text in (change.before, change.after))
     lines = difflib.unified_diff(before, after, f"before: {change.path}", f"after: {change.path}", n=0)
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a node's CDI specs; see plugins/modules/cdi_specs.py for its documentation."""
+"""Writes a node's CDI specs. See plugins/modules/cdi_specs.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "
 
 
 class ActionModule(ActionBase):
-    """Executes one module. To prune, it first queries the holders; if no spec is left over, it does neither."""
+    """Executes at most one module. Before it removes leftover specs, it queries the holders."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -31,7 +31,7 @@ class ActionModule(ActionBase):
         state = arguments.get("state", "present")
         try:
             read = look.declaration(arguments.get("declaration"))
-            # A removal needs no part of the declaration to fit the node.
+            # Do not check the declaration for a removal.
             checked = read if state != "absent" else None
             seen = look.node(arguments.get("node"), _REQUIRES[state], declaration=checked)
             declared = look.with_numbers(checked, seen) if checked else {}
@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
         ]
         module_args = {"owner": "cdi_specs", "files": files}
         if prune and declared and self._task.check_mode:
-            # Check mode has not written the specs that a real run would add.
+            # Pass the specs that a real run would have written before.
             module_args["pending"] = {
                 f"{specs.DIRECTORY}/{name}": text for name, text in node_specs.texts(node_specs.leftovers).items()
             }
@@ -74,8 +74,8 @@ class ActionModule(ActionBase):
         return _with_kept(answer, dynamic, devices_kept)
 
     def _staying(self, node_specs, arguments):
-        """Query the holders; wait briefly for devices that the kubelet still lists after the plugin withdrew them."""
-        # In check mode the plugin still offers the devices that a real run would withdraw.
+        """Return the leftovers that stay. Wait briefly until the kubelet notices that the plugin withdrew devices."""
+        # In check mode, the plugin still offers the devices that a real run would withdraw.
         advertised_counts = not self._task.check_mode
         deadline = time.monotonic() + _TIMEOUT
         while True:
@@ -91,12 +91,12 @@ class ActionModule(ActionBase):
 
 
 def _dynamic(arguments):
-    """The devices that stay in the plugin's own specs, each with the reason; empty if the plugin did not answer."""
+    """Return the devices that stay in the plugin's specs, with reasons; empty if the plugin did not answer."""
     try:
         answer = json.loads((arguments.get("pruned") or {}).get("stdout") or "{}")
     except ValueError:
         return []
-    # The command of an earlier release does not name the holders.
+    # An earlier release's command does not report the holders.
     who = answer.get("holders") or dict.fromkeys(answer.get("kept", ()), "a pod")
     return [{"device": name, "reason": f"held by {pod}"} for name, pod in who.items()]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deploys the device plugin as a DaemonSet; see plugins/modules/daemonset.py."""
+"""Deploys the device plugin as a DaemonSet. See plugins/modules/daemonset.py."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 _ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
-# States that one step reaches for all hosts of the play.
+# States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
-# State to the method that reaches it.
+# Maps each state to the method that reaches the state.
 _STEPS = {
     "configured": "_configure",
     "deployed": "_deploy",
@@ -40,7 +40,7 @@ _STEPS = {
 
 
 class ActionModule(ActionBase):
-    """Contacts the API from the controller; from the node it only reads the running plugin's report."""
+    """Contacts the API from the controller. On the node, it only reads the running plugin's report."""
 
     _requires_connection = False
 
@@ -76,9 +76,9 @@ class ActionModule(ActionBase):
         return DaemonSet(Api(kubeconfig.read(path)), deployment, dry_run=self._task.check_mode)
 
     def _for_each_daemon_set(self, step, arguments, everybody):
-        """Run a step once for all hosts of the play: for each of their DaemonSets, in each cluster.
+        """Run a step for each DaemonSet of the play's hosts.
 
-        If one DaemonSet fails, the step fails for all hosts, after it ran for the others.
+        If the step fails for a DaemonSet, it still runs for the other DaemonSets. Then the task fails for all hosts.
         """
         changes, lines = [], []
         pending = arguments["pending"]
@@ -108,12 +108,12 @@ class ActionModule(ActionBase):
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self._node: configuration})
         places = other_daemonsets.before(self._cluster, self._node)
-        # For all other nodes, the preflight checks this.
+        # Check only nodes that only the API reaches. For all other nodes, the preflight checks the pod slot.
         api_only = boolean(arguments.get("api_only", False))
         no_slot = daemonset_slot.refusal(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
         if no_slot:
             raise DeploymentError(no_slot)
-        # For all other nodes, the preflight finds foreign plugins on the node itself.
+        # For all other nodes, the preflight finds foreign plugins on the node.
         if api_only and not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
             foreign.refuse(self._cluster, self._node, names, places)
@@ -121,7 +121,7 @@ class ActionModule(ActionBase):
         return {**_outcome(changes), **self._whose(arguments, places), "text": self._text}
 
     def _whose(self, arguments, places):
-        """This host's facts, for the steps that run once for all hosts. places: the node's other DaemonSets."""
+        """Return this host's facts for the tasks that run once for all hosts. places: the node's other DaemonSets."""
         return {
             "other_daemonsets": places,
             "host": self._host,
@@ -131,13 +131,13 @@ class ActionModule(ActionBase):
         }
 
     def _deploy(self, arguments, results):
-        """Apply the DaemonSet for the configurations in the cluster; leave out nodes that are not in the inventory."""
+        """Apply the DaemonSet for the configurations in the cluster. Remove nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
         unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
         return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
 
     def _select(self, arguments):
-        """Let the pod run on the node; if `started` is set, wait until its process runs."""
+        """Let the pod run on the node. If `started` is set, wait until the pod's process runs."""
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
             rollout.await_start(self._cluster, self._node, self._timeout, self._renew)
@@ -157,7 +157,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
 
     def _remove(self, arguments):
-        """Remove the node's part, and wait until its pod has ended."""
+        """Remove the node's label, proof record and configuration, and wait until the node's pod has ended."""
         places = other_daemonsets.left(self._cluster, self._node)
         clusters = [
             self._cluster,
@@ -166,7 +166,6 @@ class ActionModule(ActionBase):
         tidied = {}
         if boolean(arguments.get("api_only", False)) and not self._task.check_mode:
             tidied = {change.what: change for cluster in clusters for change in self._tidy(cluster)}
-        # In check mode, nothing was tidied, so each DaemonSet still has all of the node's parts.
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
         for cluster in clusters if not self._task.check_mode else ():
@@ -174,7 +173,7 @@ class ActionModule(ActionBase):
         return {**_outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
-        """Let the plugin remove CDI specs that no pod holds, because only the plugin can reach the node."""
+        """Let the plugin remove CDI specs that no pod holds, because only the plugin can write on the node."""
         node, text = cluster.api.get(Place("nodes", self._node)), cluster.texts().get(self._node)
         if node is None or text is None or not cluster.is_selected(node):
             return []
@@ -195,7 +194,7 @@ class ActionModule(ActionBase):
         return changes
 
     def _leave(self, _arguments, results):
-        """Remove the nodes' parts from their former DaemonSet; delete that DaemonSet once it has no node."""
+        """Remove the nodes' configurations from their former DaemonSet. Delete a DaemonSet without nodes."""
         nodes = [each["node"] for each in results]
         return [
             *(change for node in nodes for change in self._cluster.forget_configuration(node)),
@@ -203,16 +202,16 @@ class ActionModule(ActionBase):
         ]
 
     def _dismantle(self, arguments, results):
-        """Delete all objects once no node needs them."""
+        """Delete all objects if no node needs them."""
         leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
         unknown_nodes = self._unknown_nodes(arguments.get("known"), leaving, arguments)
         changes = [change for node in unknown_nodes for change in self._cluster.forget(node)]
         return [*changes, *self._cluster.dismantle({*leaving, *unknown_nodes})]
 
     def _unknown_nodes(self, known, own, arguments):
-        """Nodes that have a configuration in the cluster but no host in the inventory; empty if that is uncertain.
+        """Return the nodes with a configuration in the cluster but without a host in the inventory; empty if uncertain.
 
-        known: all nodes of the inventory, None if not given. own: nodes of this play.
+        known: all nodes of the inventory; None if not given. own: nodes of this play.
         """
         found = sorted(set(self._cluster.texts()) - {*(known or ()), *own})
         nameless = arguments.get("nameless", ())
@@ -228,9 +227,9 @@ class ActionModule(ActionBase):
 
 
 def _to_come(hosts, hostvars):
-    """Results for hosts of later plays, from the declarations that this run has already read.
+    """Yield results for hosts of later plays, from the declarations that this run has already read.
 
-    With these results, the DaemonSet has the settings of all pods from the start, and no pod starts twice.
+    With these results, later plays do not change the DaemonSet's template, so no pod restarts.
     """
     for host in hosts:
         of_host = hostvars[host]

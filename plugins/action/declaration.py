@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a host's declaration on the controller; see plugins/modules/declaration.py."""
+"""Reads a host's declaration on the controller. See plugins/modules/declaration.py."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
         if unchecked:
             result = {**result, "warnings": [f"{look.host}: {each}" for each in unchecked]}
         what = "declaration" if problems else "cluster"
-        # A node that only the API reaches has no preflight, and the run writes to other nodes before this one.
+        # Check this now, because a node that only the API reaches has no preflight.
         if look.api_only and roles and not offline:
             found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
             problems += found
@@ -58,7 +58,7 @@ class ActionModule(ActionBase):
 
 
 def _without_facts(unchecked):
-    """Words a failed expression, but records one that needs facts in ``unchecked``."""
+    """Return a declaration.Failure that records expressions that need facts in ``unchecked``."""
 
     def failure(where, error):
         if not declaration.needs_facts(error):
@@ -80,7 +80,7 @@ def _of_host_devices(values):
 def _of_a_daemonset(task_vars, template, configuration):
     if template(task_vars.get("device_plugin_mode")) != "daemonset":
         return []
-    # Imported late: every role reads the declaration on every host, but only a DaemonSet needs this module.
+    # Import late, because every role runs this action on every host, but only a DaemonSet needs this module.
     from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 
     deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
@@ -88,9 +88,9 @@ def _of_a_daemonset(task_vars, template, configuration):
 
 
 def _of_the_cluster(task_vars, template, read):
-    """Reasons why the run could not do this node's work through the API, and warnings.
+    """Return the reasons why the run cannot manage this node through the API, and warnings.
 
-    read: the declaration, None if invalid.
+    read: the declaration; None if invalid.
     """
     from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import requirements
     from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stops an uninstall while pods hold devices; see plugins/modules/device_holders.py for its documentation."""
+"""Stops an uninstall while pods hold devices. See plugins/modules/device_holders.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAUSE = 2.0
 
 
 class ActionModule(ActionBase):
-    """Queries the holders, repeatedly while it waits; skips the query if the node has nothing of ours."""
+    """Queries the holders until no pod holds a device or the time is over. Skips nodes without our devices."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
 
 
 def _sentence(held):
-    """Return the pods and the devices that they hold: `default/viewer holds example.com/camera (cam0, cam1)`."""
+    """Return a text about pods and their devices, such as `default/viewer holds example.com/camera (cam0, cam1)`."""
     devices: dict[tuple[str, str], list[str]] = {}
     for entry in held:
         pod = f"{entry['namespace']}/{entry['pod']}" if entry.get("namespace") else f"pod {entry['pod']}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patches static extended resources on a node's status; see plugins/modules/extended_resources.py."""
+"""Patches static extended resources in a node's status. See plugins/modules/extended_resources.py."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
-# Attempts to patch a node's status, because the kubelet may change the status between the plan and the patch.
+# Attempts to patch a node's status. The kubelet may change the status between the plan and the patch.
 _ATTEMPTS = 5
 _PAUSE = 0.5
 
 
 class Stopped(Exception):
-    """Why the resources cannot be patched, one message a line."""
+    """The resources cannot be patched. The text has one message per line."""
 
 
 class ActionModule(ActionBase):
-    """Contacts the API from the controller, and reads one file on the node unless only the API reaches the node."""
+    """Contacts the API from the controller. If a connection reaches the node, also reads one file on the node."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
         return result
 
     def _registered(self, directory):
-        """Return the resources of all device plugins, from the kubelet's checkpoint."""
+        """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
         path = f"{directory}/{_CHECKPOINT}"
         said = self._low_level_execute_command(f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
         if said["rc"] != 0:
@@ -124,7 +124,7 @@ class ActionModule(ActionBase):
 
 
 def _check(node, plan):
-    """Raise Stopped if the server did not apply the patch, for example because an admission webhook changed it."""
+    """Raise Stopped if the API server did not apply the patch, for example because a webhook changed the patch."""
     wrong = resources.differing(node, plan, "capacity")
     if wrong:
         raise Stopped(
@@ -139,10 +139,10 @@ def _check(node, plan):
 
 
 def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
-    """Wait until the kubelet makes the capacities allocatable, at its next sync (10 s); returns the node object.
+    """Wait until the kubelet makes the capacities allocatable at its next sync (10 s). Return the node object.
 
     before: if only the API reaches the node, the node object before the patch; else None. With this object, the wait
-    also ends if the kubelet has written the capacities of removed resources again.
+    also ends if the kubelet restores the capacities of removed resources.
     """
     deadline = time.monotonic() + timeout
     while resources.differing(node, plan, "allocatable") and time.monotonic() < deadline:
@@ -150,7 +150,7 @@ def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
         if kept and set(kept) <= set(resources.differing(node, plan, "capacity")):
             break
         time.sleep(_PAUSE)
-        # Retry: an API server that restarts comes back.
+        # Retry, because an API server answers again after a restart.
         with contextlib.suppress(Unavailable):
             node = cluster.node(name)
     return node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Combines the statuses of all nodes; see plugins/modules/fleet_report.py for its documentation."""
+"""Combines the statuses of all nodes. See plugins/modules/fleet_report.py."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ActionModule(ActionBase):
                     "html": _written(directory / "status.html", page.html(data)),
                 }
             except OSError as error:
-                # The failure skips the later task that prints the tables, so the message contains them.
+                # Add the tables to the message, because the failure skips the later task that prints them.
                 shown = result.pop("table")
                 result.update(failed=True, msg=f"{error.filename or directory}: {error.strerror}\n\n{shown}")
                 return result
@@ -44,12 +44,12 @@ class ActionModule(ActionBase):
 
 def _entry(host, variables):
     read = variables.get("node_devices_status") or {}
-    # Nothing is registered for a host that the play did not reach.
+    # A host that the play did not reach has no registered result.
     return plain(read.get("status")) or node.not_read(host, "the play ended for this host before its status was read")
 
 
 def _written(path, text):
-    """Replace a file atomically, so that a browser never loads half a page."""
+    """Replace a file atomically, so that a browser never loads an incomplete page. Return the file's path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     staged = path.with_name(f".{path.name}.new")
     staged.write_text(text, encoding="utf-8")

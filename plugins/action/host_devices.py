@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the variables of role host_devices and queries the holders; see plugins/modules/host_devices.py."""
+"""Checks the variables of role host_devices and queries the holders. See plugins/modules/host_devices.py."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class ActionModule(ActionBase):
         if (not any(wanted.values()) and ours == {}) or (state == "pruned" and not may_go):
             return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
         held = []
-        # In state pruned, the role has written files since the preflight, so the preflight's facts are outdated.
+        # In state pruned, the preflight's facts are outdated, because the role has written files since.
         if (may_go or state == "pruned") and arguments.get("command"):
             try:
                 try:
                     held = _held(plugin_cli.holders(self, arguments), node)
                 except plugin_cli.PluginCliMissing as error:
-                    # Without the plugin, the node has allocated nothing of ours, unless the command was deleted.
+                    # A missing command means that the plugin allocated nothing, unless someone deleted the command.
                     plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
             except plugin_cli.PluginCliError as error:
                 return {"failed": True, "msg": f"{host}: {error}"}
@@ -75,7 +75,7 @@ def _ours(node):
 
 
 def _may_go(ours, files, nodes):
-    """Return whether the node may have something of ours that is no longer wanted."""
+    """Return whether the node may have unwanted files or device nodes of ours."""
     if ours is None:
         return True
     wanted = {file["path"]: hashlib.sha256(file["content"]).hexdigest() for file in files}
@@ -88,9 +88,10 @@ def _may_go(ours, files, nodes):
 
 
 def _held(holders, node):
-    """Holders with the host paths that they hold. A device that no plugin offers counts as ours: ours may be gone.
+    """Return the holders with their host paths.
 
-    The command of an earlier release does not report ``all_host_paths``.
+    A device that no plugin offers counts as ours, because our plugin may have ended. An earlier release's command does
+    not report ``all_host_paths``.
     """
     instance = (node.get("device_plugins") or {}).get("instance") or {"resources": []}
     paths = [held.get("all_host_paths", held["host_paths"]) for held in holders["held"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an owner's files on a node; see plugins/modules/managed_files.py for its documentation."""
+"""Writes an owner's files on a node. See plugins/modules/managed_files.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plan
 
 
 class ActionModule(ActionBase):
-    """Executes its module once, or not at all if the play's preflight found the files in place."""
+    """Executes its module, unless the play's preflight showed that the files are right."""
 
     def run(self, tmp=None, task_vars=None):
         result, look = super().run(tmp, task_vars), preflight.Preflight(self, task_vars)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drains or uncordons a node; see plugins/modules/node_drain.py for its documentation."""
+"""Drains or uncordons a node. See plugins/modules/node_drain.py."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
-# Seconds for which an uncordon retries an unreachable API server, and seconds between two attempts.
+# Seconds during which an uncordon retries if the API server is unreachable, and seconds between two attempts.
 _TIMEOUT = 60.0
 _PAUSE = 2.0
 
 
 class ActionModule(ActionBase):
-    """Contacts the API from the controller; on the node it only renews the play's lock while pods end."""
+    """Contacts the API from the controller. On the node, it only renews the play's lock while pods end."""
 
     _requires_connection = False
 
@@ -62,7 +62,7 @@ class ActionModule(ActionBase):
 
     def _uncordoned(self, arguments, result):
         if self._task.check_mode:
-            # A real run would uncordon what it had cordoned.
+            # A real run would uncordon a node that it had cordoned.
             result["changed"] = boolean(arguments.get("pending", False))
             return
         deadline = time.monotonic() + _TIMEOUT
@@ -87,7 +87,7 @@ def _rules(arguments):
 
 
 def _by():
-    """Return the annotation's text: when and by whose play the node was cordoned."""
+    """Return the annotation's text: the current time, this play and its user."""
     lock = play.wanted_lock(0)
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{now} by {lock['play']} of {lock['who']}"

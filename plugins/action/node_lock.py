@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases the lock of a node; see plugins/modules/node_lock.py for its documentation."""
+"""Releases the lock of a node. See plugins/modules/node_lock.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 
 
 class ActionModule(ActionBase):
-    """Executes its module once, or not at all in check mode, because check mode takes no lock."""
+    """Executes its module, except in check mode, which takes no lock."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds hosts of the play that are the same node; see plugins/modules/node_names.py for its documentation."""
+"""Finds hosts of the play that are the same node. See plugins/modules/node_names.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 
 
 class ActionModule(ActionBase):
-    """Contacts no node; contacts API servers only if two hosts have one node name but different kubeconfigs."""
+    """Contacts no node. Contacts API servers only if two hosts have the same node name and different kubeconfigs."""
 
     _requires_connection = False
     _VALID_ARGS = frozenset(("offline",))
@@ -19,12 +19,12 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        # `hostvars` has no play variables, so the play's kubeconfig is read here.
+        # Read the play's kubeconfig here, because `hostvars` has no play variables.
         given = task_arguments.of(self, variables, "kubeconfig").get("kubeconfig", "")
-        # The hosts of all batches, including failed ones.
+        # This variable has the hosts of all batches, including failed hosts.
         names = variables.get("ansible_play_hosts_all", ())
         hosts = [_host(plain(name), variables.get("hostvars", {}), given) for name in names]
-        # Without the API, only equal paths are known to be one cluster.
+        # Without the API, only equal paths mean the same cluster.
         cluster_of = str if boolean(self._task.args.get("offline", False)) else clusters.identity
         lines = list(duplicate_nodes.found([host for host in hosts if host is not None], cluster_of))
         if lines:
@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
 
 
 def _host(name, hostvars, kubeconfig):
-    """Return the host; None if it has no kubeconfig, or if an expression fails, which a later task reports."""
+    """Return the host; None without a kubeconfig, or if an expression fails. A later task reports that error."""
     try:
         variables = hostvars[name]
         path = plain(variables.get("node_devices_kubeconfig")) or kubeconfig

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a node's facts once, and reports what prevents the run; see plugins/modules/node_preflight.py."""
+"""Reads a node's facts, and reports unmet requirements of the run. See plugins/modules/node_preflight.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import pref
 
 
 class ActionModule(ActionBase):
-    """Executes its read-only module once, or not at all if the play's preflight ran already."""
+    """Executes its module, unless the play's preflight has already run."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the plugin's source to the node's temporary directory, and runs its command scan there."""
+"""Sends the plugin's source to the node's temporary directory, and runs the plugin's command scan on the node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a node's status; see plugins/modules/node_status.py for its documentation."""
+"""Reads a node's status. See plugins/modules/node_status.py."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet impor
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 
-# Requirements to check; device nodes are left out, because the plugin reports their problems.
+# Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
 
 
 class ActionModule(ActionBase):
-    """Runs one module and two commands on the node, all read-only. Errors become part of the answer."""
+    """Runs a module and two commands on the node, all read-only. The status contains the errors."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -54,7 +54,7 @@ class ActionModule(ActionBase):
         return {**result, "changed": False, "status": entry}
 
     def _declaration(self, problems):
-        # As in role device_plugin: if only the API reaches the node, only the plugin can write CDI specs there.
+        # If only the API reaches the node, only the plugin can write CDI specs on the node.
         owner = {"cdi_owner": "plugin"} if self._api_only else {}
         settings = {**(self._arguments.get("settings") or {}), **owner}
         try:
@@ -118,7 +118,7 @@ class ActionModule(ActionBase):
         try:
             cluster = Api(kubeconfig.read(self._arguments["kubeconfig"]))
             shown = cluster.node(self._arguments.get("node_name") or host)
-            # The kubelet itself gave this list, so its checkpoint need not be read.
+            # This list comes from the kubelet, so the checkpoint is not necessary.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
             if self._api_only:
                 registered = extended_resources.registered_by(shown)
@@ -136,7 +136,7 @@ class ActionModule(ActionBase):
         return {**found, **self._of_pod(cluster, shown, declared, problems)}
 
     def _of_pod(self, cluster, shown, declared, problems):
-        """In mode daemonset, the plugin's pod; if only the API reaches the node, also what the API shows of it."""
+        """Return the plugin's pod in mode daemonset, and ``by_api`` for a node that only the API reaches."""
         found = {}
         if self._api_only:
             info = (shown.get("status") or {}).get("nodeInfo") or {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers the wheels of a node's environment on the controller, and sends them only if the node needs them."""
+"""Gathers the wheels of a node's environment on the controller, and sends them if the node needs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MODULE = "nodedevices.kubernetes.node_tools"
 
 
 def target_of(node: dict) -> wheels.Target:
-    """Return the Python and machine that wheels must fit, from the facts of node_preflight. Raises WheelsError."""
+    """Return the target of the node's wheels. node: the facts of node_preflight. Raises WheelsError."""
     if not node["libc"].startswith("glibc "):
         raise wheels.WheelsError(
             f"the node's C library is {node['libc'] or 'not glibc'}, but the plugin's wheels need glibc: use a "
@@ -24,7 +24,7 @@ def target_of(node: dict) -> wheels.Target:
 
 
 class ActionModule(ActionBase):
-    """Executes its module at most twice: to check the environment, and to create it if it is incomplete."""
+    """Executes its module to check the environment, and again to create an incomplete environment."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -72,8 +72,8 @@ class ActionModule(ActionBase):
         specs = specs or {}
         dynamic = specs.get("dynamic")
         if dynamic or (self._task.check_mode and "stays" in specs):
-            # In check mode the ledger still has what earlier roles would have removed. It never has the files that the
-            # plugin wrote itself.
+            # The ledger does not show this: in check mode it still has the entries that a real run would have removed,
+            # and it never has entries for the plugin's files.
             kept = (host_devices or {}).get("kept")
             left = {"cdi_specs": specs["stays"], "device_plugin": dynamic, "host_devices": kept}
             arguments["left"] = [role for role, stays in left.items() if stays]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports whether a node's plugin runs as declared; see plugins/modules/plugin_report.py."""
+"""Reports whether a node's plugin runs as declared. See plugins/modules/plugin_report.py."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAUSE = 1.0
 
 
 class ActionModule(ActionBase):
-    """Only reads: it changes nothing on the node or in the cluster."""
+    """Changes nothing on the node or in the cluster."""
 
     _requires_connection = False
 
@@ -95,7 +95,7 @@ def _state(arguments, running, trouble):
 
 
 def _shown_by(api, node, arguments):
-    """One message for each resource whose allocatable quantity still differs from the kubelet's at the timeout."""
+    """Return one message for each resource whose allocatable quantity differs from the kubelet's after the timeout."""
     healthy, deadline = arguments.get("healthy", {}), time.monotonic() + float(arguments.get("timeout", 30))
     while True:
         allocatable = capacities_of(api.node(node), "allocatable") if healthy else {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a systemd service run with its current files; see plugins/modules/service.py for its documentation."""
+"""Makes a systemd service run with its current files. See plugins/modules/service.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import pref
 
 
 class ActionModule(ActionBase):
-    """Executes its module once, or not at all if the play's preflight found nothing to do."""
+    """Executes its module, unless the play's preflight predicted no change."""
 
     def run(self, tmp=None, task_vars=None):
         result, look, arguments = (
@@ -16,6 +16,6 @@ class ActionModule(ActionBase):
             preflight.Preflight(self, task_vars),
             task_arguments.of(self),
         )
-        # If a file changes or the state differs, the arguments differ from the preflight's, and the module runs.
+        # If the arguments differ from the preflight's arguments, the module runs.
         asked = {name: value for name, value in arguments.items() if value}
         return {**result, **look.execute("service", arguments, look.foreseen("service", asked))}

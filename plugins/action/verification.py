@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verifies a node with the plugin's command on it; see plugins/modules/verification.py for its documentation."""
+"""Verifies a node with the plugin's command on the node. See plugins/modules/verification.py."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
 _ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError)
-# The namespace of proof pods if there is no DaemonSet of ours; every cluster has this namespace.
+# The namespace of proof pods without a DaemonSet. Every cluster has this namespace.
 _NAMESPACE = "kube-system"
 
 
 class ActionModule(ActionBase):
-    """Runs the plugin's command on the node, and once more for each inspection of pods.
+    """Runs the plugin's command on the node, and again for each inspection of pods.
 
     If the proof record changes, a module writes the record.
     """
@@ -51,7 +51,7 @@ class ActionModule(ActionBase):
             self._task_vars = task_vars
             self._renew = play.Renewal(self, task_vars)
             if not arguments.get("kubeconfig"):
-                # The node's command makes all proofs; each static pod may need the timeout to start, and again to end.
+                # The node's command makes all proofs. Each static pod may need the timeout to start, and again to end.
                 number = 2 * len(configuration["resources"]) + 1
                 self._renew.ahead(number * float(arguments.get("timeout", 60)))
             report = plugin_cli.answer(self, self._command, json.dumps(configuration), task_vars)
@@ -73,7 +73,7 @@ class ActionModule(ActionBase):
         return result
 
     def _prove_by_pods(self, report, configuration, host, arguments):
-        """Prove the unproven resources with pods that the cluster schedules; the node's command inspects these pods."""
+        """Prove the unproven resources with pods that the scheduler places. The node's command inspects the pods."""
         rows = {row["resource"]: row for row in report["resources"] if row["state"] == "unproven" and row["shares"]}
         if not rows or report["image"] is None:
             return
@@ -85,7 +85,7 @@ class ActionModule(ActionBase):
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
             node = arguments.get("node_name") or host
-            # Fail early: a pod would wait for a node that does not exist.
+            # Raise an error if the node does not exist, because the pods would wait for the node.
             api.node(node)
             kind = _kind(api, report["image"], arguments)
             proofs = proof.Proofs(api, kind, node, float(arguments.get("timeout", 60)), self._renew)
@@ -104,7 +104,7 @@ class ActionModule(ActionBase):
                 row.update(state="proven", detail="", seen=list(dict.fromkeys([*row["seen"], *outcome.seen])))
 
     def _look(self, pods, configuration, report):
-        """Let the node's command inspect ``pods`` (resource to pod); returns outcomes and updates the proof record."""
+        """Let the node's command inspect ``pods`` (pod by resource). Return outcomes, and update the proof record."""
         some = [each for each in configuration["resources"] if each["name"] in pods]
         command = [*self._command]
         for pod in pods.values():
@@ -138,8 +138,7 @@ def _command(arguments, node):
         "--static-pod-dir": kubelet.get("static_pod_path"),
     }
     if not arguments.get("kubeconfig"):
-        # Without a kubeconfig, a proof is a static pod, for which the kubelet needs a free slot. With one, the command
-        # still removes static pods of earlier proofs.
+        # Without a kubeconfig, proofs are static pods, which need a free pod slot.
         options.update({"--kubelet-kubeconfig": kubelet.get("kubeconfig"), "--max-pods": kubelet.get("max_pods")})
     command += ["--unproven"] * (arguments.get("proofs") == "unproven")
     command += ["--no-static-pods"] * bool(arguments.get("kubeconfig"))
@@ -147,14 +146,14 @@ def _command(arguments, node):
 
 
 def _plugin(arguments):
-    """Return the plugin's mode and image, for the proof record: if either changes, all earlier proofs are void."""
+    """Return the plugin's mode and image for the proof record. If they change, earlier proofs are not valid."""
     if arguments.get("mode", "service") != "daemonset":
         return "service"
     return f"daemonset {deployed.parse(arguments.get('deployment', {})).image}"
 
 
 def _kind(api, image, arguments):
-    """The settings of proof pods. image: the sandbox image, which the node already has. Raises DeclarationError."""
+    """Return the settings of proof pods. image: the node's sandbox image. Raises DeclarationError."""
     everything = ({"operator": "Exists"},)
     if arguments.get("mode", "service") == "daemonset":
         cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))

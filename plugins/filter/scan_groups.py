@@ -46,7 +46,7 @@ _value:
 
 
 def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the suggestions for ``hosts`` as one text; a host without a scan gets a line with the reason."""
+    """Return the suggestions for ``hosts`` as one text. A host without a scan has a line with the reason."""
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     failed = []
     for host in hosts:
@@ -68,7 +68,7 @@ def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]])
 
 
 def _group(scans: Mapping[str, Mapping[str, Any]]) -> str:
-    """A part of the text. scans: of the group's nodes, with the same declarations."""
+    """Return a group's part of the text. scans: of the group's nodes, which have the same declarations."""
     first = next(iter(scans.values()))
     entries = [
         (_by_host({host: _devices(data["resources"][number]) for host, data in scans.items()}), resource)
@@ -79,7 +79,7 @@ def _group(scans: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _devices(resource: Mapping[str, Any]) -> list[str]:
-    """A line for each kind of device, with the number of such devices."""
+    """Return a line for each kind of device, with the number of devices."""
     counts = collections.Counter(
         ": ".join(filter(None, (resource["class"], device["what"]))) for device in resource["devices"]
     )
@@ -87,7 +87,7 @@ def _devices(resource: Mapping[str, Any]) -> list[str]:
 
 
 def _by_host(lines: Mapping[str, Sequence[str]]) -> list[str]:
-    """Each line once. A line that is not of all hosts begins with its hosts."""
+    """Return each line once. If only some hosts have a line, the line begins with these hosts."""
     hosts: dict[str, list[str]] = collections.defaultdict(list)
     for host, texts in lines.items():
         for text in texts:
@@ -106,5 +106,5 @@ class FilterModule:
     """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
-        """Each filter's name and function."""
+        """Return the filters' functions by name."""
         return {"scan_groups": scan_groups}

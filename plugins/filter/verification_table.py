@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of all hosts' reports of role verification."""
+"""Renders all hosts' reports of role verification as a table."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 
 
 def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the reports of ``hosts`` as one text table; a host without a report gets the row "not verified"."""
+    """Return the reports of ``hosts`` as one text table. A host without a report has the row "not verified"."""
     lines: list[tuple[str, ...]] = []
     for host in hosts:
         variables = hostvars[host]
         report = variables.get("verification_report") if hasattr(variables, "get") else None
-        # If check mode skipped the verification, or if it failed, the report has no rows.
+        # If the verification was skipped (check mode) or failed, the report has no rows.
         if not report or "resources" not in report:
             lines.append((host, "-", "-", "-", "-", "not verified"))
             continue
@@ -64,5 +64,5 @@ class FilterModule:
     """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
-        """Each filter's name and function."""
+        """Return the filters' functions by name."""
         return {"verification_table": verification_table}

@@ -259,9 +259,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_fac
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 
-# Directories of the role's CDI specs and of the plugin's own.
+# Directories of the role's CDI specs and of the plugin's CDI specs.
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
-# Maximum bytes of a CDI spec; larger files are no CDI specs.
+# Maximum bytes of a CDI spec. Larger files are not CDI specs.
 _LARGEST_SPEC = 16 << 20
 _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
@@ -269,7 +269,7 @@ _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin
 
 
 def in_order(its_dirs):
-    """Return the runtime's CDI directories with ours added, in order: a later directory overrides an earlier one.
+    """Return the runtime's CDI directories and ours. A later directory overrides an earlier directory.
 
     Our directories have our spelling. its_dirs: the directories in the runtime's configuration.
     """
@@ -279,7 +279,7 @@ def in_order(its_dirs):
 
 
 def cdi_files(directories):
-    """Return every CDI spec file with its text, and .yml files, which users mistake for CDI specs."""
+    """Return all CDI spec files with their texts, and .yml files, which users mistake for CDI specs."""
     files = []
     for directory in directories:
         try:
@@ -298,7 +298,7 @@ def cdi_files(directories):
 
 
 def looked_for(paths):
-    """Return the missing device nodes, and the kind of each path that is no device node."""
+    """Return the missing device nodes, and the kind of each path that is not a device node."""
     missing, others = [], {}
     for path in paths:
         try:
@@ -312,7 +312,7 @@ def looked_for(paths):
 
 
 def ledger_facts(hidden):
-    """Return the ledger's entries without secrets, the settled owners, and what is wrong with the ledger."""
+    """Return the ledger's entries without secrets, the settled owners, and the ledger's error if any."""
     try:
         ledger = ledgers.Ledger()
         return {"settled": settled(ledger), "ledger": hidden_ledger(ledger.entries, "cdi_runtime", hidden)}
@@ -321,22 +321,22 @@ def ledger_facts(hidden):
 
 
 def running(module, command, socket):
-    """Return the running container runtime's CDI state; None if the plugin's command is missing or gives no answer."""
+    """Return the running container runtime's CDI state; None if the plugin's command is missing or does not answer."""
     if not command or not os.access(command, os.X_OK):
         return None
     question = [command, "runtime", "--socket", socket, "-o", "json"]
     try:
-        # After an upgrade of the operating system, the command's Python may be gone.
+        # After an upgrade of the operating system, the command's Python may be missing.
         _code, output, _error = module.run_command(question, handle_exceptions=False)
         cdi = json.loads(output)["cdi"]
-        # Another release's command may report less.
+        # Another release's command may report fewer keys.
         return {"command": command, "cdi": cdi} if {"enabled", "spec_dirs"} <= set(cdi) else None
     except (OSError, RecursionError, ValueError, KeyError, TypeError):
         return None
 
 
 def numbers(users=(), groups=()):
-    """Return the numbers of users and groups by name; None for a name that the node does not know."""
+    """Return the uids of users and the gids of groups by name; None for an unknown name."""
     return {
         "users": {name: _number(pwd.getpwnam, name, "pw_uid") for name in users},
         "groups": {name: _number(grp.getgrnam, name, "gr_gid") for name in groups},
@@ -379,7 +379,7 @@ def main():
         supports_check_mode=True,
     )
     lock = module.params["lock"]
-    # Lock the node before reading its facts, so that no other play changes them. Only root can take the lock.
+    # Lock the node before the facts are read, so that no other play changes them. Only root can take the lock.
     try:
         locked_by = play_lock.take(lock, module.check_mode) if lock and os.geteuid() == 0 else None
     except OSError as error:

@@ -49,13 +49,13 @@ def main():
         },
         supports_check_mode=True,
     )
-    # Ansible itself still accepts an older Python on nodes.
+    # Check the version, because Ansible accepts an older Python on nodes.
     if sys.version_info < (3, 9):  # noqa: UP036
         found = "%d.%d" % sys.version_info[:2]
         module.fail_json(
             msg=f"the node's Python is {found}, but 3.9 or later is required: set ansible_python_interpreter"
         )
-    # -I: no module of the working directory or of the user is imported.
+    # With -I, Python imports no modules from the working directory or the user's directory.
     command = [
         sys.executable,
         "-I",
@@ -68,7 +68,7 @@ def main():
     ]
     code, answer, error = module.run_command(command)
     try:
-        # The exit code is 1 if a class of devices could not be read; the answer has the reason.
+        # Ignore exit code 1, which means that a class of devices is unreadable. The answer has the reason.
         module.exit_json(changed=False, scan=json.loads(answer))
     except ValueError:
         lines = error.strip().splitlines() or [f"exit code {code}"]

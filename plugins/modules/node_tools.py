@@ -161,7 +161,7 @@ def main():
     with node_module.ledger_of(module) as ledger:
         environments = Environments(module, ledger)
         if state == "present" and not (is_complete(directory, name) or module.check_mode or module.params["archive"]):
-            # Refuse before the controller builds and sends the wheels.
+            # Check this before the controller builds and sends the wheels.
             environments.refuse_again(name)
             module.exit_json(changed=False, incomplete=True, environment=directory)
         report = environments.converge(state, name)

@@ -151,12 +151,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _OWNER = "cdi_runtime"
-# Seconds that the runtime may take to answer. The wait ends early if the runtime ends.
+# Seconds that the runtime may take to answer. If the runtime ends, the wait ends.
 _TIMEOUT = 120
 
 
 def revealed(params, entries, hidden):
-    """Return the parameters with each token replaced by its text. entries: the ledger's. Raises UnknownToken."""
+    """Return the parameters with the original strings instead of tokens. entries: the ledger's. Raises UnknownToken."""
     files = params["files"] or []
     ours = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
     paths = [*(file["path"] for file in files), *params["sources"], *ours]
@@ -166,7 +166,7 @@ def revealed(params, entries, hidden):
     def with_texts(file):
         file = dict(file, content=hidden.reveal(file["content"]), original=hidden.reveal(file["original"]))
         now = tokens[file["path"]]
-        # The controller's hash is of the text with tokens, because a hash of the text itself would confirm guesses.
+        # The controller's hash is of the text with tokens. Replace it by the hash of the original text.
         if now is not None and sha256(now.encode()) == file["expected_sha256"]:
             file["expected_sha256"] = sha256(text_of(file["path"]).encode())
         return file
@@ -177,7 +177,7 @@ def revealed(params, entries, hidden):
 def check(params):
     """Let the runtime check the new text. Raises Failed.
 
-    Returns the effective configuration that the runtime prints, and the path of the checked copy.
+    Returns the runtime's effective configuration, and the path of the checked copy.
     """
     if params["drop_in_directory"]:
         return check_drop_in(params)
@@ -196,7 +196,7 @@ def check(params):
 
 
 def check_drop_in(params):
-    """Like `check`, for a directory of drop-ins in which one file has the text. Raises Failed."""
+    """Let the runtime check a copy of the drop-in directory with the new text. Raises Failed. Returns as `check`."""
     directory, path = params["drop_in_directory"], params["files"][0]["path"]
     with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
         staged = os.path.join(top, "drop-ins")
@@ -227,7 +227,7 @@ def copy_of(content, directory=None):
 
 
 def apply(module, params, places):
-    """Carry out the change; returns its duration, and the written and removed paths. In check mode, only check.
+    """Carry out the change. Returns its duration, and the written and removed paths. In check mode, only checks.
 
     Raises LedgerConflict if the change is not possible.
     """
@@ -264,7 +264,7 @@ def apply(module, params, places):
 
 
 def context_of(module, path):
-    """Return the SELinux context that the policy wants for a path; None without SELinux."""
+    """Return a path's default SELinux context; None without SELinux."""
     return ":".join(module.selinux_default_context(path)) if module.selinux_enabled() else None
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans an owner's files on a node from the play's preflight.
+"""Converges an owner's files on a node. If the play's preflight shows that all files are right, no module runs.
 
-If the files are in place, no module runs. The preflight decides only whether the module
-managed_files runs; the module reads everything again before it writes.
+Otherwise the module managed_files runs, and reads the files again before it writes.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ _MODES = {"file": 0o644, "directory": 0o755}
 def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Create, update and remove an owner's files.
 
-    node: result of the play's or action's preflight, or None. arguments: of the module
-    managed_files.
+    node: result of the play's or action's preflight, or None. arguments: of the module managed_files.
     """
     planned = node is not None and not arguments.get("pending")
     is_right = planned and in_place(node or {}, arguments["owner"], arguments.get("files") or ())
@@ -29,7 +27,7 @@ def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, argument
 
 
 def in_place(node: Mapping[str, Any], owner: str, files: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether an owner's files on the node are exactly the wanted ones."""
+    """Return whether an owner's files on the node are exactly the wanted files."""
     if owner not in node.get("settled", ()):
         return False
     ledger = node["ledger"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes the running playbook to other plays: its identity, its lock, and whether it runs."""
+"""Describes plays to other plays: the node lock of this play, and whether another play has ended."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play
 
 #: Seconds between two renewals of the lock while an action waits.
 _RENEWAL_PERIOD = 60.0
-#: Extra seconds of lock time for each host of a batch, because hosts wait for each other after each
-#: task.
+#: Extra seconds of lock time for each host of a batch, because hosts wait for each other after each task.
 _OF_EACH_HOST = 10.0
 
 
 def wanted_lock(minutes: float, over: str = "", host: str = "", hosts: int = 0) -> dict[str, Any]:
-    """Return this play's lock, in the form that module_utils.play_lock takes.
+    """Return this play's lock as the argument ``wanted`` of module_utils.play_lock.take.
 
-    minutes: time after which the lock expires.
-    over: owner of a lock that this play may take over, ``*`` for any owner.
-    host: the node's name in the inventory; with another name, the same play locks another node.
-    hosts: number of hosts in the batch, which wait for each other.
+    minutes: time until the lock expires.
+    over: owner whose lock this play may take over; ``*`` for any owner.
+    host: the node's name in the inventory, which is part of the lock's owner.
+    hosts: number of hosts in the batch.
     """
-    # A task runs in a process that ansible-playbook forked.
+    # The parent is ansible-playbook, which forks a process for each task.
     pid = os.getppid()
     controller = _controller()
     books = ", ".join(os.path.basename(path) for path in context.CLIARGS.get("args", ()))
@@ -51,15 +50,14 @@ def wanted_lock(minutes: float, over: str = "", host: str = "", hosts: int = 0) 
 
 
 def environment(lock: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment with which a play's tasks renew the play's lock on the node."""
+    """Return the environment variable that a play's tasks need to renew the play's lock on the node."""
     return {play_lock.VARIABLE: json.dumps({key: value for key, value in lock.items() if key != "over"})}
 
 
 class Renewal:
-    """Renews a play's lock on a node. An action that waits calls it at each retry.
+    """Renews a play's lock on a node. A waiting action calls the instance at each retry.
 
-    action: the action that waits. task_vars: its variables. If the play holds no lock, calls do
-    nothing.
+    action: the waiting action. task_vars: its variables. If the play holds no lock, calls have no effect.
     """
 
     def __init__(self, action: Any, task_vars: Any) -> None:
@@ -74,13 +72,13 @@ class Renewal:
             self._renew()
 
     def ahead(self, seconds: float) -> None:
-        """Extend the lock to ``seconds`` if that is longer, for a wait without renewals."""
+        """Extend the lock to at least ``seconds``, before a wait without renewals."""
         lock = self._lock()
         if lock and seconds > json.loads(lock)["seconds"]:
             self._renew(seconds=seconds)
 
     def _lock(self) -> str | None:
-        # Read the lock as a module would, because the module node_lock renews it.
+        # Read the variable that the module node_lock will read.
         environment: dict[str, str] = {}
         self._action._compute_environment_string(environment)
         return environment.get(play_lock.VARIABLE)
@@ -88,7 +86,7 @@ class Renewal:
     def _renew(self, **more: float) -> None:
         if self._action._task.check_mode or not self._lock():
             return
-        # If the node is unreachable at this moment, the next renewal tries again.
+        # If the node is unreachable now, the next renewal tries again.
         with contextlib.suppress(AnsibleConnectionFailure):
             result = self._action._execute_module(
                 module_name="nodedevices.kubernetes.node_lock",
@@ -110,7 +108,7 @@ def _owner(controller: str, pid: int, host: str) -> str:
 
 
 def sentence(holder: Mapping[str, Any]) -> str:
-    """Return a message that says which play holds a node, since when, and what to do."""
+    """Return a message with the play that holds a node, the time of the lock, and the fix."""
     if (holder["controller"], holder["pid"]) == (_controller(), os.getppid()):
         return (
             f"host {holder.get('host')} of this play is the same node: remove one of the two hosts from the "
@@ -128,7 +126,7 @@ def _moment(seconds: float) -> str:
 
 
 def _controller() -> str:
-    """Return an id of this machine, boot and PID namespace, to which process ids belong."""
+    """Return an id of this machine's boot and PID namespace. Process ids are unique only within both."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -137,14 +135,10 @@ def _controller() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return a process's start time; empty if it does not exist.
-
-    A later process with the same id has another time.
-    """
+    """Return a process's start time; empty if the process does not exist. A later process has another start time."""
     if os.path.isdir("/proc/self"):
         try:
-            # The 22nd field of stat in proc(5), counted after the command's name, which may have
-            # any text.
+            # Read field 22 of /proc/PID/stat, see proc(5). Count after the command's name, which may have any text.
             text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""

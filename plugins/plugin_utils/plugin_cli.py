@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the plugin's command on the node for the roles and reads its answers."""
+"""Runs the plugin's command on the node and reads the command's answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHECKPOINT = "kubelet_internal_checkpoint"
 
 
 class PluginCliError(Exception):
-    """The command is missing or failed; the message has the fix or the command's own error."""
+    """The command is missing or failed. The message has the fix or the command's error."""
 
 
 class PluginCliMissing(PluginCliError):
@@ -29,18 +29,12 @@ def is_there(action: Any, command: str) -> bool:
 
 
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
-    """Run the plugin's command with JSON output. Raises PluginCliError.
-
-    It also runs in check mode, because it changes nothing. action: the action plugin that runs it.
-    """
+    """Run the plugin's command with JSON output, in check mode too. Raises PluginCliError. action: the caller."""
     return answer(action, [command, *arguments, "-o", "json"])
 
 
 def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask which pod holds which device.
-
-    arguments: the task's ``command`` and optional kubelet and CDI paths.
-    """
+    """Return the pods that hold devices. arguments: the task's ``command`` and optional kubelet and CDI paths."""
     question = ["holders"]
     for option in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
         if arguments.get(option):
@@ -62,10 +56,7 @@ def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], 
 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
-    """Run a command that prints JSON. Raises PluginCliError.
-
-    given: its input, which needs the task's task_vars.
-    """
+    """Run a command that prints JSON. Raises PluginCliError. given: its input. task_vars: necessary with ``given``."""
     said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
     if said["rc"] in (126, 127):
         if "/" in command[0]:
@@ -85,18 +76,14 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
 
 
 def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:
-    """Run a command with input.
-
-    If the connection can pass input, as for pipelining, no module runs, because a module's start
-    takes longer.
-    """
+    """Run a command with input. If the connection supports pipelining, run no module, because a module is slower."""
     if action._connection.is_pipelining_enabled(False):
-        # An SSH server may pass input as a socket, which /dev/stdin cannot open.
+        # Use cat, because an SSH server may pass input as a socket, which /dev/stdin cannot open.
         return action._low_level_execute_command("cat | " + shlex.join(command), in_data=given.encode())
     said = action._execute_module(
         module_name="ansible.legacy.command",
         module_args={"argv": command, "stdin": given, "_uses_shell": False},
         task_vars=task_vars,
     )
-    # The result has no rc if the command could not be started.
+    # If the command did not start, the module's result has no rc.
     return {"rc": 127, "stdout": "", "stderr": said.get("msg", ""), **said}

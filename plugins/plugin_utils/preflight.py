@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives actions the host's declaration, and the node's facts from the play's preflight.
+"""Provides actions with the host's declaration and the node's facts.
 
-If a play runs the preflight once (task node_preflight, registered as ``node_devices_node``), later
-actions reuse its result. Otherwise each action runs the preflight. So a role works the same for
-every caller.
+If the play ran the preflight (task node_preflight, registered as ``node_devices_node``), actions reuse its result.
+Otherwise each action runs the preflight. Therefore a role also works in playbooks without the preflight.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _UNREACHED: dict[str, Any] = {
 
 
 class NotReady(Exception):
-    """The node is not ready; each problem is on a line that begins with the host's name."""
+    """The node is not ready. The text has one line for each problem, which begins with the host's name."""
 
 
 ERRORS = (NotReady, declaration.DeclarationProblems)
@@ -55,7 +54,7 @@ class Seen(NamedTuple):
     settled: bool
 
     def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the action's result with the preflight's warnings and its change added."""
+        """Return the action's result with the preflight's warnings and change."""
         more: dict[str, Any] = {}
         if self.warnings:
             more["warnings"] = [*self.warnings, *result.get("warnings", [])]
@@ -73,7 +72,7 @@ class Preflight:
         self.host: str = self._vars.get("inventory_hostname", "")
 
     def variable(self, name: str, default: Any = None) -> Any:
-        """A variable of the host with its expressions evaluated."""
+        """Return the value of a host's variable."""
         value = self._vars.get(name)
         if value is not None:
             value = declaration.plain(self._action._templar.template(value))
@@ -86,10 +85,9 @@ class Preflight:
 
     @functools.cached_property
     def known(self) -> dict[str, Any] | None:
-        """The node's facts from this play's preflight; None if the play ran none.
+        """The node's facts from this play's preflight; None if the play ran no preflight.
 
-        Facts of an earlier play in the same run do not count, because other plays may have changed
-        the node.
+        Facts of an earlier play are ignored, because other plays may have changed the node since.
         """
         known = self._vars.get(KNOWN)
         if isinstance(known, str):
@@ -102,15 +100,15 @@ class Preflight:
         return str(self._action._task.get_play()._uuid)
 
     def foreseen(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the module's answer if the preflight found nothing to do for these arguments."""
+        """Return the module's answer if the preflight predicted no change for these arguments, else None."""
         found = ((self.known or {}).get("foreseen") or {}).get(module)
         return found["answer"] if found and found["arguments"] == declaration.plain(arguments) else None
 
     def execute(self, module: str, arguments: Mapping[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
-        """Execute a module that writes, or return its foreseen answer.
+        """Execute a module that writes, or return its predicted answer.
 
-        answer: the module's answer if the preflight found nothing to do; None executes the module.
-        The module also runs if this play may have written to the node since the preflight.
+        answer: the predicted answer; None to execute the module. The module also runs if this play may have written to
+        the node since the preflight.
         """
         if answer is not None and not self._written.exists():
             return answer
@@ -123,25 +121,22 @@ class Preflight:
 
     @property
     def _written(self) -> pathlib.Path:
-        """A file that exists once this play may have written to the node; tasks share no memory."""
+        """A file that exists if this play may have written to the node. (Tasks share no memory.)"""
         look = hashlib.sha256(f"{self._play()} {self.host}".encode()).hexdigest()[:24]
         return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"written-{look}"
 
     def declaration(self, given: Any = None) -> dict[str, Any]:
-        """Return the host's declaration as data. given: the task's own, or None.
-
-        Raises DeclarationProblems.
-        """
+        """Return the host's declaration as data. given: the task's argument, or None. Raises DeclarationProblems."""
         if given is None:
             given = (self.known or {}).get("declaration")
         return self.read_declaration().as_data() if given is None else declaration.plain(given)
 
     def read_declaration(self, failure: Any = None) -> declaration.Declaration:
-        """Read the host's declaration from its variables.
+        """Read the host's declaration from its variables. Raises DeclarationProblems.
 
-        failure: words the error of an expression, as a declaration.Failure. Raises DeclarationProblems.
+        failure: a declaration.Failure, which returns the message for a failed expression.
         """
-        # If only the API reaches the node, only the plugin can write CDI specs there.
+        # If only the API reaches the node, only the plugin can write CDI specs on the node.
         forced = {"cdi_owner": "plugin"} if self.api_only else None
         render = None if self.api_only else spec_templates.renderer(self._action, self._vars)
         template = self._action._templar.template
@@ -152,16 +147,13 @@ class Preflight:
         return read
 
     def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
-        """Return the task's own facts ``given``, or else a preflight's.
-
-        requires: what it checks. Raises NotReady.
-        """
+        """Return the facts ``given`` of the task, or else a preflight's. requires: its checks. Raises NotReady."""
         if given is not None:
             return Seen(declaration.plain(given), [], settled=False)
         return self.look({"requires": requires, **arguments})
 
     def with_numbers(self, declared: dict[str, Any], seen: Seen) -> dict[str, Any]:
-        """Return the declaration with the node's numbers instead of names of users and groups. Raises NotReady."""
+        """Return the declaration with uids and gids instead of names of users and groups. Raises NotReady."""
         accounts = self._accounts(seen.node, declared.get("accounts") or {})
         declared, problems = declaration.with_numbers(declared, accounts)
         if problems:
@@ -169,20 +161,14 @@ class Preflight:
         return declared
 
     def failed(self, error: Exception) -> dict[str, Any]:
-        """Return a failed result that says why an action could not begin.
-
-        error: NotReady or DeclarationProblems.
-        """
+        """Return the failed result of an action that could not begin. error: NotReady or DeclarationProblems."""
         message = str(error)
         if isinstance(error, declaration.DeclarationProblems):
             message = declaration.unusable(self.host, error.lines)
         return {"failed": True, "changed": False, "msg": message}
 
     def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the task's arguments for plugin_cli.holders.
-
-        The node's kubelet and CDI paths are the defaults.
-        """
+        """Return the task's arguments for plugin_cli.holders. The node's kubelet and CDI paths are the defaults."""
         settings = self.variable(declaration.SETTINGS, {})
         places = {
             "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
@@ -192,10 +178,7 @@ class Preflight:
         return {**places, **arguments}
 
     def look(self, arguments: Mapping[str, Any]) -> Seen:
-        """Run the preflight with node_preflight's arguments.
-
-        Raises NotReady, DeclarationProblems, AnsibleError.
-        """
+        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError."""
         arguments = {key: value for key, value in arguments.items() if value is not None}
         declared = declaration.plain(arguments.pop("declaration", None))
         if boolean(arguments.pop("declared", False)):
@@ -219,7 +202,7 @@ class Preflight:
         deployment = declaration.plain(arguments.pop("deployment", None) or {})
         drained = declaration.plain(arguments.pop("drain", None))
         if drained:
-            # Raises AnsibleError if the minutes are no valid number.
+            # Raises AnsibleError if the minutes are not a valid number.
             task_arguments.minutes(drained, "node_devices_drain_minutes")
         cdi = boolean(arguments.pop("cdi", True))
         cdi = declared["needs_cdi"] if declared else cdi
@@ -255,7 +238,7 @@ class Preflight:
             if declared and facts["runtime"].get("version"):
                 refused, broken = _specs_of(declared, facts)
                 sentences += refused
-                # Warn once in a play, although each role checks.
+                # Warn only once in a play, although each role runs this check.
                 warnings += [] if known else [f"{self.host}: {sentence}" for sentence in broken]
             if declared and mode and not takeover:
                 if path and declared["foreign_kinds"] and not known:
@@ -291,10 +274,7 @@ class Preflight:
         return Seen(facts, warnings, settled is not None)
 
     def _looked(self, arguments: dict[str, Any], warnings: list[str]) -> tuple[dict[str, Any], str | None]:
-        """Return the node's facts, and what happened to an earlier run's unfinished change, if any.
-
-        Raises NotReady.
-        """
+        """Return the node's facts, and the outcome of an earlier run's unfinished change, or None. Raises NotReady."""
         facts = self._facts(arguments)
         holder = facts.pop("locked_by", None)
         if holder and self._action._task.check_mode:
@@ -306,10 +286,7 @@ class Preflight:
         return facts, None
 
     def _with_devices(self, known: dict[str, Any], requires: list[str], arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the known facts, but read missing devices again.
-
-        A role may have created the devices since.
-        """
+        """Return the known facts. Read missing devices again, because a role may have created them."""
         device_paths = arguments.get("device_paths") or {}
         if "devices" not in requires or not requirements.unmet(["devices"], known, device_paths):
             return known
@@ -318,13 +295,13 @@ class Preflight:
         )
         if "missing_devices" not in afresh:
             return afresh
-        # Check mode creates no device node, so nodes that a real run would create are not missing.
+        # Check mode creates no device nodes. Nodes that a real run would create do not count as missing.
         made = self.variable("host_devices_nodes", []) if self._action._task.check_mode else []
         missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
         return {**known, "missing_devices": sorted(missing), "other_than_devices": afresh["other_than_devices"]}
 
     def _accounts(self, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the node's users and groups. If the facts do not have all that are wanted, read them again."""
+        """Return the node's users and groups. If a wanted name is not in the facts, read the names again."""
         found: dict[str, Any] = facts.get("accounts") or {}
         if all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
             return found
@@ -350,25 +327,19 @@ class Preflight:
             return {"failed": True, "msg": str(error)}
 
     def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """Finish or undo an earlier run's unfinished change.
-
-        Returns the node's facts afterwards, and the outcome.
-        """
+        """Finish or undo an earlier run's unfinished change. Return the node's new facts and the outcome."""
         outcome = self._on_node("runtime_config", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
-            # The module of a killed play still ran on the node, and has finished the change since.
+            # A killed play's module has finished the change since the first facts.
             return self._on_node("node_preflight", arguments), None
         if not self._action._task.check_mode:
             facts = self._on_node("node_preflight", arguments)
         return facts, _became(outcome, self._action._task.check_mode)
 
     def _has(self, command: str, facts: Mapping[str, Any]) -> bool:
-        """Return whether the command is installed.
-
-        True in check mode, because a real run would have installed it.
-        """
+        """Return whether the command is installed; true in check mode, because a real run would have installed it."""
         if self._action._task.check_mode or command in facts["commands"]:
             return True
         # The known facts may be older than the command's installation.
@@ -376,10 +347,7 @@ class Preflight:
 
 
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:
-    """Convert the option ``lock`` for the module. hosts: number in the batch.
-
-    Raises AnsibleError for invalid minutes.
-    """
+    """Convert the option ``lock`` for the module. hosts: number of the batch. Raises AnsibleError for wrong minutes."""
     try:
         minutes = float(lock.get("minutes", 15))
     except (TypeError, ValueError):
@@ -393,10 +361,7 @@ def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, An
 
 
 def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the option ``foresee`` for the module.
-
-    Variables of role host_devices become arguments.
-    """
+    """Convert the option ``foresee`` for the module. Variables of role host_devices become arguments."""
     by_node = dict(asked)
     wanted = {name: value or [] for name, value in (by_node.pop("host_devices", None) or {}).items()}
     if any(wanted.values()) and not host_devices.problems(**wanted):
@@ -405,7 +370,7 @@ def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
-    """Return a message with the outcome of an unfinished change of the runtime's files."""
+    """Return a message with the outcome of an unfinished change of the runtime's configuration."""
     change = "a change of the container runtime's configuration by an earlier, interrupted run"
     if check_mode:
         return f"{change} is unfinished; the next run finishes or undoes it first, so this result may show it half done"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what a node must have; each message says what is wrong, why, and how to fix it."""
+"""Checks a node's requirements. Each message has the problem, the reason and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 
 _OLDEST_PYTHON = (3, 9)
-# Matches the error of a shell for a missing program.
+# Matches a shell's error for a missing program.
 _MISSING = re.compile("not found|no such file")
 
 
@@ -19,8 +19,8 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
     """Return one message for each requirement that the node does not meet.
 
     node: the result of the module node_preflight.
-    device_paths: as the declaration gives them.
-    cdi: whether devices are injected by CDI, which old runtimes and kubelets do not support.
+    device_paths: of the declaration.
+    cdi: whether devices are injected by CDI. Old runtimes and kubelets do not support CDI.
     """
     checks = {
         "python": lambda: _python(node["python"]),
@@ -68,10 +68,9 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
 
 
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = ()) -> Iterator[str]:
-    """Yield one message for each plugin that serves a declared resource or runs in another mode.
+    """Yield one message if our plugin runs in another mode, and for other plugins that serve declared devices.
 
-    plugins: as the module node_preflight found them. names: the declared resources. mode: service
-    or daemonset.
+    plugins: the facts of the module node_preflight. names: the declared resources. mode: service or daemonset.
     kinds: the CDI kinds of other programs whose devices are declared.
     """
     instance = plugins["instance"] or {"mode": None, "resources": []}
@@ -95,7 +94,7 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
 
 
 def offered_twice(resources: Iterable[str], drivers: Iterable[str], kinds: Iterable[str]) -> Iterator[str]:
-    """One message for each kind if somebody else serves devices of the kind's vendor.
+    """Yield one message for each kind if another program serves devices of the kind's vendor.
 
     resources: of other device plugins. drivers: names of DRA drivers.
     """
@@ -159,7 +158,7 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def untested(requires: list[str], node: Mapping[str, Any]) -> list[str]:
-    """Return one message for each part of a node whose version is untested."""
+    """Return one message if the kubelet's version is untested."""
     version = (node["kubelet"] or {}).get("version") if "kubelet" in requires else None
     why = cdi_versions.untested_kubelet(cdi_versions.version_tuple(version)) if version else ""
     return [f"kubelet {version}: {why}; see docs/compatibility.md"] if why else []

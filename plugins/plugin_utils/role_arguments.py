@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a host's variables against several roles' argument specs at once, before the roles do."""
+"""Checks a host's variables against the argument specs of several roles, before the roles run."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from . import declaration
 
 _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
-# Prefer PyYAML's C loader, because some specs are long.
+# PyYAML's C loader is faster, and some specs are long.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def checked(
     roles: Iterable[Any], variables: Mapping[str, Any], template: Callable[[Any], Any], failure: declaration.Failure
 ) -> tuple[list[str], dict[str, Any]]:
-    """What is wrong with a host's variables, one line each, and the values of the roles' variables.
+    """Return one line for each wrong variable of a host, and the values of the roles' variables.
 
-    variables: all of the host's variables, by name. template: evaluates the expressions in a value.
-    failure: words the error of an expression; None means that the variable is not checked.
+    variables: the host's variables by name. template: evaluates the expressions in a value.
+    failure: returns the message for a failed expression; None to skip the variable.
     Raises AnsibleError if a role does not exist.
     """
     options: dict[str, Any] = {}
     for role in roles:
         options.update(_options(str(role)))
-    # The declaration has its own schema, whose errors say more.
+    # Skip the declaration, because the plugin's schema has better error messages.
     for name in [*declaration.variables_of(options), declaration.SETTINGS]:
         options.pop(name, None)
     given = {name: variables[name] for name in options if name in variables}
@@ -46,8 +46,7 @@ def checked(
             except Exception as error:
                 lines.append(failure(name, error))
                 del options[name]
-    # Copy the options, because the validator writes None into list and mapping defaults for options
-    # that they omit.
+    # Copy the options, because the validator writes into their defaults.
     validated = ArgumentSpecValidator(copy.deepcopy(options)).validate(values, validate_role_argument_spec=True)
     return [*filter(None, lines), *validated.error_messages], validated.validated_parameters
 
@@ -66,6 +65,6 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     return dict(options["argument_specs"]["main"]["options"])
 
 
-#: Role to the options of its argument specs. The strategy imports this module once, before it forks
-#: a process for each host, so each file is read only once.
+#: Maps each role to the options of its argument specs. The strategy imports this module before it forks a process for
+#: each host, so each file is read only once.
 _OPTIONS = {path.parts[-3]: _read(path) for path in sorted(_ROLES.glob("*/meta/argument_specs.yml"))}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs the plugin's source, so that a node without the plugin can run the command ``scan``.
 
-The node's own Python runs the archive. The command needs only the standard library, and PyYAML for
-CDI specs, so the archive also has the controller's PyYAML, whose source is pure Python.
+The node's Python runs the archive. The command needs the standard library and PyYAML. Therefore the archive also has
+the controller's PyYAML, without its compiled part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels import COLLECTION
 
 _MAIN = "import sys\nfrom node_device_plugin.cli.main import main\nsys.exit(main())\n"
-#: Needs grpc and protobuf, which the command does not use.
+#: The package to omit. It needs grpc and protobuf, and the command does not use it.
 _WITHOUT = "wire"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the arguments that a task gives its action."""
+"""Reads the arguments of an action's task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.errors import AnsibleError
 
 from .declaration import plain
 
-#: Options that a task may omit, because a variable of the host supplies them.
+#: Maps options that a task may omit to the host variables with their defaults.
 _OF_THE_HOST = {
     "kubeconfig": "node_devices_kubeconfig",
     "node_name": "node_devices_node_name",
@@ -19,9 +19,9 @@ _OF_THE_HOST = {
 
 
 def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
-    """Return the arguments of an action's task as plain data, without omitted ones.
+    """Return the arguments of an action's task as plain data, without omitted arguments.
 
-    of_the_host: options that default to the host's variable: kubeconfig, node_name, api_only.
+    of_the_host: options whose default is a host variable: kubeconfig, node_name, api_only.
     """
     given: dict[str, Any] = plain({key: value for key, value in action._task.args.items() if value is not None})
     for option in of_the_host:
@@ -32,16 +32,13 @@ def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
 
 
 def minutes(arguments: Mapping[str, Any], variable: str) -> float:
-    """Return the argument ``minutes``, default 10. Raises AnsibleError.
-
-    variable: the user's variable, for the message.
-    """
+    """Return the argument ``minutes``, default 10. Raises AnsibleError. variable: the user's variable in messages."""
     given = arguments.get("minutes", 10)
     try:
         number = float(given)
     except (TypeError, ValueError):
         number = -1
-    # Written this way, the condition also refuses NaN.
+    # This form of the condition also rejects NaN.
     if not number >= 0:
         raise AnsibleError(f"{variable}: must be a number of minutes, 0 or more, not {given}")
     return number

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a verification's report into a task's problems and warnings."""
+"""Converts a verification's report into a task's problems and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-# States without a proof that are not errors: no pod was placed, pods hold every device, or no
-# kubelet runs yet.
+# States without a proof that are not errors. Causes: no pod was scheduled, pods hold all devices, or no kubelet runs.
 _WITHOUT_PROOF = ("unproven", "in use", "pending")
 
 
 def judged(report: Mapping[str, Any], host: str, require_proof: bool) -> dict[str, Any]:
-    """Return the report, with its own warnings and one for each unproven resource, all with the host's name.
+    """Return the report with the report's warnings and a warning for each unproven resource.
 
-    require_proof: whether each resource without a proof is a problem instead.
+    require_proof: whether each resource without a proof is a problem instead of a warning.
     """
-    # The plugin of an earlier release has no warnings.
+    # An earlier release's plugin reports no warnings.
     warnings = [f"{host}: {warning}" for warning in report.get("warnings", ())]
     without = {row["resource"]: row for row in report["resources"] if row["state"] in _WITHOUT_PROOF}
     if require_proof:
@@ -27,6 +26,6 @@ def judged(report: Mapping[str, Any], host: str, require_proof: bool) -> dict[st
 
 
 def _with(report: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-    # Ansible prints even an empty list of warnings.
+    # Omit an empty list of warnings, because Ansible would print it.
     result = {name: value for name, value in report.items() if name != "warnings"}
     return {**result, "warnings": warnings} if warnings else result

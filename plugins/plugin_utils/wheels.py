@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gathers the wheels of a node's virtual environment on the controller, for the node's platform.
 
-The plugin's own wheel is built offline from this collection. requirements/node.txt locks all other
-wheels by hash (locked_wheels).
+The plugin's wheel is built offline from this collection. requirements/node.txt has the hashes of all other wheels
+(see locked_wheels).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.locked_whee
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 LOCK = COLLECTION / "requirements" / "node.txt"
-#: The locked wheels on a controller that was set up from a bundle (packaging/bundle/install), in
-#: the environment in which Ansible runs.
+#: The directory of the locked wheels in Ansible's environment, if a bundle installed the controller
+#: (packaging/bundle/install).
 BUNDLED = pathlib.Path(sys.prefix) / "share" / "node-devices" / "wheels"
 #: Part of every environment's name. Raise the number to install the same wheels in another layout.
 LAYOUT = 1
@@ -38,7 +38,7 @@ def version() -> str:
 
 
 def environment_name(target: Target) -> str:
-    """Return ``<version>-<hash>`` without a build: one name for one content and kind of node."""
+    """Return the environment's name ``<version>-<hash>``. The hash covers the sources, the lock and the target."""
     total = hashlib.sha256(f"{LAYOUT} {target.name}\n".encode())
     total.update(_source_digest().encode())
     total.update(LOCK.read_bytes())
@@ -46,11 +46,10 @@ def environment_name(target: Target) -> str:
 
 
 def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None) -> list[Wheel]:
-    """Return the wheels of an environment, the plugin's own first.
+    """Return the wheels of an environment. The plugin's wheel is first.
 
     cache: directory for built and downloaded wheels, created if missing.
-    wheelhouse: directory with the locked wheels. None uses the bundle's directory if it exists,
-    else pip downloads.
+    wheelhouse: directory with the locked wheels; None for the bundle's directory, or else pip's download.
     """
     if wheelhouse is None and BUNDLED.is_dir():
         wheelhouse = BUNDLED
@@ -62,14 +61,14 @@ def gather(target: Target, cache: pathlib.Path, wheelhouse: pathlib.Path | None)
 
 
 def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
-    """Return the archive of all wheels, to be sent to a node."""
+    """Return the archive of all wheels for a node."""
     archive = cache / "archives" / f"{name}.tar"
     with locked(cache):
         if archive.exists():
             return archive
         archive.parent.mkdir(exist_ok=True)
         partial = archive.with_suffix(f".{os.getpid()}")
-        # Do not compress, because wheels are compressed already.
+        # Do not compress the archive, because wheels are already compressed.
         with tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
             for wheel in wheels:
                 tar.add(wheel.path, arcname=wheel.path.name)
@@ -78,7 +77,7 @@ def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
 
 
 def _source_files() -> list[pathlib.Path]:
-    """Return the files that the plugin's wheel is built from."""
+    """Return the source files of the plugin's wheel."""
     package = COLLECTION / "plugin" / "node_device_plugin"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".pyi")]
     return sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"])
@@ -95,13 +94,10 @@ def _source_digest() -> str:
 
 @contextlib.contextmanager
 def locked(cache: pathlib.Path) -> Iterator[None]:
-    """Lock the cache, so that only one worker builds or downloads the same files.
-
-    Raises WheelsError.
-    """
+    """Lock the cache, so that only one worker builds or downloads the same files. Raises WheelsError."""
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = cache.stat()
-    # A user who can write to the cache decides what nodes run as root.
+    # Nodes run the cache's files as root, so no other user may write to the cache.
     if status.st_uid != os.geteuid():
         raise WheelsError(
             f"{cache}: belongs to uid {status.st_uid}, but Ansible runs as uid {os.geteuid()}: change its owner, or "
@@ -115,7 +111,7 @@ def locked(cache: pathlib.Path) -> Iterator[None]:
 
 
 def built(cache: pathlib.Path) -> Wheel:
-    """Return the plugin's wheel, built if needed. Raises WheelsError if it has changed since."""
+    """Return the plugin's wheel, and build it if necessary. Raises WheelsError if someone changed a built wheel."""
     directory = cache / "built" / _source_digest()[:24]
     record = directory / "wheel.sha256"
     if not record.exists():
@@ -129,7 +125,7 @@ def built(cache: pathlib.Path) -> Wheel:
             (path,) = pathlib.Path(scratch).glob("*.whl")
             digest = locked_wheels.file_digest(path)
             path.replace(directory / path.name)
-            # Write the record last and replace it atomically, so an interrupted build is repeated.
+            # Write the record last and atomically, so that the next run repeats an interrupted build.
             partial = pathlib.Path(scratch) / record.name
             partial.write_text(f"{digest}  {path.name}\n", encoding="utf-8")
             partial.replace(record)

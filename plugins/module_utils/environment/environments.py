@@ -205,7 +205,7 @@ class Environments:
     def _enter_link(self):
         """Record the current version in the ledger.
 
-        After a power cut before the guard's removal, the boot restores the previous version. The ledger is then outdated.
+        If the power fails before the guard's removal, the boot restores the previous version. Then the ledger is wrong.
         """
         link, current = self.ledger.entries.get(self.versions.link), self.versions.current()
         if link and current in self.names():

@@ -69,7 +69,7 @@ def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
 
 
 def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
-    """Return a message if the node has no slot for the DaemonSet's pod. Ignores errors, which the deployment reports."""
+    """Return a message if the node has no slot for the DaemonSet's pod. The deployment reports errors."""
     try:
         return daemonset_slot.refusal(api, node, deployed.parse(deployment))
     except (ApiError, DeclarationError):

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One adapter for each container runtime: where its files are; how to edit, restart and query it.
+"""Provides one adapter for each container runtime. An adapter knows how to edit, restart and query its runtime.
 
-| adapter | what is written | effective configuration | the running daemon |
+| adapter | changed file | source of the effective configuration | source of the running daemon's state |
 |---|---|---|---|
 | Containerd | the root file, from --config | config dump | CRI |
 | Rancher (k3s, RKE2) | a drop-in that the root file imports, or its template | config dump | CRI |
 | Crio | /etc/crio/crio.conf.d/99-node-devices.conf | crio config | CRI, directories since 1.33 |
-| Microk8s, K0s | nothing; if CDI is not effective, a message has the fix | config dump | CRI |
-| CriDockerd, Unknown | nothing; a message has the fix | - | - |
+| Microk8s, K0s | none; if CDI is not effective, a message has the fix | config dump | CRI |
+| CriDockerd, Unknown | none; a message has the fix | - | - |
 
-Adapters run on the controller and work only on texts. `adapter.Adapter` lists their methods.
+Adapters run on the controller and edit only texts. `adapter.Adapter` has their methods.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .containerd import Containerd
 from .crio import Crio
 from .rancher import Rancher
 
-#: The first adapter that claims a runtime is used, so special ones come before general ones.
+#: The first adapter that claims a runtime is used. Therefore special adapters come before general adapters.
 ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio, CriDockerd, Unknown)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of every container runtime's adapter."""
+"""Defines the interface of all adapters."""
 
 from __future__ import annotations
 
@@ -35,17 +35,11 @@ class Adapter:
 
     @property
     def keeps_containers(self) -> bool:
-        """Whether containers survive a restart.
-
-        systemd must not kill the unit's other processes, which carry the containers.
-        """
+        """Whether containers survive a restart: systemd does not kill the unit's other processes."""
         return self.runtime.get("kill_mode") not in ("control-group", "mixed")
 
     def ended(self, answer: Mapping[str, Any]) -> tuple[int, str]:
-        """Return how many containers a restart would end, and how to prevent that.
-
-        answer: the daemon's.
-        """
+        """Return the number of containers that a restart would end, and the fix. answer: the daemon's."""
         unit = self.runtime["unit"]
         number = sum(map(self._ends_with_unit, answer.get("containers") or ()))
         return number, f"set KillMode=process for {unit} (systemctl edit {unit})"
@@ -54,41 +48,32 @@ class Adapter:
         return True
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """One message for each obstacle. cdi: whether devices are injected by CDI."""
+        """Yield one message for each obstacle. cdi: whether devices are injected by CDI."""
         raise NotImplementedError
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI configuration in the files.
-
-        Raises UnsupportedConfig if the runtime cannot report it.
-        """
+        """The CDI configuration in the files. Raises UnsupportedConfig if the runtime cannot read the files."""
         raise NotImplementedError
 
     def plan(self, check: Check) -> Change | None:
-        """Return the smallest checked change that makes CDI effective; None if none is needed.
-
-        Raises UnsupportedConfig.
-        """
+        """Return a checked change that makes CDI effective; None if CDI is effective. Raises UnsupportedConfig."""
         raise NotImplementedError
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """Return the change that restores the CDI keys; None if there is nothing to undo.
 
-        path: of the changed file. ours: whether its text is still ours.
-        before: its text before our change.
+        path: of the changed file. ours: whether the file is unchanged since our change. before: its text before our
+        change.
         """
         return None
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """Return others' file that keeps CDI on after our changes are undone, or None."""
+        """Return another owner's file that keeps CDI on after the undo of our changes, or None."""
         return None
 
     def check_command(self, path: str) -> list[str]:
-        """Return the command that must succeed before the file is written.
-
-        ``{staged}`` is the path of the new text.
-        """
+        """Return the command that must succeed before the file is written. ``{staged}``: path of the new text."""
         return []
 
     def question(self, command: str) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runtimes that we recognise but do not change; each adapter says what to do by hand."""
+"""Adapters of runtimes that only the user changes. Each adapter has a message with the manual steps."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from .toml_edit import key_lines
 
 
 class ByHand(Adapter):
-    """A runtime that we do not change. advice: what to do by hand."""
+    """A runtime that we do not change. advice: the manual steps."""
 
     by_hand = True
     advice = ""
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Return the advice, if devices are injected by CDI."""
+        """Yield the advice if devices are injected by CDI."""
         if cdi:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
     def plan(self, check: Check) -> Change | None:
-        """Raises UnsupportedConfig with the advice."""
+        """Raise UnsupportedConfig with the advice."""
         raise UnsupportedConfig(self.advice)
 
 
 class _Distribution(Containerd):
-    """A containerd whose files a distribution generates, and whose service we do not restart.
+    """A distribution's containerd. The distribution generates the files, and we do not restart the service.
 
-    If CDI is already effective, by default or by a user's edit, the adapter reports nothing.
+    If CDI is already effective, the adapter reports nothing.
     """
 
     by_hand = True
 
     @property
     def advice(self) -> str:
-        """What to do by hand."""
+        """The manual steps."""
         raise NotImplementedError
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
@@ -52,7 +52,7 @@ class _Distribution(Containerd):
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
     def plan(self, check: Check) -> Change | None:
-        """Return None if CDI is effective, or raise UnsupportedConfig with the advice."""
+        """Return None if CDI is effective. Otherwise raise UnsupportedConfig with the advice."""
         if not self._suffices:
             raise UnsupportedConfig(self.advice)
 
@@ -63,8 +63,8 @@ class _Distribution(Containerd):
     @property
     def _suffices(self) -> bool:
         if not self.config["effective"]:
-            # A snap's program may need the snap's libraries to dump its configuration. From 2.4 on,
-            # CDI is always on, and the running daemon reports its directories.
+            # `config dump` may fail, because a snap's program may need the snap's libraries. From 2.4 on, CDI is always
+            # on, and the running daemon reports its directories.
             return always_on(self.version)
         return self.cdi.suffices
 
@@ -75,10 +75,7 @@ class _Distribution(Containerd):
 
 
 class Microk8s(_Distribution):
-    """MicroK8s generates containerd's configuration from a template in the snap's data.
-
-    Source: canonical/microk8s.
-    """
+    """MicroK8s generates containerd's configuration from a template. Source: canonical/microk8s."""
 
     name = "MicroK8s' containerd"
 
@@ -96,10 +93,7 @@ class Microk8s(_Distribution):
 
 
 class K0s(_Distribution):
-    """k0s imports the files of a directory, and restarts its containerd for a new file.
-
-    Source: k0s, docs/runtime.md.
-    """
+    """k0s imports the files of a directory, and restarts containerd for a new file. Source: k0s, docs/runtime.md."""
 
     name = "k0s' containerd"
 
@@ -109,7 +103,7 @@ class K0s(_Distribution):
 
     @property
     def advice(self) -> str:
-        # k0s 1.36 has containerd 2, which does not start with a file of the old version.
+        # k0s 1.36 has containerd 2, which does not start with a version 2 file.
         file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
         return (
             f'write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, [plugins."{TABLES[file_version]}"] '
@@ -119,11 +113,12 @@ class K0s(_Distribution):
 
 
 class CriDockerd(ByHand):
-    """cri-dockerd does not pass CDI names on to Docker."""
+    """cri-dockerd does not pass CDI names to Docker.
+
+    Source: cri-dockerd up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) is in no release yet.
+    """
 
     name = "cri-dockerd"
-    # Source read up to 0.4.3. A change of March 2026 (Mirantis/cri-dockerd#522) passes names on; no
-    # release has the change.
     advice = (
         "it does not pass the kubelet's CDI device names to Docker: run the kubelet with containerd "
         "(--container-runtime-endpoint=unix:///run/containerd/containerd.sock; k3s without --docker), or set "
@@ -154,5 +149,5 @@ class Unknown(ByHand):
 
 
 def _places(runtime: Mapping[str, Any]) -> str:
-    """Return the paths of a runtime's parts; a distribution has its own directories for them."""
+    """Return the runtime's paths, from which the distributions' adapters recognise their directories."""
     return " ".join([runtime["socket"], runtime["executable"], runtime.get("config", {}).get("path", "")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types that every adapter uses: a CDI configuration, a change, and an error."""
+"""Defines the types that all adapters use."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple, Protocol
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 
-#: Directories of the role's specs and of the plugin's; every runtime reads them by default.
+#: The directories of the role's specs and of the plugin's specs. All runtimes read them by default.
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 
 
 class UnsupportedConfig(Exception):
-    """A configuration that we do not edit; the message says why and what to do by hand."""
+    """A configuration that we do not edit. The message has the reason and the manual steps."""
 
 
 class Cdi(NamedTuple):
@@ -31,12 +31,12 @@ class Cdi(NamedTuple):
 
     @property
     def wanted_dirs(self) -> list[str]:
-        """The configuration's spec directories with ours added."""
+        """The configuration's spec directories and ours."""
         return directory_names.with_ours(self.spec_dirs, *SPEC_DIRS)
 
 
 class Change(NamedTuple):
-    """A file to write: its text before and after; None for no file."""
+    """A file to write. before, after: its text; None for no file."""
 
     path: str
     before: str | None
@@ -44,22 +44,19 @@ class Change(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of the node's runtime for a new text.
-
-    effective: output of its `config dump`. staged: path of the text's copy.
-    """
+    """The runtime's result for a new text. effective: the effective configuration. staged: path of the text's copy."""
 
     effective: str
     staged: str
 
 
 class Check(Protocol):
-    """Lets the node's runtime read a new text. Raises UnsupportedConfig if the runtime refuses it.
+    """Lets the node's runtime read a new text. Raises UnsupportedConfig if the runtime rejects the text.
 
     beside: whether imports are relative to the file's directory.
-    drop_in: text of a file imported under the name STAGED_DROP_IN, or None.
-    as_drop_in: if the text itself is a drop-in, its path in a directory that the runtime reads
-    completely, with the adapter's ``staged_command``; None for a root file.
+    drop_in: text of the file that the text imports as STAGED_DROP_IN, or None.
+    as_drop_in: None for a root file. If the text is a drop-in, its path in the drop-in directory; the adapter's
+    ``staged_command`` then reads a copy of the directory.
     """
 
     def __call__(
@@ -67,5 +64,5 @@ class Check(Protocol):
     ) -> Checked: ...
 
 
-#: Placeholder for the path of a drop-in's copy, which only the node knows.
+#: Placeholder for the path of a drop-in's copy. Only the node knows this path.
 STAGED_DROP_IN = "/{drop_in}"

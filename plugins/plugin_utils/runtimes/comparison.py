@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares effective configurations, in which only the wanted keys may change."""
+"""Compares effective configurations. An edit may change only the wanted keys."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .containerd_imports import imports
 
 
 def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
-    """Key paths in which two outputs of ``config dump`` differ, except for the wanted keys.
+    """Return the key paths in which two outputs of ``config dump`` differ, without the wanted keys.
 
-    paths: of both root files, because a root file is listed among its own imports.
+    paths: of both root files. They are ignored among the imports, because ``config dump`` lists the root file there.
     """
     return [path for path in differences(_normal(before, paths), _normal(after, paths)) if path]
 
@@ -27,7 +27,7 @@ def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Key paths in which two documents differ."""
+    """Return the key paths in which two documents differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             difference

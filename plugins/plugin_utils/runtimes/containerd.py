@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edits the root file of containerd from distributions, docker.com, upstream, kind or kubeadm."""
+"""Makes CDI effective in containerd by an edit of the root file or an import."""
 
 from __future__ import annotations
 
@@ -41,22 +41,19 @@ class Containerd(Adapter):
         return runtime["name"] == "containerd"
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Yield obstacles: its version, and files that containerd or its kubelet cannot use."""
+        """Yield messages about an unsuitable version, and about files that containerd or the kubelet cannot use."""
         yield from obstacles(self.program, self.version, self.config, self._imported, cdi)
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI settings from ``containerd config dump``.
-
-        Raises UnsupportedConfig if the command failed.
-        """
+        """The CDI settings in the output of ``containerd config dump``. Raises UnsupportedConfig if it failed."""
         if not self.config["effective"]:
             command = f"{self.program} --config {self.config['path']} config dump"
             raise UnsupportedConfig(f"`{command}` fails ({self.config['problem']}): fix the file first")
         return effective(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """Return an edit of the root file or an import; None if not needed."""
+        """Return an edit of the root file or an import; None if CDI is effective. Raises UnsupportedConfig."""
         if self._is_effective():
             return None
         self._require_one_version()
@@ -73,8 +70,8 @@ class Containerd(Adapter):
     def _is_effective(self) -> bool:
         """Return whether CDI is effective at every start.
 
-        In a version 1 file with two CRI tables, containerd 2.0 to 2.3 picks one at random. Raises
-        UnsupportedConfig unless both suffice.
+        If a version 1 file has two CRI tables, containerd 2.0 to 2.3 uses one of them at random. Then raise
+        UnsupportedConfig unless CDI is effective with both tables.
         """
         is_effective = self.cdi.suffices
         files = {"the file": self.config["content"] or "", **self._imported}
@@ -110,7 +107,7 @@ class Containerd(Adapter):
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Restore the file; if others changed it since, restore only the two keys."""
+        """Restore the file. If others changed the file since, restore only the two keys."""
         is_root = self.config.get("real_path") == path
         now = self.config.get("content") if is_root else self._imported.get(path)
         if now is None:
@@ -122,10 +119,7 @@ class Containerd(Adapter):
         return Change(path, now, after)
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
-        """Return the file that keeps CDI on, or None.
-
-        For example, nvidia-ctk's drop-in copies all CRI settings including ours.
-        """
+        """Return a file that keeps CDI on, or None. For example, nvidia-ctk's drop-in copies our CRI settings."""
         changes = list(changes)
         if always_on(self.version) or not any(map(_turns_off, changes)):
             return None
@@ -139,19 +133,18 @@ class Containerd(Adapter):
             # CDI is on by default.
             return None
         for path, table in reversed(tables.items()):
-            # Before 2.0, the last table replaces all others completely.
+            # Before 2.0, the last table replaces all other tables.
             if ENABLE in table or (table and not self._merges):
                 return path if table.get(ENABLE) is True else None
         return None
 
     def check_command(self, path: str) -> list[str]:
-        """Return ``config dump`` for the new text at a path next to the file."""
+        """Return ``config dump`` for the new text, which is beside the file."""
         if path != self.config["real_path"]:
             return []
         linked = path != self.config["path"]
         if linked and containerd_imports.has_relative(self.config["content"] or ""):
-            # These imports are relative to the link's directory, but the new text is next to the
-            # target.
+            # The imports are relative to the link's directory, but the new text is in the target's directory.
             return []
         return [self.program, "--config", "{staged}", "config", "dump"]
 
@@ -177,8 +170,8 @@ class Containerd(Adapter):
     def _version_of(self, data: Mapping[str, Any]) -> int | None:
         """Return the version by which containerd reads a file: the root file or an import.
 
-        Before 2.0, the last version that any file sets applies to all files; the default is 1. None
-        if the file has no version and no keys that depend on the version.
+        Before 2.0, the last version in any file applies to all files, and the default is 1. The result is None if the
+        file has neither a version nor keys that depend on the version.
         """
         said, imported = data.get("version"), {} if self._merges else self._imported
         if not self._merges:
@@ -188,11 +181,11 @@ class Containerd(Adapter):
         return said or (1 if depends else None)
 
     def _table_with(self, wanted: Mapping[str, Any], data: Mapping[str, Any], file_version: int) -> str:
-        """Return the table for the keys. Raises UnsupportedConfig if containerd ignores it.
+        """Return the table for the keys. Raises UnsupportedConfig if containerd ignores the table.
 
-        Usually, this is the table of the file's version. In a version 2 file, containerd 2 also
-        reads version 3's table, which overrides version 2's table. In a version 1 file, containerd
-        2 reads the table of any version, and merges two tables at random.
+        Usually, this is the table of the file's version. In a version 2 file, containerd 2 also reads version 3's
+        table, which overrides version 2's table. In a version 1 file, containerd 2 reads the table of any version, and
+        merges two tables in random order.
         """
         usual, newer = TABLES[file_version], TABLES[3]
         if self._merges and set(wanted) & set(table_of(data, newer)):
@@ -210,12 +203,12 @@ class Containerd(Adapter):
 
     @keeps_line_ends
     def _keys_of(self, now: str, before: str | None) -> str:
-        """Return ``now`` with CDI's keys restored to ``before``, if they still have our values.
+        """Return ``now``, a text that others changed, with our CDI keys restored to their values in ``before``.
 
-        Others changed the file since, so a key with another value is theirs.
+        A key is ours if it has our value.
         """
         old = parsed(before or "")
-        # Any table may hold the keys (see _table_with), for example if a user migrated the file.
+        # Any table may have the keys (see _table_with), for example if a user migrated the file.
         for name in sorted(set(TABLES.values())):
             was, there = table_of(old, name), table_of(parsed(now), name)
             ours = {ENABLE} if there.get(ENABLE) is True else set()
@@ -226,12 +219,11 @@ class Containerd(Adapter):
         return now
 
     def _by_drop_in(self, check: Check) -> Change | None:
-        """Return the effective change if an import overrides the root file; None if there is none.
+        """Return an effective change for a root file with imports that override it; None if there is no such change.
 
-        containerd 2 merges imports, so a drop-in of ours that it reads last leaves the others
-        unchanged. Before 2.0, the last CRI table replaces all others, so only an edit of that table
-        takes effect. With containerd 2, an import is edited only if our drop-in would have no
-        effect.
+        containerd 2 merges imports, so our drop-in is effective if containerd reads it last. If our drop-in would have
+        no effect, the change edits an import. Before 2.0, the last CRI table replaces all other CRI tables. Then the
+        change edits that table.
         """
         root = self.config["content"] or ""
         wanted = wanted_keys(self.cdi) if self._merges else None
@@ -246,16 +238,15 @@ class Containerd(Adapter):
 
     @property
     def _imported(self) -> Mapping[str, str]:
-        """The texts of the root file's imports by path, in the order that containerd reads."""
+        """The texts of the root file's imports by path, in containerd's order."""
         texts = self.config.get("imported") or {}
         root = lenient(self.config["content"] or "")
         return {path: texts[path] for path in containerd_imports.taken_in(root, self.config["path"], texts)}
 
     def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Cdi:
-        """Return the CDI settings after an edit.
+        """Return the CDI settings after an edit. Raises UnsupportedConfig if the edit would change other keys.
 
-        drop_in: path and new text of an import. Raises UnsupportedConfig if keys other than CDI's
-        two would change.
+        drop_in: path and new text of an import.
         """
         paths = (self.config["path"], self.config["real_path"])
         staged = containerd_imports.staged(text, *paths)
@@ -264,7 +255,7 @@ class Containerd(Adapter):
         answer = check(staged, containerd_imports.has_relative(staged), drop_in[1] if drop_in else None)
         differences = unexpected_changes(self.config["effective"], answer.effective, *paths, answer.staged)
         if drop_in:
-            # The staged copy's imports differ by design.
+            # Ignore the imports, because the staged copy imports the staged drop-in.
             differences = [path for path in differences if path != "imports"]
         if differences:
             raise UnsupportedConfig(

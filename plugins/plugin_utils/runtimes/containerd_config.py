@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the CDI keys in containerd's configuration, and reads them as containerd does."""
+"""Finds and reads the CDI keys in containerd's configuration, by containerd's rules."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .cdi import SPEC_DIRS, Cdi, UnsupportedConfig
 ENABLE = "enable_cdi"
 DIRS = "cdi_spec_dirs"
 KEYS = (ENABLE, DIRS)
-#: Version of the configuration file to the plugin whose table holds the two keys.
+#: Maps the configuration file's version to the plugin whose table has the two keys.
 TABLES = {
     1: "cri",
     2: "io.containerd.grpc.v1.cri",
     3: "io.containerd.cri.v1.runtime",
     4: "io.containerd.cri.v1.runtime",
 }
-#: From this version on, enable_cdi does not exist: CDI is always on, and an old key has no effect.
+#: From this version on, CDI is always on, and enable_cdi has no effect.
 _ALWAYS_ON = (2, 4, 0)
-# Control characters, which containerd 1.7 prints raw although TOML requires escapes.
+# Matches control characters. containerd 1.7 prints them without the escapes that TOML requires.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def always_on(version: str | None) -> bool:
-    """Return whether CDI cannot be turned off in this version of containerd."""
+    """Return whether CDI is always on in this version of containerd."""
     return version is not None and version_tuple(version) >= _ALWAYS_ON
 
 
@@ -37,16 +37,13 @@ def effective(dump: str) -> Cdi:
     """Return the CDI settings in the output of ``containerd config dump``."""
     data = printed(dump)
     table = cri_table(data)
-    # containerd 2.0 to 2.3 turn CDI on by default; from 2.4 on the key does not exist.
+    # In containerd 2.0 to 2.3, CDI is on by default. From 2.4 on, the key does not exist.
     newer = table_of(data, TABLES[3]) is table
     return Cdi(bool(table.get(ENABLE, newer)), tuple(table.get(DIRS, SPEC_DIRS if newer else ()) or ()))
 
 
 def printed(dump: str) -> dict[str, Any]:
-    """Return the output of ``containerd config dump`` as data.
-
-    Raises UnsupportedConfig if it is not valid TOML.
-    """
+    """Return the output of ``containerd config dump`` as data. Raises UnsupportedConfig for invalid TOML."""
     try:
         return tomllib.loads(dump)
     except tomllib.TOMLDecodeError:
@@ -58,21 +55,21 @@ def printed(dump: str) -> dict[str, Any]:
 
 
 def texts_in(data: Mapping[str, Any], key: str) -> list[str]:
-    """Return the strings in a list. Other values do not count: containerd refuses them."""
+    """Return the strings in a list. Ignores other values, which containerd rejects."""
     value = data.get(key)
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def last_version(files: Iterable[Mapping[str, Any]]) -> Any:
-    """Return the last version that any file sets, or None.
+    """Return the last version in the files, by which containerd before 2.0 reads all files; None without a version.
 
-    containerd before 2.0 reads all files by this version. files: as data, in reading order.
+    files: as data, in containerd's order.
     """
     return next((version for data in reversed(list(files)) if (version := data.get("version"))), None)
 
 
 def wanted_keys(cdi: Cdi) -> dict[str, Any]:
-    """Return only the keys that CDI still needs, because enable_cdi is deprecated since 2.2."""
+    """Return only the keys that CDI still needs. (enable_cdi is deprecated since 2.2.)"""
     wanted: dict[str, Any] = {}
     if not cdi.enabled:
         wanted[ENABLE] = True
@@ -94,6 +91,6 @@ def table_at(data: Any, *names: str) -> dict[str, Any]:
 
 
 def cri_table(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table that holds CDI's keys; empty if there is none."""
-    # containerd 2 has two CRI tables, of which the newer one holds CDI's keys.
+    """Return the table with CDI's keys; empty if there is no CRI table."""
+    # containerd 2 has two CRI tables. The newer table has CDI's keys.
     return next((table for name in (TABLES[3], TABLES[2], TABLES[1]) if (table := table_of(data, name))), {})

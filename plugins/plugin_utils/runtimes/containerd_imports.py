@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds which imports of a containerd configuration override CDI's keys; makes staged copies."""
+"""Finds the imports of a containerd configuration that override CDI's keys, and makes staged copies."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .containerd_config import TABLES, texts_in
 from .toml_edit import key_lines, lenient, parsed
 from .toml_text import statements
 
-#: Our drop-in. Its name sorts after all other files of the directory, so no file overrides it.
+#: The name of our drop-in. It sorts after usual names, so that no file of the directory overrides the drop-in.
 DROP_IN = "zz-node-devices.toml"
-#: Wildcards in a pattern; containerd treats a name without a star as a plain path.
+#: Wildcards in a pattern.
 _WILD = set("*?[\\")
 
 
 def imports(dump: str, path: str, *other_names: str) -> list[str]:
     """Return a root file's imports in the output of ``config dump``, without the file's own names.
 
-    containerd 1.7 prints the imported files in random order. 2.x prints the names as written:
+    containerd 1.7 prints the imported files in random order. containerd 2 prints the names as in the file, for example
     relative paths or patterns.
     """
     names = _absolute(containerd_config.printed(dump), path)
@@ -35,9 +35,9 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
 
 
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield each missing import's path, what is there instead, and a fix.
+    """Yield each missing import's path, the kind of that path, and a fix. containerd cannot start without the import.
 
-    Without the import, containerd does not start. config: as module node_preflight returned it.
+    config: the runtime's ``config`` from module node_preflight.
     """
     names = _absolute(data, path)
     for file in config.get("missing_imports", ()):
@@ -49,12 +49,12 @@ def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> 
 
 
 def has_relative(text: str) -> bool:
-    """Return whether the text has relative imports, which depend on its directory."""
+    """Return whether the text has relative imports."""
     return any(not path.startswith("/") for path in texts_in(parsed(text), "imports"))
 
 
 def data_of(path: str, text: str) -> dict[str, Any]:
-    """Return an imported file as data. Raises UnsupportedConfig with its path for invalid TOML."""
+    """Return an imported file as data. For invalid TOML, raises UnsupportedConfig with the file's path."""
     try:
         return parsed(text)
     except UnsupportedConfig as error:
@@ -62,9 +62,9 @@ def data_of(path: str, text: str) -> dict[str, Any]:
 
 
 def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the paths that a root file imports, directly or indirectly, in reading order.
+    """Return the paths that a root file imports, directly or indirectly, in containerd's order.
 
-    `config dump` of 2.2 and later may name a directory that the root file does not import.
+    `config dump` is no source, because in 2.2 and later it may name a directory that the root file does not import.
     """
     order: list[str] = []
     pending = [(path, data)]
@@ -78,9 +78,9 @@ def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> li
 
 
 def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]) -> str:
-    """Return why an edit of a root file has no effect, and what to do.
+    """Return why an edit of a root file has no effect, and the fix.
 
-    texts: of its imported files, by path. wanted: the CDI keys that the edit would set.
+    texts: of the root file's imports, by path. wanted: the CDI keys that the edit would set.
     """
     tables = {path: containerd_config.cri_table(data_of(path, text)) for path, text in sorted(texts.items())}
     if not any(tables.values()):
@@ -95,8 +95,8 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
     for path, table in tables.items():
         enabled = always_on or bool(table.get(containerd_config.ENABLE, not whole))
         there = Cdi(enabled, tuple(table.get(containerd_config.DIRS, SPEC_DIRS)))
-        # Before 2.0, an imported table replaces the root file's table. Later, its keys override the
-        # root file's keys.
+        # Before 2.0, an imported table replaces the root file's table. From 2.0 on, the imported keys override the root
+        # file's keys.
         if not table or there.suffices:
             continue
         advice.append(f"{' and '.join(key_lines(containerd_config.wanted_keys(there)))} in {path}")
@@ -106,11 +106,9 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
 
 
 def staged(content: str, path: str, real_path: str) -> str:
-    """Return the text of an equivalent copy under another name. Raises UnsupportedConfig.
+    """Return the text of an equivalent copy with another name. Raises UnsupportedConfig.
 
-    The copy must not import the file itself, which ``config dump`` prints among the imports.
-    containerd skips files that it has read. But from the copy, it would read the file's old text,
-    which overrides the new text.
+    The copy must not import the file itself, because the file's old text would override the copy's new text.
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
@@ -126,10 +124,7 @@ def staged(content: str, path: str, real_path: str) -> str:
 
 
 def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
-    """Return a path at which containerd 2 reads our drop-in last and uses our keys, or None.
-
-    texts: of the root file's imports, by path.
-    """
+    """Return a path at which containerd 2 reads our drop-in last, or None. texts: the root file's imports by path."""
     names = _absolute(parsed(content), path)
     if not names or _nested(texts):
         return None
@@ -139,7 +134,7 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     alike = DROP_IN if set(pattern) & _WILD - {"*"} else pattern.replace("*", DROP_IN.removesuffix(".toml"))
     for name in (DROP_IN, alike, f"99-{DROP_IN}"):
         place = posixpath.join(directory, name)
-        # An earlier import may match this path, too.
+        # Reject the path if an earlier import also matches it.
         order = _in_order(parsed(content), path, {**texts, place: ""})
         if _matches(place, names[-1]) and order[-1] == place:
             return place
@@ -147,9 +142,9 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
 
 
 def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the imports with a CRI table, last first.
+    """Return the imports with a CRI table in reverse order.
 
-    The last overrides the others; containerd 1.7 uses only the last.
+    The last import overrides the other imports. containerd 1.7 uses only the last import.
     """
     if _nested(texts):
         return []
@@ -166,9 +161,8 @@ def candidates(
 ) -> Iterator[tuple[str, str]]:
     """Yield path and new text of each drop-in that may make CDI effective, best first.
 
-    content: of the root file. config: as module node_preflight returned it. texts: of its imports,
-    by path.
-    wanted: the keys of our own drop-in; None if containerd does not merge files' CRI tables.
+    content: of the root file. config: the runtime's ``config`` from module node_preflight. texts: the root file's
+    imports by path. wanted: the keys of our drop-in; None if containerd does not merge CRI tables.
     turned_on: returns a file's text with CDI on.
     """
     file_version = parsed(content).get("version")
@@ -178,7 +172,7 @@ def candidates(
             header = f"[plugins.'{TABLES[file_version]}']"
             yield path, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted), ""])
     for path in deciding(content, config["path"], texts):
-        # The target of a link is another owner's file, which other configurations may import, too.
+        # Do not edit a link's target, because other configurations may import the target, too.
         if path not in config.get("linked_imports", ()):
             with contextlib.suppress(UnsupportedConfig):
                 yield path, turned_on(texts[path])
@@ -187,10 +181,7 @@ def candidates(
 
 
 def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
-    """Return the text of a copy that imports STAGED_DROP_IN.
-
-    This import replaces the import `drop_in`, or else is the last.
-    """
+    """Return the text with the import STAGED_DROP_IN instead of the import `drop_in`, or else as the last import."""
     names = texts_in(parsed(content), "imports")
     if drop_in in texts:
         names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(parsed(content), path, texts)]
@@ -200,7 +191,7 @@ def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str
 
 
 def _with_imports(content: str, names: list[str]) -> str:
-    """Return the text with other imports. Raises UnsupportedConfig if it has no imports."""
+    """Return the text with other imports. Raises UnsupportedConfig if the text has no imports."""
     for statement in statements(content):
         if statement.path == ("imports",) and statement.value:
             start, end = statement.value
@@ -209,7 +200,7 @@ def _with_imports(content: str, names: list[str]) -> str:
 
 
 def _nested(texts: Mapping[str, str]) -> bool:
-    """Return whether an imported file has imports itself."""
+    """Return whether an imported file has imports."""
     return any(texts_in(data_of(path, text), "imports") for path, text in texts.items())
 
 
@@ -217,17 +208,17 @@ def _in_order(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> l
     """Return the paths in ``texts`` that the file imports directly, in containerd's order."""
     names = _absolute(data, path)
     found = [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
-    # containerd skips a file that it has already read.
+    # containerd reads each file only once.
     return list(dict.fromkeys(found))
 
 
 def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
-    """Return the file's imports as absolute paths, resolved as containerd does."""
+    """Return the file's imports as absolute paths. Relative paths begin in the file's directory."""
     directory = posixpath.dirname(path)
     return [posixpath.normpath(posixpath.join(directory, name)) for name in texts_in(data, "imports")]
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Return whether a path matches an import by containerd's rules: a star does not match a slash."""
+    """Return whether a path matches an import by containerd's rules. A star does not match a slash."""
     go = pattern.replace("[^", "[!")
     return "*" in pattern and pattern.count("/") == path.count("/") and fnmatch.fnmatchcase(path, go)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds obstacles to CDI: containerd's version, and files that containerd or kubelet cannot use."""
+"""Finds obstacles to CDI in containerd's version and files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
 from .toml_edit import lenient, parsed
 
-#: The first containerd that passes the kubelet's CDI names on to containers.
+#: The first containerd that adds the kubelet's CDI devices to containers.
 OLDEST = (1, 7, 2)
-# The CRI plugin's names: in version 1 of the configuration and in later versions. containerd 2
-# split the plugin into _PARTS; without them, its CRI service does not start.
+# The CRI plugin's name in version 1 of the configuration, and in later versions. In containerd 2, the CRI service does
+# not start without the plugins in _PARTS.
 _SHORT, _FULL = "cri", "io.containerd.grpc.v1.cri"
 _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"})
 
@@ -27,7 +27,7 @@ def obstacles(
 ) -> Iterator[str]:
     """Yield one message for each obstacle.
 
-    config: as module node_preflight returned it.
+    config: the runtime's ``config`` from module node_preflight.
     imported: texts of the root file's imports, by path.
     cdi: whether devices are injected by CDI.
     """
@@ -49,7 +49,7 @@ def obstacles(
     try:
         data = tomllib.loads(config["content"] or "")
     except tomllib.TOMLDecodeError as error:
-        # Some of containerd's parsers accept invalid TOML.
+        # Some containerd versions accept invalid TOML.
         but = "although this containerd accepts it" if config.get("effective") else "so containerd cannot start again"
         why = "it begins with a byte order mark" if config["content"].startswith("\ufeff") else error
         yield f"{path} is not valid TOML ({why}), {but}: fix the file first"
@@ -73,12 +73,11 @@ def obstacles(
 
 
 def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
-    """Yield the files that disable CRI, each with the disabled names. files: in reading order.
+    """Yield the files that disable CRI, each with the disabled names. files: in containerd's order.
 
-    The version of the configuration decides which name disables CRI. With a name of another version, containerd
-    disables nothing or does not start. Source: V1DisabledFilter
-    and V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x, for each file by its own
-    version.
+    The name that disables CRI depends on the configuration's version. With another version's name, containerd disables
+    nothing or does not start. In 2.x, the version of each file counts.
+    Source: V1DisabledFilter and V2DisabledFilter of 1.6 and 1.7; v1MigratePluginName of 2.x.
     """
     merges = version is None or version_tuple(version) >= (2, 0, 0)
     of_all = last_version(files.values())
@@ -93,10 +92,9 @@ def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) ->
 
 
 def _no_default_runtime(path: str, effective: str, version: str | None, imported: Mapping[str, str]) -> Iterator[str]:
-    """Yield a message if CRI has no default runtime.
+    """Yield a message if CRI has no default runtime. Then the CRI plugin does not start, but `config dump` succeeds.
 
-    `config dump` accepts that, but the CRI plugin does not start. effective: the output of ``config
-    dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
+    effective: the output of ``config dump``. Source: ValidatePluginConfig of containerd's pkg/cri/config.
     """
     try:
         settings = cri_table(printed(effective)).get("containerd", {})
@@ -104,7 +102,7 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
         # `cdi` reports this error.
         return
     name, names = settings.get("default_runtime_name"), settings.get("runtimes")
-    # 1.x also accepts a default runtime in an older form.
+    # 1.x also accepts an older key for the default runtime.
     if name is None or names is None or name in names or settings.get("default_runtime", {}).get("runtime_type"):
         return
     replaced = imported and version is not None and version_tuple(version) < (2, 0, 0)
@@ -119,7 +117,7 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
 
 
 def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:
-    """One message for each import that makes containerd refuse the configuration."""
+    """Yield one message for each import because of which containerd rejects the configuration."""
     for name in unreadable:
         yield f"{name}, which {path} imports, is not UTF-8, so containerd cannot start again: fix the file first"
     for name, text in imported.items():

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets CRI-O's spec directories by a drop-in of ours; CRI-O's CDI itself is always on.
+"""Sets CRI-O's spec directories with a drop-in. CRI-O's CDI is always on.
 
-Source: crio.conf(5).
-internal/criocli: options and environment variables override all files. A root file given by option
-must exist.
-pkg/config: CRI-O reads each file in the drop-in directory and its subdirectories, whatever the
-file's name.
-pkg/config/reload.go: after SIGHUP, CRI-O reads new directories but reports the old directories, so
-we restart it.
-server/runtime_status.go: since 1.33, the running daemon reports its configuration.
+Source: crio.conf(5), and these files of CRI-O:
+
+- internal/criocli: Options and environment variables override all files. If the root file is an option, it must exist.
+- pkg/config: CRI-O reads all files in the drop-in directory and its subdirectories.
+- pkg/config/reload.go: After SIGHUP, CRI-O reads new directories but reports the old directories. So we restart CRI-O.
+- server/runtime_status.go: Since 1.33, the running daemon reports its configuration.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ from .containerd_config import DIRS, table_at
 from .toml_edit import key_lines, lenient
 from .toml_text import statements
 
-#: CRI-O reads drop-ins in the order of their names; later ones override.
+#: The name of our drop-in. CRI-O reads drop-ins in the order of their names, and later drop-ins override earlier ones.
 DROP_IN = "99-node-devices.conf"
-# The first CRI-O with CRI's field for CDI devices, which kubelets use since 1.29.
+# The first CRI-O with CRI's field for CDI devices. Kubelets use this field since 1.29.
 _OLDEST = (1, 28, 0)
 _TELLS_CDI = (1, 33, 0)
 _KEY = ("crio", "runtime", DIRS)
@@ -46,13 +44,13 @@ class Crio(Adapter):
 
     @property
     def tells_cdi(self) -> bool:
-        """Whether the daemon reports its CDI directories, as CRI-O does from 1.33 on."""
+        """Whether the daemon reports its CDI directories. CRI-O does so from 1.33 on."""
         return self.version is not None and version_tuple(self.version) >= _TELLS_CDI
 
     def _ends_with_unit(self, container: Mapping[str, Any]) -> bool:
-        """With systemd cgroups, each conmon has its own scope.
+        """Return whether the container's conmon runs in CRI-O's service.
 
-        With cgroupfs, conmon runs in CRI-O's service, for which the packages set no KillMode.
+        With systemd cgroups, each conmon has its own scope. With cgroupfs, all conmons run in CRI-O's service.
         """
         return container.get("unit") == self.runtime["unit"]
 
@@ -66,7 +64,7 @@ class Crio(Adapter):
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI settings in the files, from ``crio config``."""
+        """The CDI settings in the output of ``crio config``."""
         return _cdi(self._effective)
 
     @property
@@ -78,10 +76,7 @@ class Crio(Adapter):
         return tomllib.loads(self.config["effective"])
 
     def plan(self, check: Check) -> Change | None:
-        """Return a checked drop-in with the directories; None if CRI-O already reads them.
-
-        Raises UnsupportedConfig.
-        """
+        """Return a checked drop-in with the directories; None if CRI-O already reads them. Raises UnsupportedConfig."""
         given = self.config.get("given_dirs")
         if given:
             return self._by_command_line(given)
@@ -118,7 +113,7 @@ class Crio(Adapter):
             )
 
     def _require_effective(self, path: str, text: str, check: Check) -> None:
-        """Raise UnsupportedConfig unless the drop-in changes only CDI, and makes CDI effective."""
+        """Raise UnsupportedConfig if the drop-in is not effective or changes other settings."""
         after = tomllib.loads(check(text, False, None, path).effective)
         changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
         if changed:
@@ -130,15 +125,12 @@ class Crio(Adapter):
             raise UnsupportedConfig(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
 
     def staged_command(self) -> list[str]:
-        """Return the command that prints the effective configuration.
-
-        ``{staged}`` stands for another drop-in directory.
-        """
+        """Return the command that prints the effective configuration. ``{staged}``: a copy of the drop-in directory."""
         named = ["--config", self.config["path"]] if self.config["exists"] else []
         return [self.program, *named, "--config-dir", "{staged}", "config"]
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Delete the drop-in; if others have written into it, remove only our key."""
+        """Delete the drop-in. If others have changed the drop-in, remove only our key."""
         now = self.config["files"].get(path)
         if now is None:
             return None
@@ -152,7 +144,7 @@ def _cdi(effective: Mapping[str, Any]) -> Cdi:
 
 
 def _after(one: str, other: str) -> bool:
-    """Return whether CRI-O, which sorts by name and directory level, reads ``other`` later."""
+    """Return whether CRI-O reads the path ``other`` after ``one``. CRI-O sorts each directory by name."""
     return other.split("/") > one.split("/")
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes the containerd of k3s and RKE2, which generate its root file at every start.
+"""Changes the containerd of k3s and RKE2, which generate containerd's root file at every start.
 
-A lasting change needs a drop-in in the directory that the generated file imports, or the file's
-template. Releases with containerd 2 need no change, because CDI is on by default. Sources: k3s'
-advanced options, and the templates in its pkg/agent/templates.
+Therefore the change is a drop-in that the root file imports, or an edit of the root file's template. Releases with
+containerd 2 need no change, because CDI is on by default. Sources: k3s' advanced options, and k3s' templates in
+pkg/agent/templates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Rancher(Containerd):
         return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
     def plan(self, check: Check) -> Change | None:
-        """Return a drop-in if containerd imports and merges it, or else an edit of the template."""
+        """Return a drop-in if containerd merges imports, or else an edit of the template."""
         if self._is_effective():
             return None
         if self._merges:
@@ -41,7 +41,7 @@ class Rancher(Containerd):
                 return change
         self._require_one_version()
         wanted = wanted_keys(self.cdi)
-        # Check an edit of the root file, because the template changes the generated file likewise.
+        # Check the same edit of the root file, because a template cannot be checked.
         checked = self._checked(self._turned_on(self.config["content"] or ""), check)
         if not checked.suffices:
             raise UnsupportedConfig(self._overridden())
@@ -61,7 +61,7 @@ class Rancher(Containerd):
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Restore the drop-in or template; if others changed it, restore only the two keys."""
+        """Restore the drop-in or template. If others changed the file, restore only the two keys."""
         now = self.config["files"].get(path)
         if now is None:
             return super().undo(path, ours, before, check)
@@ -87,10 +87,7 @@ class Rancher(Containerd):
         return path, self.config.get("files", {}).get(path)
 
     def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
-        """Add the keys to the template line by line, because a Go template is not TOML.
-
-        Raises UnsupportedConfig.
-        """
+        """Add the keys to the template as lines, because a Go template is not TOML. Raises UnsupportedConfig."""
         if any(_is_key(line) for line in lines_of(template)):
             raise UnsupportedConfig(
                 f"{self._template()[0]} already has {' or '.join(KEYS)}, so it is not edited: set "
@@ -110,7 +107,7 @@ def _is_key(line: str) -> bool:
 
 
 def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
-    """Insert the lines at the start of a table; return None if the table has no header."""
+    """Return the template with the lines at the start of a table; None if the table has no header."""
     name = rf"""(?P<quote>["']){re.escape(table_name)}(?P=quote)"""
     header = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
     if not header:

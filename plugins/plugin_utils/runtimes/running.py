@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a running daemon, and its next start, with its files; each difference is one message."""
+"""Compares a running daemon and its next start with the daemon's files. Each difference is one message."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from .cdi import SPEC_DIRS, Cdi
 
 
 def shortfall(cdi: Cdi) -> str:
-    """Why a configuration does not suffice. cdi: its CDI settings."""
+    """Return why CDI is not effective with a configuration. cdi: the configuration's CDI settings."""
     if not cdi.enabled:
         return "CDI is off in the runtime's configuration"
     return f"the runtime's configuration does not list {', '.join(cdi.missing_dirs)} in cdi_spec_dirs"
 
 
 def difference(cdi: Mapping[str, Any]) -> str | None:
-    """Return why the daemon's behaviour differs from its files, or None.
-
-    cdi: from the daemon's answer.
-    """
-    # If None, the runtime does not report CDI, so its files count.
+    """Return why the daemon's behaviour differs from its files, or None. cdi: from the daemon's answer."""
+    # None means that the runtime does not report CDI, so only its files count.
     if cdi["enabled"] is False:
         return "the running daemon has CDI off, although its configuration turns it on"
     missing = directory_names.missing(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
@@ -31,9 +28,9 @@ def difference(cdi: Mapping[str, Any]) -> str | None:
 
 
 def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
-    """Return what happens if the role's specs take precedence over the plugin's; else None.
+    """Return a message if the role's specs take precedence over the plugin's; else None.
 
-    name: the runtime's. cdi: from an answer that has both directories.
+    name: the runtime's. cdi: from an answer with both directories.
     """
     there = [directory_names.normal(directory) for directory in cdi["spec_dirs"] or SPEC_DIRS]
     static, running = SPEC_DIRS

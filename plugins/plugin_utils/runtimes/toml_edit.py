@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets keys in one plugin's table of a TOML text, and leaves all other bytes unchanged.
+"""Sets keys in one plugin's table of a TOML text. All other bytes stay unchanged.
 
-Lines are inserted, changed and removed as text. tomlkit loses keys if dotted keys are removed, and
-moves or breaks tables that are out of order (test_toml_edit.py has such documents). So tomlkit
-edits only single values: multi-line lists and inline tables. The result is parsed and compared with
-the expected document.
+Lines are inserted, changed and removed as text, and tomlkit edits only multi-line lists and inline tables. The reason:
+tomlkit loses keys if dotted keys are removed, and moves or breaks tables that are out of order (see test_toml_edit.py).
+The result is parsed and compared with the expected document.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
-    """Decorate a method that edits texts with Unix line ends.
-
-    A text with only Windows line ends keeps them.
-    """
+    """Decorate a method that edits texts with Unix line ends. A text with only Windows line ends keeps them."""
 
     @functools.wraps(edit)
     def edit_plain(self: Any, text: str, *more: Any) -> str:
@@ -38,10 +34,7 @@ def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Return the text as data.
-
-    Raises UnsupportedConfig with line and column if the text is not valid TOML.
-    """
+    """Return the text as data. For invalid TOML, raises UnsupportedConfig with line and column."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -49,7 +42,7 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def lenient(text: str) -> dict[str, Any]:
-    """Return the text as data; {} if it is invalid, because the runtime reports that."""
+    """Return the text as data; {} for invalid TOML, about which the runtime reports an error."""
     try:
         return parsed(text)
     except UnsupportedConfig:
@@ -59,8 +52,8 @@ def lenient(text: str) -> dict[str, Any]:
 def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
     """Return the text with the keys set. A key with the value None is removed.
 
-    text: with Unix line ends. table_name: a table below ``plugins``. Raises UnsupportedConfig if
-    the edit would change anything else.
+    text: with Unix line ends. table_name: a table below ``plugins``. Raises UnsupportedConfig if the edit would change
+    other keys.
     """
     parsed(text)
     expected = _exact(text)
@@ -88,10 +81,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines with their ends. Only a line feed ends a line.
-
-    splitlines() would split at other Unicode characters.
-    """
+    """Return the lines with their ends. Only a line feed ends a line; splitlines() also splits at other characters."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
@@ -106,22 +96,19 @@ def with_version(text: str, number: int) -> str:
 
 
 def key_lines(keys: Mapping[str, Any]) -> list[str]:
-    """One ``key = value`` line for each key."""
+    """Return a line ``key = value`` for each key."""
     # Booleans and lists of plain strings look the same in JSON and TOML.
     return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
 
 
 def indent_below(header_indent: str, rest: str) -> str:
-    """Return the first key's indent: that of the line after the header, if it is deeper."""
+    """Return the indent of a table's first key: the deeper one of the header's and the next line's indents."""
     following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
     return following[1] if following and len(following[1]) > len(header_indent) else header_indent
 
 
 def tomlkit() -> Any:
-    """Import tomlkit lazily, because ansible-core does not install it, and few edits need it.
-
-    Raises UnsupportedConfig.
-    """
+    """Import tomlkit late, because few edits need it and ansible-core does not install it. Raises UnsupportedConfig."""
     try:
         import tomlkit
     except ImportError:
@@ -133,12 +120,12 @@ def tomlkit() -> Any:
 
 
 def _exact(text: str) -> dict[str, Any]:
-    """Return the text as data, with floats as strings, because nan does not equal itself."""
+    """Return the text as data. Floats become strings, because nan does not equal itself."""
     return tomllib.loads(text, parse_float=str)
 
 
 def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
-    """Return whether two documents are equal. Our table counts as missing if it is empty."""
+    """Return whether two documents are equal. An empty table with our name counts as missing."""
     for data in (one, other):
         plugins = data.get("plugins")
         if isinstance(plugins, dict):
@@ -150,7 +137,7 @@ def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
 
 
 def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
-    """Return the text with one key set, in its old place or the best new one; None removes it."""
+    """Return the text with a key set in its old position or in the best new position; None removes the key."""
     path = (*table, key)
     header = sibling = None
     for statement in statements(text):
@@ -185,15 +172,12 @@ def _indent(text: str, statement: Statement) -> str:
 
 
 def _ended(text: str) -> str:
-    """Return the text with a line end at its end; an empty text stays empty."""
+    """Return the text with a final line end. An empty text stays empty."""
     return text if not text or text.endswith("\n") else text + "\n"
 
 
 def _value(old: str, below: tuple[str, ...], value: Any) -> str:
-    """Replace a written value.
-
-    below: path of the key to set in the value, if that is an inline table.
-    """
+    """Return a value's new text. below: if the value is an inline table, path of the key in that table."""
     if below:
         return _inline(old, below, value)
     if not isinstance(value, list) or not old.startswith("["):
@@ -209,7 +193,7 @@ def _value(old: str, below: tuple[str, ...], value: Any) -> str:
             if item not in array:
                 array.insert(position, item)
         return document.as_string()[len("_ = ") :].rstrip("\n")
-    # Rewrite a one-line list with the quotes of its items; tomlkit's insert would lose the blanks.
+    # Rewrite a one-line list and keep the items' quotes, because tomlkit's insert loses the spaces.
     there = {item: item.as_string() for item in array if isinstance(item, str)}
     return f"[{', '.join(there.get(item, json.dumps(item)) for item in value)}]"
 

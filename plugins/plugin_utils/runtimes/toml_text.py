@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the positions of statements in a valid TOML text, which tomllib does not report."""
+"""Finds the positions of statements in a valid TOML text. tomllib does not report positions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 class Statement(NamedTuple):
     """A table header, or a key with its value.
 
-    path: from the document's root; None for an array of tables. header: the path of the statement's
-    table.
-    start, end: positions of its lines, including the line end. part_ends: ends of the key's parts
-    as written.
-    value: start and end of its value; None for a header.
+    path: from the document's root; None in an array of tables. header: the path of the statement's table.
+    start, end: positions of the statement's lines, including the line end. part_ends: end positions of the key's parts.
+    value: start and end of the value; None for a header.
     """
 
     path: tuple[str, ...] | None
@@ -42,7 +40,7 @@ class Statement(NamedTuple):
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield every header and key in order; keys in inline tables are part of a value."""
+    """Yield all headers and keys in order. Keys in inline tables are part of a value."""
     header: tuple[str, ...] | None = ()
     position = 0
     while True:
@@ -67,7 +65,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def _key(text: str, position: int) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """A key's parts, and the end of each."""
+    """Return a key's parts and their end positions."""
     names, ends = [], []
     while True:
         part = _KEY_PART.match(text, position)
