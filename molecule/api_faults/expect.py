@@ -1,4 +1,4 @@
-"""A control plane and a kubelet that have trouble, as the API shows it: expect.py KUBECONFIG STEP..."""
+"""Checks, through the API, a cluster with faults of its control plane and a kubelet: expect.py KUBECONFIG STEP..."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ TOLD = "nodedevices.kubernetes/configuration"
 
 
 def lose_plugin(cluster: Cluster) -> None:
-    """The plugin's pod of one node is deleted."""
+    """Delete the plugin's pod on one node."""
     for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]:
         if pod["spec"].get("nodeName") == NODE:
             cluster.ask("DELETE", f"{PLUGINS}/pods/{pod['metadata']['name']}")
 
 
 def not_ready(cluster: Cluster) -> None:
-    """The cluster has noticed that a node's kubelet is silent."""
+    """Wait until the node with the stopped kubelet is not Ready."""
     begin = time.monotonic()
     until(lambda: _readiness(cluster), lambda status: status == "Unknown")
     print(f"{NODE} is not Ready after {time.monotonic() - begin:.1f} s")
 
 
 def ready(cluster: Cluster) -> None:
-    """And that it is not any more."""
+    """Wait until the node is Ready."""
     until(lambda: _readiness(cluster), lambda status: status == "True")
 
 
 def waited_for(cluster: Cluster) -> None:
-    """A play waits for the plugin's pod of that node: it has told the kubelet to look at the pod's volumes."""
+    """Wait until a play requests a sync of the volumes of the node's plugin pod, and so waits for that pod."""
 
     def told() -> Any:
         pods = cluster.ask("GET", f"{PLUGINS}/pods?fieldSelector=spec.nodeName%3D{NODE}")["items"]
@@ -43,7 +43,7 @@ def waited_for(cluster: Cluster) -> None:
 
 
 def answers_again(cluster: Cluster) -> None:
-    """The API server that was away is back."""
+    """Wait until the stopped API server answers again."""
     begin, failures = time.monotonic(), 0
     while True:
         try:

@@ -1,6 +1,6 @@
-"""What the cluster must show, through its API: expect.py KUBECONFIG STEP...
+"""Checks a cluster through its API: expect.py KUBECONFIG STEP...
 
-The three pods of the imaginary devices, node objects, the plugin's pods, and what their kubelets measured.
+The steps check the pods of the imaginary devices, the node objects, the plugin's pods and the kubelets' metrics.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAEMON_SETS = "/apis/apps/v1/namespaces/node-devices/daemonsets"
 
 
 def system_a(cluster: Cluster) -> None:
-    """The imaginary devices: what nodes advertise, where pods land, what they print, what waits for what."""
+    """Check the imaginary devices: the nodes' resources, the pods' nodes and output, and a pod that waits."""
     for node, counts in (("kind-worker", "100"), ("kind-worker2", "013")):
         wanted = {f"{IMAGINARY}{number}": count for number, count in enumerate(counts, 1)}
         advertises(cluster, node, IMAGINARY, wanted)
@@ -41,14 +41,14 @@ def system_a(cluster: Cluster) -> None:
     runs(cluster, "dp1-3", "kind-worker2", log[1:])
     values = [line.partition("=")[2] for line in log[1:]]
     assert [line.partition("=")[0] for line in log[1:]] == ["DEV_2_ID_0", "DEV_3_ID_0", "DEV_3_ID_1"], log
-    # Which two of three the kubelet takes is its own choice; the numbers follow the declaration's order.
+    # The kubelet chooses any two of the three devices. The variables' numbers follow the declaration's order.
     assert values[0] == "'/node2/dev2/1'", log
     assert values[1] < values[2], log
     assert set(values[1:]) < {f"'/node2/dev3/{number}'" for number in (1, 2, 3)}, log
 
 
 def follows(cluster: Cluster) -> None:
-    """Node objects show the other configuration; prints how long that took after PodResources did."""
+    """Wait until the node objects show the new configuration. Print the duration."""
     begin = time.monotonic()
     for node in WORKERS:
         advertises(cluster, node, IMAGINARY, {f"{IMAGINARY}1": "1", f"{IMAGINARY}2": "0", f"{IMAGINARY}3": "0"})
@@ -56,7 +56,7 @@ def follows(cluster: Cluster) -> None:
 
 
 def no_restarts(cluster: Cluster) -> None:
-    """The plugin's containers are the ones that were started first."""
+    """Check that no container of the plugin was restarted."""
     pods = cluster.ask("GET", f"{PLUGINS}/pods")["items"]
     restarts = {pod["spec"]["nodeName"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods}
     assert restarts == {"kind-worker": 0, "kind-worker2": 0}, restarts
@@ -64,19 +64,19 @@ def no_restarts(cluster: Cluster) -> None:
 
 
 def other_inventory(cluster: Cluster) -> None:
-    """A node of another inventory has a configuration, too: what the first worker's is."""
+    """Add a configuration for a node of another inventory, a copy of the first worker's."""
     config_map = f"{PLUGINS}/configmaps/node-device-plugin"
     text = cluster.ask("GET", config_map)["data"][WORKERS[0]]
     cluster.ask("PATCH", config_map, {"data": {"elsewhere": text}}, "application/merge-patch+json")
 
 
 def other_inventory_kept(cluster: Cluster) -> None:
-    """It stays."""
+    """Check that the other inventory's node keeps its configuration."""
     assert _configured(cluster) == [*WORKERS, "elsewhere"], _configured(cluster)
 
 
 def other_inventory_pruned(cluster: Cluster) -> None:
-    """It is gone, and nothing else is."""
+    """Check that only the other inventory's node has lost its configuration."""
     assert _configured(cluster) == [*WORKERS], _configured(cluster)
 
 
@@ -86,7 +86,7 @@ def _configured(cluster: Cluster) -> list[str]:
 
 
 def held_run_on(cluster: Cluster) -> None:
-    """Every pod that holds a device runs, and none of its containers was restarted."""
+    """Check that each pod that holds a device runs and was not restarted."""
     holders = [
         pod
         for pod in cluster.ask("GET", PODS)["items"]
@@ -103,20 +103,20 @@ def held_run_on(cluster: Cluster) -> None:
 
 
 def no_proofs(cluster: Cluster) -> None:
-    """Nothing but the plugin's pods is in its namespace."""
+    """Check that the plugin's namespace has only the plugin's pods."""
     names = [pod["metadata"]["name"] for pod in cluster.ask("GET", f"{PLUGINS}/pods")["items"]]
     assert len(names) == len(WORKERS), names
     assert all(name.startswith("node-device-plugin-") for name in names), names
 
 
 def pod_template(cluster: Cluster) -> None:
-    """Prints what the DaemonSet's pods must be: JSON, and nothing else."""
+    """Print the DaemonSet's pod template as JSON."""
     (daemon_set,) = cluster.ask("GET", DAEMON_SETS)["items"]
     print(json.dumps(daemon_set["spec"]["template"]))
 
 
 def new_plugins(cluster: Cluster) -> None:
-    """The plugin's pods are deleted, and others are ready in their place."""
+    """Delete the plugin's pods, and wait until new pods are ready."""
 
     def ready() -> dict[str, str]:
         return {
@@ -132,7 +132,7 @@ def new_plugins(cluster: Cluster) -> None:
 
 
 def ready_since(cluster: Cluster) -> None:
-    """Prints since when each of the plugin's pods is Ready, and how often its container was restarted."""
+    """Print the time since which each of the plugin's pods is Ready, and its number of restarts."""
     for pod in sorted(cluster.ask("GET", f"{PLUGINS}/pods")["items"], key=lambda pod: pod["spec"]["nodeName"]):
         (ready,) = [each for each in pod["status"]["conditions"] if each["type"] == "Ready"]
         restarts = pod["status"]["containerStatuses"][0]["restartCount"]
@@ -140,7 +140,7 @@ def ready_since(cluster: Cluster) -> None:
 
 
 def figures(cluster: Cluster) -> None:
-    """What each kubelet measured; the period after which its node object follows. Prints, and holds nothing to it."""
+    """Print each kubelet's Allocate durations, and the update period of its node object."""
     for node in WORKERS:
         proxy = f"/api/v1/nodes/{node}/proxy"
         period = cluster.ask("GET", f"{proxy}/configz")["kubeletconfig"]["nodeStatusUpdateFrequency"]
@@ -160,7 +160,7 @@ def figures(cluster: Cluster) -> None:
 
 
 def nothing_left(cluster: Cluster) -> None:
-    """The cluster has nothing of ours."""
+    """Check that the cluster has neither our label nor our namespace."""
     for node in WORKERS:
         assert LABEL not in cluster.ask("GET", f"/api/v1/nodes/{node}")["metadata"]["labels"]
     until(

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Whether a node object ever shows fewer devices than at first: watch_nodes.py KUBECONFIG FILE
+"""Checks that no node object shows fewer devices than at first: watch_nodes.py KUBECONFIG FILE
 
-Watches the workers until FILE is there. Prints how many states it saw; ends with 1 and a line for each drop.
+Watches the workers until FILE exists. Prints the number of states. Exits with 1 and a line for each decrease.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ WORKERS = ("kind-worker", "kind-worker2")
 
 
 def shown(cluster: Cluster, node: str) -> dict[str, int]:
-    """What is allocatable of resources."""
+    """Return the allocatable quantities of resources."""
     allocatable = cluster.ask("GET", f"/api/v1/nodes/{node}")["status"]["allocatable"]
     return {name: int(count) for name, count in allocatable.items() if "/" in name}
 
 
 def main(kubeconfig: str, end: str) -> int:
-    """The exit code."""
+    """Return the exit code."""
     cluster = Cluster(kubeconfig)
     first = {node: shown(cluster, node) for node in WORKERS}
     drops, looks = [], 0

@@ -1,4 +1,4 @@
-"""Fixed capacities of node objects, and pods that use them, as the API shows it: expect.py KUBECONFIG STEP..."""
+"""Checks fixed capacities of node objects, and pods that use them: expect.py KUBECONFIG STEP..."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
 
 def static(cluster: Cluster) -> None:
-    """A fixed capacity: on one node, schedulable, and used up."""
+    """Check a fixed capacity: one node has it, a pod gets it, and a second pod waits."""
     advertises(cluster, NODE, "example.com/", {"example.com/dongle": "4", "example.com/hundreds": "23k"})
     advertises(cluster, CONTROL_PLANE, "example.com/", {})
     cluster.create("dongle-1", {"example.com/dongle": 3})
@@ -23,7 +23,7 @@ def static(cluster: Cluster) -> None:
 
 
 def reset(cluster: Cluster) -> None:
-    """What a kubelet does to extended resources that it does not know when it starts."""
+    """Reset the capacity as a kubelet does at its start with unknown extended resources."""
     for part in ("capacity", "allocatable"):
         operation = {"op": "add", "path": f"/status/{part}/example.com~1dongle", "value": "0"}
         path = f"/api/v1/nodes/{NODE}/status?fieldManager=kubelet"
@@ -31,14 +31,14 @@ def reset(cluster: Cluster) -> None:
 
 
 def restored(cluster: Cluster) -> None:
-    """Nobody ran anything: the node itself has put back what was reset."""
+    """Wait until the node's timer has restored the capacities."""
     begin = time.monotonic()
     advertises(cluster, NODE, "example.com/", {"example.com/dongle": "4", "example.com/hundreds": "23k"})
     print(f"restored and allocatable within {time.monotonic() - begin:.1f} s")
 
 
 def nothing_left(cluster: Cluster) -> None:
-    """Node objects show nothing of ours, and keep it so for longer than a kubelet's period."""
+    """Check that the node objects have none of our resources, also after the kubelets' next update."""
     for node in NODES:
         advertises(cluster, node, "", {})
         assert ANNOTATION not in cluster.ask("GET", f"/api/v1/nodes/{node}")["metadata"]["annotations"]
@@ -49,7 +49,7 @@ def nothing_left(cluster: Cluster) -> None:
 
 
 def heartbeats(cluster: Cluster) -> dict[str, str]:
-    """When each kubelet last renewed its lease, which it does as often as it looks at its node."""
+    """Return each kubelet's last renewal of its lease. A kubelet renews the lease as often as it updates its node."""
     leases = cluster.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")["items"]
     return {lease["metadata"]["name"]: lease["spec"]["renewTime"] for lease in leases}
 

@@ -1,4 +1,4 @@
-"""The API of a throwaway cluster, as programs of scenarios ask it. Python and PyYAML are all it needs."""
+"""Queries the API of a throwaway cluster for the scenarios' programs. Needs only Python and PyYAML."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 
 import yaml
 
-# Seconds that anything may take here.
+# Seconds that a wait may take.
 TIMEOUT = 60
 PODS = "/api/v1/namespaces/default/pods"
 
 
 class Cluster:
-    """The API of the administrator's kubeconfig."""
+    """The API, with the administrator's kubeconfig."""
 
     def __init__(self, path: str) -> None:
         config = yaml.safe_load(pathlib.Path(path).read_text())
@@ -32,7 +32,7 @@ class Cluster:
         self._tls = ssl.create_default_context(cadata=authority)
 
     def ask(self, method: str, path: str, content: Any = None, kind: str = "application/json") -> Any:
-        """The answer: JSON, or text of a log."""
+        """Return the answer: JSON data, or the text of a log or of metrics."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         data = None if content is None else json.dumps(content).encode()
         request = urllib.request.Request(f"{self._server}{path}", data, headers, method=method)
@@ -41,16 +41,16 @@ class Cluster:
         return text if path.partition("?")[0].endswith(("/log", "/metrics")) else json.loads(text)
 
     def watch(self, path: str, idle: float = 120) -> Iterator[Any]:
-        """The events of a watch, until the API server ends it. Raises OSError after ``idle`` seconds without a line."""
+        """Yield a watch's events until the API server ends it. Raises OSError after ``idle`` seconds without an event."""
         request = urllib.request.Request(f"{self._server}{path}", headers={"Authorization": f"Bearer {self._token}"})
         with urllib.request.urlopen(request, timeout=idle, context=self._tls) as answer:
             for line in answer:
                 yield json.loads(line)
 
     def create(self, name: str, resources: dict[str, int], node: str = "") -> None:
-        """A pod that prints its device variables; its service account's token is nothing that it needs.
+        """Create a pod that prints its device variables.
 
-        node: where the scheduler is to put it, if not anywhere.
+        node: the node for the pod; empty for any node.
         """
         wanted = {resource: str(count) for resource, count in resources.items()}
         container = {
@@ -68,7 +68,7 @@ class Cluster:
         self.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
 
     def delete(self, *names: str) -> None:
-        """Pods, and wait until they are gone."""
+        """Delete pods, and wait until they no longer exist."""
         for name in names:
             self.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds=1")
         until(
@@ -78,7 +78,7 @@ class Cluster:
 
 
 def until(look: Callable[[], Any], fine: Callable[[Any], bool], timeout: float = TIMEOUT) -> Any:
-    """What is seen once it is fine. Raises AssertionError with what was seen last, after ``timeout`` seconds."""
+    """Wait until ``fine`` accepts the result of ``look``. Return this result. Raises AssertionError after ``timeout``."""
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -95,7 +95,7 @@ def until(look: Callable[[], Any], fine: Callable[[Any], bool], timeout: float =
 
 
 def extended(cluster: Cluster, node: str, part: str) -> dict[str, str]:
-    """The extended resources of a node object."""
+    """Return the extended resources of a node object."""
     return {
         name: value
         for name, value in cluster.ask("GET", f"/api/v1/nodes/{node}")["status"][part].items()
@@ -104,7 +104,7 @@ def extended(cluster: Cluster, node: str, part: str) -> dict[str, str]:
 
 
 def advertises(cluster: Cluster, node: str, prefix: str, wanted: dict[str, str]) -> None:
-    """A node object has just these of the resources that begin so, in capacity and allocatable, as text."""
+    """Wait until a node object has exactly the wanted quantities of all resources with this prefix."""
     for part in ("capacity", "allocatable"):
 
         def look(part: str = part) -> dict[str, str]:
@@ -115,7 +115,7 @@ def advertises(cluster: Cluster, node: str, prefix: str, wanted: dict[str, str])
 
 
 def runs(cluster: Cluster, name: str, node: str, log: list[str]) -> None:
-    """A pod runs on a node and has printed its variables."""
+    """Wait until a pod runs on a node and has printed its variables."""
 
     def look() -> tuple[str, str]:
         pod = cluster.ask("GET", f"{PODS}/{name}")
@@ -128,7 +128,7 @@ def runs(cluster: Cluster, name: str, node: str, log: list[str]) -> None:
 
 
 def is_pending(cluster: Cluster, name: str, nodes: int, words: set[str]) -> None:
-    """The scheduler has said why a pod fits on none of so many nodes; words: its counts, in whatever order."""
+    """Wait until the scheduler reports why a pod fits on none of the nodes. words: its reasons, in any order."""
 
     def look() -> str:
         conditions = cluster.ask("GET", f"{PODS}/{name}")["status"].get("conditions", ())
@@ -137,26 +137,26 @@ def is_pending(cluster: Cluster, name: str, nodes: int, words: set[str]) -> None
         )
 
     def said(message: str) -> str:
-        # What follows is about preemption.
+        # Omit the sentences about preemption.
         return message.split(". ")[0]
 
     def counts(message: str) -> tuple[str, set[str]]:
         head, _, rest = said(message).partition(": ")
         return head, set(rest.split(", "))
 
-    # A node that is Ready again keeps its taint for a moment, after which the scheduler looks again.
+    # Retry, because a node that is Ready again keeps its taint for a moment.
     message = until(look, lambda message: counts(message) == (f"0/{nodes} nodes are available", words))
     print(f"{name} is Pending: {said(message)}")
 
 
 def no_pods(cluster: Cluster) -> None:
-    """None is left that holds a device."""
+    """Delete all pods without an owner."""
     pods = (pod["metadata"] for pod in cluster.ask("GET", PODS)["items"])
     cluster.delete(*(pod["name"] for pod in pods if pod.get("ownerReferences") is None))
 
 
 def expect(*steps: Callable[[Cluster], None]) -> None:
-    """expect.py KUBECONFIG STEP...: ends with 1 and a sentence for the first step that is not so within a minute."""
+    """Run the steps of the command line. Exit with 1 and a sentence for the first failed step."""
     by_name = {step.__name__.replace("_", "-"): step for step in steps}
     api = Cluster(sys.argv[1])
     for name in sys.argv[2:]:

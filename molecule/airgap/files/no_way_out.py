@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a command where no route leads out and no connection can be made; anywhere else it runs nothing, and fails.
+"""Runs a command if the machine has no external route and no external connection. Otherwise runs nothing and fails.
 
 Usage: no_way_out.py [COMMAND...]
 """
@@ -9,13 +9,13 @@ import os
 import socket
 import sys
 
-# For documentation only (RFC 5737, RFC 3849): whoever has a route tries, and waits; whoever has none learns it at once.
+# Addresses for documentation (RFC 5737, RFC 3849). Without a route, a connection fails immediately.
 OUTSIDE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 NO_WAY = (errno.ENETUNREACH, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def routes():
-    """The kernel's routes that lead out, those of the loopback device left out."""
+    """Yield the kernel's routes, except those of the loopback device."""
     for path, skip in (("/proc/self/net/route", 1), ("/proc/self/net/ipv6_route", 0)):
         if os.path.exists(path):
             with open(path) as file:
@@ -26,7 +26,7 @@ def routes():
 
 
 def answer(family, address):
-    """What a connection to an address outside comes to."""
+    """Return the result of a connection to an external address."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as attempt:
             attempt.settimeout(2)

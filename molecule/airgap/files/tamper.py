@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Changes one byte in the middle of one wheel of a bundle's archive, and prints the wheel's name in the bundle.
 
-Usage: tamper.py ARCHIVE COPY NAME, where NAME is how the wheel's begins.
+Usage: tamper.py ARCHIVE COPY NAME. NAME: the beginning of the wheel's name.
 """
 
 import shutil

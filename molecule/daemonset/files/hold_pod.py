@@ -1,7 +1,7 @@
-"""Holds the plugin's running container to its pod's manifest: hold_pod.py <MANIFEST
+"""Compares the plugin's running container with its pod's manifest: hold_pod.py <MANIFEST
 
-MANIFEST: JSON with the pod's ``spec``. What counts is what the kernel says of the process and its mounts, and what the
-runtime was asked to mount. Prints what was seen; ends with 1 and a sentence for each difference. Runs on a node with
+MANIFEST: JSON with the pod's ``spec``. The sources are the kernel's state of the process and its mounts, and the mounts
+in the runtime's status. Prints the observations. Exits with 1 and a sentence for each difference. Runs on a node with
 the environment of role node_tools.
 """
 
@@ -17,17 +17,17 @@ from node_device_plugin.wire import cri_v1_pb2 as api
 
 _SOCKET = "/run/containerd/containerd.sock"
 _LABELS = {"io.kubernetes.pod.namespace": "node-devices", "io.kubernetes.container.name": "plugin"}
-# What a kubelet adds to each container, beside the manifest's termination log.
+# Mounts that a kubelet adds to each container, in addition to the manifest's termination log.
 _OF_KUBELET = {"/etc/hosts"}
-# Where a runtime mounts something into every container.
+# Mount points of a runtime's mounts in all containers.
 _OF_RUNTIME = {"/", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}
 _BELOW_OF_RUNTIME = ("/proc", "/sys", "/dev")
-# Every set of capabilities that a process has, by proc(5).
+# All capability sets of a process, see proc(5).
 _CAPABILITIES = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 
 
 class Running(NamedTuple):
-    """The plugin's container. mounts: as the runtime was asked for them. pid: of its first process."""
+    """The plugin's container. mounts: as the kubelet requested them. pid: of the first process."""
 
     pid: int
     mounts: list[api.Mount]
@@ -46,20 +46,20 @@ async def find() -> Running:
 
 
 def status(pid: int) -> dict[str, str]:
-    """What the kernel says of a process."""
+    """Return the fields of /proc/PID/status by name."""
     with open("/proc/%d/status" % pid, encoding="utf-8") as file:
         return {name: value.strip() for name, _, value in (line.partition(":") for line in file)}
 
 
 def mounted(pid: int) -> dict[str, bool]:
-    """Mount point, as the process has it, to whether it is read-only; what lies on top counts."""
+    """Return whether each mount point of the process is read-only. The topmost mount counts."""
     with open("/proc/%d/mountinfo" % pid, encoding="utf-8") as file:
         fields = [line.split() for line in file]
     return {each[4]: "ro" in each[5].split(",") for each in fields}
 
 
 def differences(spec: dict[str, Any], running: Running) -> list[str]:
-    """In what the container is not as the manifest says."""
+    """Return one line for each difference between the container and the manifest."""
     (container,) = spec["containers"]
     wrong: list[str] = []
 
@@ -68,7 +68,7 @@ def differences(spec: dict[str, Any], running: Running) -> list[str]:
             wrong.append("%s: %s, not %s" % (what, seen, wanted))
 
     seen = status(running.pid)
-    # These are what the manifest says, and neither more nor less than what it must say.
+    # Also check the manifest itself.
     security = {**spec["securityContext"], **container["securityContext"]}
     hold("capabilities of the manifest", security["capabilities"], {"drop": ["ALL"]})
     for each in _CAPABILITIES:
@@ -97,7 +97,7 @@ def differences(spec: dict[str, Any], running: Running) -> list[str]:
         if path not in _OF_RUNTIME | added and not path.startswith(tuple(each + "/" for each in _BELOW_OF_RUNTIME))
     }
     others -= set(_BELOW_OF_RUNTIME) - set(wanted)
-    # The runtime resolves links, such as /var/run, inside of the image.
+    # The runtime resolves links such as /var/run inside the image.
     resolved = {path: path if path in there else path.replace("/var/run/", "/run/") for path in wanted}
     hold("mounts that the process has", sorted(others), sorted(resolved.values()))
     for path, read_only in wanted.items():

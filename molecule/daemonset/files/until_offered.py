@@ -1,8 +1,8 @@
-"""How soon a kubelet offers what the plugin's pod serves: until_offered.py RESOURCE...
+"""Measures how soon a kubelet offers the resources of the plugin's pod: until_offered.py RESOURCE...
 
-Looks from before the pod starts until PodResources has devices of each RESOURCE, having had none of one; then prints
-the time in milliseconds since the runtime started the pod's container. Runs on a node with the environment of role
-node_tools.
+Polls PodResources until it has lost the devices of a RESOURCE and then has devices of each RESOURCE. Prints the time in
+milliseconds since the start of the pod's container. Start it before the pod. Runs on a node with the environment of
+role node_tools.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET
 from node_device_plugin.runtime.client import CriClient
 
 _LABELS = {"io.kubernetes.pod.namespace": "node-devices", "io.kubernetes.container.name": "plugin"}
-# Seconds between two looks (the kubelet answers 100 a second), and that all of it may take.
+# Seconds between two queries (the kubelet answers 100 queries per second), and for the complete measurement.
 _PAUSE = 0.02
 _TIMEOUT = 90
 
