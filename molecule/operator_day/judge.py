@@ -1,8 +1,8 @@
-"""Whether a workload was hurt, by the records of watch.py: judge.py RECORDS
+"""Checks the records of watch.py for disturbed workloads: judge.py RECORDS
 
-A workload is hurt where it is deleted, evicted, preempted, refused by the kubelet or ended, where a container of it is
-restarted more often than was asked for, or has other devices afterwards, and where two pods have one device at a time.
-Prints what each pod went through; ends with 1 and a line for each hurt.
+A workload is disturbed if it is deleted, evicted, preempted, not admitted or ended without request. The same applies if
+a container is restarted too often or has other devices afterwards, or if two pods have the same device simultaneously.
+Prints a summary of each pod. Exits with 1 and a line for each disturbance.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 
 class Workload:
-    """One pod, by all that was recorded of it."""
+    """A pod's records."""
 
     def __init__(self, record: dict[str, Any]) -> None:
         self.name: str = record["name"]
         self.last = record
-        #: (container, restarts) to the devices that it sees.
+        #: Maps (container, number of restarts) to the devices that the container sees.
         self.seen: dict[tuple[str, int], list[str]] = {}
         self.is_gone = False
         self.hurts: dict[str, None] = {}
 
     def take(self, record: dict[str, Any]) -> None:
-        """One more state of the pod."""
+        """Add a state of the pod."""
         self.last = record
         why = f" ({record['reason']}: {record['message']})" if record["reason"] else ""
         if (record["event"] == "DELETED" or record["deleting"]) and not record["to_end"]:
@@ -41,7 +41,7 @@ class Workload:
         self.is_gone = record["event"] == "DELETED" or record["phase"] in ("Failed", "Succeeded")
 
     def see(self, record: dict[str, Any]) -> None:
-        """What one of its containers sees."""
+        """Add the devices that a container of the pod sees."""
         devices = record["devices"]
         if len(devices) != self.last["wants"]:
             self.hurt(f"sees {devices}, and wants {self.last['wants']}")
@@ -51,7 +51,7 @@ class Workload:
         self.seen[record["container"], record["restarts"]] = devices
 
     def end(self) -> None:
-        """It runs to the end, and was restarted whenever it should be."""
+        """Check that the pod still runs, and that its containers had all requested restarts."""
         if self.is_gone:
             return
         if not self.last["containers"] or not all(each["ready"] for each in self.last["containers"]):
@@ -67,7 +67,7 @@ class Workload:
 
 
 def workloads(records: list[dict[str, Any]]) -> dict[str, Workload]:
-    """By uid. What they were hurt by includes a device that two of them have."""
+    """Return the workloads by uid. A device that two pods have counts as a disturbance."""
     found: dict[str, Workload] = {}
     holders: dict[tuple[str, str], str] = {}
     for record in records:

@@ -1,8 +1,8 @@
 """Records what happens to the workloads of a cluster: watch.py KUBECONFIG RECORDS END
 
-Workloads are the pods with the label of workloads.py. RECORDS gets a JSON object a line, of two kinds: each state of a
-pod that the API server tells of, and what a container sees once it has printed its devices. Ends when the file END is
-there and everything has been read, or with 1 and a sentence where the watch has a gap. judge.py reads the records.
+Workloads are the pods with the label of workloads.py. RECORDS gets one JSON object per line, of two kinds: a state of a
+pod, and the devices that a container has printed. Ends when the file END exists. If the watch has a gap, exits with 1
+and a sentence. judge.py reads the records.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "shared"))
 from cluster_api import PODS, Cluster, until
 from workloads import ENDS, LABEL, RESTARTS, devices_of
 
-#: Seconds after which the API server ends a watch, so that the END is noticed.
+#: Seconds after which the API server ends a watch, so that the program checks for END.
 PERIOD = 5
 
 
 def of_container(status: dict[str, Any]) -> dict[str, Any]:
-    """What counts of a container's status."""
+    """Return the recorded part of a container's status."""
     return {
         "name": status["name"],
         "restarts": status["restartCount"],
         "ready": status["ready"],
         "running": "running" in status["state"],
         "id": status.get("containerID", ""),
-        # By the kubelet's word: resource to devices.
+        # The devices by resource, as the kubelet reports them.
         "allocated": {
             each["name"]: sorted(device["resourceID"] for device in each["resources"])
             for each in status.get("allocatedResourcesStatus", ())
@@ -42,7 +42,7 @@ def of_container(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_pod(event: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """What counts of a pod: whether it was to end, and how often it was to be restarted, says workloads.py."""
+    """Return a pod's record. workloads.py annotates a requested end and the requested number of restarts."""
     metadata, status = pod["metadata"], pod["status"]
     annotations = metadata.get("annotations", {})
     return {
@@ -69,7 +69,7 @@ def of_pod(event: str, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 class Watch:
-    """Follows the pods, and asks each container once what it sees."""
+    """Records the pods' states, and once the devices that each container sees."""
 
     def __init__(self, cluster: Cluster, records: pathlib.Path) -> None:
         self._cluster = cluster
@@ -86,7 +86,7 @@ class Watch:
             self._take("ADDED", pod)
 
     def follow(self) -> None:
-        """For PERIOD seconds."""
+        """Follow the pods for PERIOD seconds."""
         path = (
             f"{PODS}?watch=1&labelSelector={LABEL}&allowWatchBookmarks=true"
             f"&timeoutSeconds={PERIOD}&resourceVersion={self._version}"
@@ -99,7 +99,7 @@ class Watch:
                 self._take(event["type"], event["object"])
 
     def end(self) -> None:
-        """Wait for what containers see."""
+        """Wait until the containers' devices are recorded."""
         for asked in self._asked.values():
             asked.result()
 
@@ -115,7 +115,7 @@ class Watch:
         try:
             log = until(lambda: str(self._cluster.ask("GET", path)), lambda text: "\nend\n" in f"\n{text}")
         except AssertionError:
-            # The judge misses it.
+            # judge.py reports the missing record.
             return
         seen = sorted(line.removeprefix("sees ") for line in log.splitlines() if line.startswith("sees "))
         self._write(
@@ -145,7 +145,7 @@ def main(kubeconfig: str, records: str, end: str) -> None:
             watch.follow()
             silent = time.monotonic()
         except OSError as error:
-            # Of a scenario that failed, the API server is gone with its node.
+            # After a failed scenario, the API server no longer exists.
             if time.monotonic() - silent > 60:
                 sys.exit(f"the API server does not answer: {error}")
             time.sleep(0.2)

@@ -1,8 +1,8 @@
-"""The workloads of the operator's day: workloads.py KUBECONFIG ACTION...
+"""Starts and ends the workloads of the operator's day: workloads.py KUBECONFIG ACTION...
 
-An action is a function below with its arguments, such as 'run disk-a day.example/disk=1'. Each waits until what it does
-is done, and ends with 1 and a sentence where it is not within a minute. All pods are bare: what ends one ends it for
-good. watch.py sees by their annotations what was meant to happen to them.
+An action is a function below with its arguments, such as 'run disk-a day.example/disk=1'. Each action waits for its
+result, and exits with 1 and a sentence after a minute. The pods have no controller, so no ended pod comes back.
+watch.py reads the requested changes of the pods from their annotations.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cluster_api import PODS, Cluster, until
 
 NODE = "day-worker"
 LABEL = "operator-day/workload"
-#: On a pod that is to end, and how often its containers are to have been restarted by now.
+#: Annotations of a pod: a requested end, and the requested number of restarts.
 ENDS, RESTARTS = "operator-day/ends", "operator-day/restarts"
 #: Of the scheduler's. Below it there are only our proofs.
 PRIORITY_CLASS = "operator-day-cheap"
 OURS = "day.example/"
-#: Prints the device nodes that nobody but us gives to a container.
+#: Prints the device nodes that only our plugin adds to a container.
 SCRIPT = """
 for node in /dev/day[0-9]* /dev/lamp[0-9]*; do
   [ ! -e "$node" ] || { head -c 1 "$node" >/dev/null && echo "sees ${node#/dev/}"; }
@@ -34,13 +34,13 @@ sleep 100000 & wait
 
 
 def devices_of(pod: dict[str, Any]) -> int:
-    """How many devices a pod asks for."""
+    """Return how many devices a pod requests."""
     limits = [each["resources"].get("limits", {}) for each in pod["spec"]["containers"]]
     return sum(int(count) for each in limits for name, count in each.items() if name.startswith(OURS))
 
 
 def pods(cluster: Cluster) -> dict[str, Any]:
-    """By name."""
+    """Return the pods by name."""
     return {pod["metadata"]["name"]: pod for pod in cluster.ask("GET", f"{PODS}?labelSelector={LABEL}")["items"]}
 
 
@@ -50,7 +50,7 @@ def annotate(cluster: Cluster, name: str, key: str, value: str) -> None:
 
 
 def cheap(cluster: Cluster, name: str) -> None:
-    """A pod that any other pod may preempt, except one of a still lower priority."""
+    """Start a pod with a low priority, which most other pods may preempt."""
     content = {"metadata": {"name": PRIORITY_CLASS}, "value": -1000, "description": "Gives way to any other pod"}
     cluster.ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", content)
     create(cluster, name, priority=PRIORITY_CLASS)
@@ -58,7 +58,7 @@ def cheap(cluster: Cluster, name: str) -> None:
 
 
 def create(cluster: Cluster, name: str, *wanted: str, priority: str = "") -> None:
-    """A pod; wanted: RESOURCE=COUNT."""
+    """Create a pod. wanted: RESOURCE=COUNT."""
     container = {
         "name": "main",
         "image": "localhost/node-devices/busybox:lab",
@@ -76,18 +76,18 @@ def create(cluster: Cluster, name: str, *wanted: str, priority: str = "") -> Non
     if priority:
         spec["priorityClassName"] = priority
     content = {"metadata": {"name": name, "labels": {LABEL: ""}}, "spec": spec}
-    # A cluster that has just begun has no service account for it yet.
+    # Retry, because a new cluster has no service account yet.
     until(lambda: cluster.ask("POST", PODS, content), bool)
 
 
 def run(cluster: Cluster, name: str, *wanted: str) -> None:
-    """A pod, which then runs."""
+    """Create a pod, and wait until it runs."""
     create(cluster, name, *wanted)
     runs(cluster, name)
 
 
 def runs(cluster: Cluster, *names: str) -> None:
-    """Pods run."""
+    """Wait until pods run."""
     until(
         lambda: {name: pod["status"] for name, pod in pods(cluster).items() if name in names},
         lambda seen: [each["phase"] for each in seen.values()] == ["Running"] * len(names),
@@ -96,7 +96,7 @@ def runs(cluster: Cluster, *names: str) -> None:
 
 
 def waits(cluster: Cluster, name: str, resource: str) -> None:
-    """The scheduler says that there is not enough of a resource for a pod."""
+    """Wait until the scheduler reports that a pod's resource is insufficient."""
 
     def said() -> str:
         conditions = cluster.ask("GET", f"{PODS}/{name}")["status"].get("conditions", ())
@@ -107,7 +107,7 @@ def waits(cluster: Cluster, name: str, resource: str) -> None:
 
 
 def end(cluster: Cluster, *names: str) -> None:
-    """Pods are deleted, because the user wants so."""
+    """Delete pods, as a user does."""
     for name in names:
         annotate(cluster, name, ENDS, "")
         cluster.ask("DELETE", f"{PODS}/{name}")
@@ -116,7 +116,7 @@ def end(cluster: Cluster, *names: str) -> None:
 
 
 def fill(cluster: Cluster, free: str) -> None:
-    """Pods, until the node has room for so many more of them."""
+    """Create pods until the node has only this number of free pod slots."""
 
     def room() -> int:
         node = cluster.ask("GET", f"/api/v1/nodes/{NODE}")
@@ -133,7 +133,7 @@ def fill(cluster: Cluster, free: str) -> None:
 
 
 def offers(cluster: Cluster, resource: str, capacity: str, allocatable: str) -> None:
-    """The node object has so many of a resource."""
+    """Wait until the node object has this quantity of a resource."""
 
     def seen() -> dict[str, str]:
         status = cluster.ask("GET", f"/api/v1/nodes/{NODE}")["status"]
@@ -144,13 +144,13 @@ def offers(cluster: Cluster, resource: str, capacity: str, allocatable: str) -> 
 
 
 def to_restart(cluster: Cluster, times: str, *names: str) -> None:
-    """All workloads, or some, are to have been restarted so many times from now on."""
+    """Set the requested number of restarts of all or some workloads."""
     for name in names or pods(cluster):
         annotate(cluster, name, RESTARTS, times)
 
 
 def restarted(cluster: Cluster, times: str, *names: str) -> None:
-    """All workloads, or some, run again after so many restarts."""
+    """Wait until all or some workloads run after this number of restarts."""
 
     def look() -> dict[str, Any]:
         return {

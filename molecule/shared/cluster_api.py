@@ -41,7 +41,7 @@ class Cluster:
         return text if path.partition("?")[0].endswith(("/log", "/metrics")) else json.loads(text)
 
     def watch(self, path: str, idle: float = 120) -> Iterator[Any]:
-        """Yield a watch's events until the API server ends it. Raises OSError after ``idle`` seconds without an event."""
+        """Yield a watch's events until the API server ends the watch. Raises OSError after ``idle`` silent seconds."""
         request = urllib.request.Request(f"{self._server}{path}", headers={"Authorization": f"Bearer {self._token}"})
         with urllib.request.urlopen(request, timeout=idle, context=self._tls) as answer:
             for line in answer:
@@ -78,7 +78,7 @@ class Cluster:
 
 
 def until(look: Callable[[], Any], fine: Callable[[Any], bool], timeout: float = TIMEOUT) -> Any:
-    """Wait until ``fine`` accepts the result of ``look``. Return this result. Raises AssertionError after ``timeout``."""
+    """Wait until ``fine`` accepts the result of ``look``, and return it. Raises AssertionError after ``timeout``."""
     deadline = time.monotonic() + timeout
     while True:
         try:

@@ -1,7 +1,7 @@
-"""evidence.py DIRECTORY KUBECONFIG NODE...: copies what throwaway nodes, and their API server, tell of a failure.
+"""evidence.py DIRECTORY KUBECONFIG NODE...: copies logs and states of throwaway nodes and their API server.
 
-Each node has a directory; the cluster of KUBECONFIG has one if that file exists. A command that fails leaves its exit
-code in its file. Files of container runtimes are listed, not copied, because they may hold passwords of registries.
+Each node has a directory. If KUBECONFIG exists, the cluster also has a directory. The file of a failed command has its
+exit code. Files of container runtimes are only listed, because they may contain passwords of registries.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
 sys.path.insert(0, str(CHECKOUT / "plugin"))
 
-#: Seconds for everything of one node, of which each command in the node gets 10: something there may hang.
+#: Seconds for all commands of one node. Each command in the node may take 10 seconds.
 TIMEOUT = 120
-#: Prints an archive. At its start containerd logs its whole configuration.
+#: A script that prints an archive. It filters containerd's log, because containerd logs its configuration.
 IN_THE_NODE = r"""
 directory=$(mktemp -d)
 cd "$directory"
@@ -61,7 +61,7 @@ OBJECTS = {"nodes": "", "pods": "", "events": "", "daemonsets": "apps/v1"}
 
 
 def of_node(directory: pathlib.Path, node: str) -> None:
-    """Into directory, which is there afterwards."""
+    """Write a node's evidence into a new directory."""
     directory.mkdir(parents=True)
     with (directory / "container.log").open("wb") as log:
         subprocess.run([ENGINE, "logs", node], stdout=log, stderr=log, timeout=TIMEOUT, check=False)
@@ -74,7 +74,7 @@ def of_node(directory: pathlib.Path, node: str) -> None:
 
 
 def of_cluster(directory: pathlib.Path, kubeconfig: str) -> None:
-    """The objects of an API server that may have ended."""
+    """Write the API server's objects into a new directory."""
     from node_device_plugin.cluster.api import Api, Place
     from node_device_plugin.cluster.kubeconfig import read
 

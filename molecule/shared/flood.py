@@ -1,4 +1,4 @@
-"""Opens connections to an HTTP port and says nothing on them: flood.py HOST PORT SECONDS. Prints how many it had."""
+"""Opens connections to an HTTP port and sends nothing: flood.py HOST PORT SECONDS. Prints their number."""
 
 import contextlib
 import socket

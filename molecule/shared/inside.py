@@ -1,6 +1,6 @@
-"""What a process can reach: run inside the plugin's sandbox, and outside of it, where everything succeeds.
+"""Prints what a process can reach. Scenarios run it inside the plugin's sandbox, and outside, where all succeeds.
 
-Arguments: attempts, as KIND:PATH. The answer has a line for each, with "yes" or the reason why not:
+Arguments: attempts as KIND:PATH. The output has a line for each attempt, with "yes" or the error:
 connect (to a unix socket), read (a file, or the names in a directory), write (make a file in a directory), node (make a
 device node in a directory), mount (make a directory writable again).
 """
@@ -50,7 +50,7 @@ def node(path):
 
 def mount(path):
     libc = ctypes.CDLL(None, use_errno=True)
-    # Outside the directory is writable already, and may be no mount (EINVAL): what counts is the right to ask.
+    # Outside the sandbox, the directory is writable and may not be a mount (EINVAL). Only a missing right counts.
     if libc.mount(b"none", path.encode(), None, MS_REMOUNT_BIND, None) and ctypes.get_errno() != 22:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

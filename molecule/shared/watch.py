@@ -1,8 +1,7 @@
-"""Watch by the kubelet's PodResources what it can give out and who holds what, until the file is gone that is named;
-FILE.begun is there once it does.
+"""Watches the allocatable devices and the holders in the kubelet's PodResources: watch.py FILE
 
-Usage: watch.py FILE. Prints as JSON for how many seconds at the longest, and how often, it could not give out all that
-it could at first, and every set of holders that there was.
+Creates FILE.begun at its start, and ends when FILE is removed. Prints as JSON: the longest time in seconds without a
+device of the first answer, the number of such times, and all sets of holders.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ import time
 
 from node_device_plugin.kubelet.pod_resources import PodResourcesClient
 
-# The kubelet answers 100 times a second at most; who holds what is asked every tenth time.
+# The kubelet answers at most 100 queries per second. Every tenth query is for the holders.
 PAUSE = 0.015
 
 

@@ -1,7 +1,8 @@
-"""Our plugin with faults in its calls from the kubelet: faults.py ARGUMENT...
+"""Runs our plugin with faults in the kubelet's calls: faults.py ARGUMENT...
 
-ARGUMENT...: as of node-device-plugin. For each resource the first two GetDevicePluginOptions fail, and the first
-ListAndWatch ends after its first list. Each prints a line. Runs on a node, with the environment of role node_tools.
+ARGUMENT...: arguments of node-device-plugin. For each resource, the first two calls of GetDevicePluginOptions fail, and
+the first ListAndWatch ends after its first list. Each fault prints a line. Runs on a node with the environment of role
+node_tools.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _add = api_grpc.add_DevicePluginServicer_to_server
 
 
 def _count(servicer: Any, call: str) -> int:
-    """How often a call came for the resource, this one included."""
+    """Return how often the call has come for the resource, including this call."""
     key = "%s of %s" % (call, servicer.resource.name)
     _calls[key] = _calls.get(key, 0) + 1
     return _calls[key]
@@ -30,11 +31,11 @@ def _say(call: str) -> None:
 
 
 def add(servicer: Any, server: Any) -> None:
-    """As the generated function does, with the faults before the two calls."""
+    """Add the servicer as the generated function does, with the faults before the two calls."""
     get_options, list_and_watch = servicer.GetDevicePluginOptions, servicer.ListAndWatch
 
     async def faulty_options(request: Any, context: Any) -> Any:
-        # Without a context it is the plugin itself that asks.
+        # Without a context, the plugin itself calls the function.
         if context is not None and _count(servicer, "GetDevicePluginOptions") <= _OPTIONS:
             _say("GetDevicePluginOptions")
             await context.abort(grpc.StatusCode.INTERNAL, "a fault that a test has injected")

@@ -1,9 +1,9 @@
-"""A device plugin that fails on request, and the calls of a kubelet to it as JSON.
+"""Runs a device plugin that fails, and prints the kubelet's calls as JSON.
 
-faulty_plugin.py options RESOURCE: GetDevicePluginOptions fails. Prints what Register said, and the calls.
-faulty_plugin.py streams AT_ONCE LATER: of two resources with two devices each, the first one's ListAndWatch fails
-before it lists anything, and the second one's once the file /run/faulty_plugin.fail is there. Writes
-/run/faulty_plugin.begun when both are registered. Prints the calls of each once /run/faulty_plugin.end is there.
+faulty_plugin.py options RESOURCE: GetDevicePluginOptions fails. Prints the result of Register, and the calls.
+faulty_plugin.py streams AT_ONCE LATER: two resources with two devices each. ListAndWatch of AT_ONCE fails before its
+first list. ListAndWatch of LATER fails when the file /run/faulty_plugin.fail appears. Writes /run/faulty_plugin.begun
+when both are registered. Prints the calls when /run/faulty_plugin.end appears.
 
 Runs on a node with the environment of role node_tools.
 """
@@ -28,7 +28,7 @@ _WORDS = "as it was told"
 
 
 class FaultyPlugin(RecordingPlugin):
-    """fails: the call that does. later: not before the file is there."""
+    """fails: the call that fails. later: whether the call fails only after the file exists."""
 
     def __init__(self, resource: str, fails: str, later: bool = False) -> None:
         endpoint = "faulty-%s.sock" % resource.replace("/", "-")

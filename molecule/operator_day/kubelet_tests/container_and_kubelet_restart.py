@@ -1,4 +1,4 @@
-"""A container restarts, then the kubelet, then the container again: the pod keeps its device all the time."""
+"""Restarts a container, the kubelet, and the container again. The pod must keep its device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(node: TestedNode) -> str:
             assert node.restarts("keeper") == 1, node.pod("keeper")
             assert node.variables("keeper", "main") == seen
         assert node.held() == {"keeper/main": [seen["TEST_0"]]}, node.held()
-    # A second pod gets the other one.
+    # A second pod must get the other device.
     other = node.run("second", {RESOURCE: 1})
     assert other != seen, f"both have {seen}"
     assert node.pod("keeper")["metadata"]["uid"] == uid

@@ -1,4 +1,4 @@
-"""A device that goes and comes back: the node's numbers, and what pods that have it say, also one that cannot start."""
+"""Removes and restores a device. Checks the node's quantities, and the status of pods with the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GetDevicePluginOptions fails: the kubelet refuses the plugin, and ours beside it stays; ours tries until it is in."""
+"""Lets GetDevicePluginOptions fail. The kubelet must reject a faulty plugin and keep ours. Ours must retry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ systemctl restart node-device-plugin
 
 
 def run(node: TestedNode) -> str:
-    # One that nobody else offers, and ours.
+    # Use a resource of no other plugin, and a resource of our plugin.
     for resource in ("kubelet.example/refused", RESOURCE):
         answer = json.loads(node.sh(f"{DOUBLE} options {resource}"))
         assert "failed to get device plugin options" in answer["said"], answer
@@ -35,7 +35,7 @@ def run(node: TestedNode) -> str:
     assert node.status("kubelet.example/refused") == ("none", "none")
     seen = node.run("beside", {RESOURCE: 2})
     assert set(seen.values()) == {"test0", "test1"}, seen
-    # Ours, whose first two answers fail for each resource, and whose first stream ends.
+    # Run our plugin with faults: for each resource, the first two answers fail and the first stream ends.
     node.sh(FAULTS, f"[Service]\nExecStart=\nExecStart={PYTHON} /usr/local/lib/faults.py {ARGUMENTS}\n")
     wanted = ["injected: GetDevicePluginOptions"] * 6 + ["injected: ListAndWatch"] * 3
     until(lambda: node.sh(INJECTED).splitlines(), lambda lines: lines == wanted)

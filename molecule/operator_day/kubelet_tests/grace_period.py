@@ -1,6 +1,6 @@
-"""A plugin that ended, and one whose stream failed: allocatable is 0 at once, capacity after five minutes.
+"""Ends a plugin, and fails another plugin's stream. Allocatable must be 0 immediately, capacity after five minutes.
 
-`begin` comes after the last restart of the kubelet, because a restart begins the five minutes again; `end` waits.
+Call `begin` after the last restart of the kubelet, because a restart begins the five minutes again. `end` waits.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from get_device_plugin_options import DOUBLE
 from tested_node import RESOURCE, TestedNode
 
-#: Seconds: the kubelet's endpointStopGracePeriod, and a while for its node object.
+#: The kubelet's endpointStopGracePeriod and the time for the node object's update, in seconds.
 TIMEOUT = 360
 AT_ONCE, LATER = "kubelet.example/fails-at-once", "kubelet.example/fails-later"
 SERVE = f"""
@@ -45,7 +45,7 @@ def end(node: TestedNode) -> str:
     node.offers(LATER, "0", "0", TIMEOUT)
     node.offers(RESOURCE, "0", "0", TIMEOUT)
     assert node.status(AT_ONCE) == ("0", "0")
-    # In all that time the kubelet never tried again.
+    # The kubelet must not have retried the call.
     calls = json.loads(node.sh(END))
     assert calls == {resource: ["GetDevicePluginOptions", "ListAndWatch"] for resource in (AT_ONCE, LATER)}, calls
     return "capacity 0, and no further call to either plugin whose stream failed"

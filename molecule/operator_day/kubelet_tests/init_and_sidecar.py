@@ -1,4 +1,4 @@
-"""An init container's device goes on to the sidecar, and the main container has another one."""
+"""Checks that a sidecar gets the init container's device, and that the main container gets another device."""
 
 from __future__ import annotations
 

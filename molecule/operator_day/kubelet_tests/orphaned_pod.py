@@ -1,4 +1,4 @@
-"""A pod is deleted in the API while the kubelet is down: its container ends, and its device is free again."""
+"""Deletes a pod through the API while the kubelet is stopped. The container must end, and the device must be free."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(node: TestedNode) -> str:
     node.restart_kubelet()
     until(lambda: node.sh(CONTAINERS), lambda listed: id not in listed)
     until(node.held, lambda held: held == {})
-    # Both are to be had.
+    # Both devices must be free.
     both = node.run("heir", {RESOURCE: 2})
     assert set(both.values()) == {"test0", "test1"}, both
     node.delete("heir")

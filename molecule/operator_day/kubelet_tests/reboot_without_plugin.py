@@ -1,11 +1,11 @@
-"""After a reboot a pod whose device nobody offers yet fails admission, and holds nothing."""
+"""Checks that after a reboot, a pod whose device no plugin offers yet fails admission and holds no device."""
 
 from __future__ import annotations
 
 from cluster_api import until
 from tested_node import RESOURCE, TestedNode
 
-#: As a reboot does it: no container runs when the kubelet starts.
+#: Ends all containers, because after a reboot no container runs at the kubelet's start.
 END_ALL = r"""
 for task in $(ctr --namespace k8s.io tasks list --quiet); do
   ctr --namespace k8s.io tasks kill --signal SIGKILL "$task" || true

@@ -1,9 +1,9 @@
-"""Behaviours that the kubelet's own tests hold, on its real self with our plugin: run.py KUBECONFIG
+"""Runs the cases of the kubelet's own device tests with a real kubelet and our plugin: run.py KUBECONFIG
 
 PYTHONPATH names molecule/shared.
 
-Each module here is one behaviour; docs/testing.md says which test of the kubelet has it. Prints a line for each, and
-ends with 1 and a sentence for the first that is not so.
+Each module in this directory is one case. docs/testing.md maps the cases to the kubelet's tests. Prints a line for each
+case. Exits with 1 and a sentence for the first failed case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import topology_manager
 from cluster_api import Cluster
 from tested_node import TestedNode
 
-#: All that restarts the kubelet, or needs the plugin, comes before the grace period.
+#: The grace period comes last, because it needs a kubelet without restarts and ends the plugin.
 TESTS: tuple[Callable[[TestedNode], str], ...] = (
     topology_manager.run,
     container_and_kubelet_restart.run,

@@ -1,4 +1,4 @@
-"""A pod that succeeded stays so when the kubelet restarts and the plugin is not there: it is not admitted again."""
+"""Restarts the kubelet without the plugin. A pod that succeeded must stay so, because it is not admitted again."""
 
 from __future__ import annotations
 

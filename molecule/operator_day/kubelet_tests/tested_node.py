@@ -1,4 +1,4 @@
-"""The node on which the kubelet's own tests run: its API, its kubelet and its pods."""
+"""Operates the node of the kubelet's tests: its API, its kubelet and its pods."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ PODS = f"{NAMESPACE}/pods"
 #: Two devices with device nodes.
 RESOURCE = "kubelet.example/test"
 IMAGE = "localhost/node-devices/busybox:lab"
-#: Prints its variables, such as TEST_0=test1, and stays. If it is killed, it starts again.
+#: A script that prints its variables, such as TEST_0=test1, and waits. After a kill, it starts again.
 STAYS = "set | grep -E '^[A-Z]+_[0-9]='; echo end; trap exit TERM; sleep 100000 & wait"
 CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
 
 class TestedNode:
-    """All that a test needs. Each wait ends after a minute with AssertionError, unless it says otherwise."""
+    """The tested node. By default, each wait raises AssertionError after a minute."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
 
     def sh(self, script: str, stdin: str = "") -> str:
-        """What a script of the node prints. Raises AssertionError where it fails."""
+        """Run a script on the node and return its output. Raises AssertionError if the script fails."""
         done = subprocess.run(
             [ENGINE, "exec", "--interactive", NODE, "sh", "-euc", script],
             input=stdin,
@@ -41,25 +41,25 @@ class TestedNode:
         return done.stdout
 
     def status(self, resource: str) -> tuple[str, str]:
-        """Capacity and allocatable of the node object."""
+        """Return a resource's capacity and allocatable quantity in the node object."""
         seen = self.cluster.ask("GET", f"/api/v1/nodes/{NODE}")["status"]
         return seen["capacity"].get(resource, "none"), seen["allocatable"].get(resource, "none")
 
     def offers(self, resource: str, capacity: str, allocatable: str, timeout: float = TIMEOUT) -> None:
-        """Wait until the node object has so many."""
+        """Wait until the node object has these quantities of a resource."""
         until(lambda: self.status(resource), lambda seen: seen == (capacity, allocatable), timeout)
 
     def held(self) -> dict[str, list[str]]:
-        """POD/CONTAINER to the devices that it holds, by PodResources."""
+        """Return the held devices by POD/CONTAINER. Source: PodResources."""
         found: dict[str, list[str]] = {}
         for each in json.loads(self.sh("node-device-plugin holders --output json"))["held"]:
             found.setdefault(f"{each['pod']}/{each['container']}", []).append(each["device"])
         return {holder: sorted(devices) for holder, devices in found.items()}
 
     def restart_kubelet(self, between: str = "true") -> None:
-        """Restart it, with a command while it is stopped, and wait until it has looked at every pod that was there.
+        """Restart the kubelet, run a command while it is stopped, and wait until it has processed all existing pods.
 
-        Before that it takes devices for held whose pods have ended.
+        Before that, the kubelet reports devices of ended pods as held.
         """
 
         def heartbeat() -> tuple[str, str]:
@@ -71,12 +71,12 @@ class TestedNode:
         before = heartbeat()
         self.sh(f"{between}\nsystemctl start kubelet")
         until(heartbeat, lambda now: now[0] == "True" and now[1] > before[1])
-        # It admits pods in the order of their age.
+        # The kubelet admits pods in the order of their age.
         self.run("youngest", {})
         self.delete("youngest")
 
     def create(self, name: str, containers: list[dict[str, Any]], **spec: Any) -> None:
-        """A pod for this node by way of the scheduler; containers as `container` makes them."""
+        """Create a pod that the scheduler places on this node. containers: results of `container`."""
         content = {
             "metadata": {"name": name},
             "spec": {
@@ -95,30 +95,30 @@ class TestedNode:
         return dict(self.cluster.ask("GET", f"{PODS}/{name}"))
 
     def phase(self, name: str, wanted: str) -> dict[str, Any]:
-        """Wait for a pod's phase, and give its status."""
+        """Wait for a pod's phase, and return the pod's status."""
         return dict(until(lambda: self.pod(name)["status"], lambda status: status["phase"] == wanted))
 
     def run(self, name: str, limits: dict[str, int], script: str = STAYS) -> dict[str, str]:
-        """A pod of one container, which then runs; gives its variables."""
+        """Create a pod with one container, wait until it runs, and return its variables."""
         self.create(name, [container("main", limits, script)])
         self.phase(name, "Running")
         return self.variables(name, "main")
 
     def variables(self, pod: str, of: str) -> dict[str, str]:
-        """What a container printed."""
+        """Return the variables that a container printed."""
         path = f"{PODS}/{pod}/log?container={of}"
         log = until(lambda: str(self.cluster.ask("GET", path)), lambda text: text.endswith("end\n"))
         return {name: value.strip("'") for name, _, value in (line.partition("=") for line in log.splitlines()[:-1])}
 
     def restarts(self, pod: str, of: str = "main") -> int:
-        """Of a container that is ready; -1 where it is not."""
+        """Return the number of restarts of a ready container; -1 if the container is not ready."""
         for each in self.pod(pod)["status"].get("containerStatuses", ()):
             if each["name"] == of and each["ready"]:
                 return int(each["restartCount"])
         return -1
 
     def delete(self, *names: str, grace: int = 1) -> None:
-        """Pods, and wait until they are gone."""
+        """Delete pods, and wait until they no longer exist."""
         for name in names:
             self.cluster.ask("DELETE", f"{PODS}/{name}?gracePeriodSeconds={grace}")
         until(
@@ -128,7 +128,7 @@ class TestedNode:
 
 
 def container(name: str, limits: dict[str, int], script: str = STAYS, **more: Any) -> dict[str, Any]:
-    """A container of a pod."""
+    """Return the manifest of a container."""
     return {
         "name": name,
         "image": IMAGE,

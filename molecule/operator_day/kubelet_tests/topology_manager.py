@@ -1,10 +1,10 @@
-"""The Topology Manager aligns by the NUMA nodes that the plugin tells: on a node that has two, by a made /sys."""
+"""Checks that the Topology Manager uses the plugin's NUMA nodes. An artificial /sys shows two NUMA nodes."""
 
 from __future__ import annotations
 
 from tested_node import TestedNode, container
 
-#: Below /sys/devices/system/node, of which cAdvisor reads it. A node without a CPU may be.
+#: Files below /sys/devices/system/node, which cAdvisor reads. A NUMA node may have no CPU.
 MADE = r"""
 mkdir -p /opt/lab-numa
 cd /opt/lab-numa
@@ -24,10 +24,10 @@ def run(node: TestedNode) -> str:
     node.restart_kubelet(MADE)
     node.offers("kubelet.example/near", "1", "1")
     node.offers("kubelet.example/spread", "2", "2")
-    # The one of the two that is near to the other resource's only device.
+    # The pod must get the device on the NUMA node of the other resource's only device.
     seen = node.run("aligned", {"kubelet.example/spread": 1, "kubelet.example/near": 1})
     assert seen == {"SPREAD_0": "spread1", "NEAR_0": "near1"}, seen
-    # The other one is free, and no NUMA node has two.
+    # Admission must fail, because no NUMA node has two free devices.
     node.delete("aligned")
     node.create("unaligned", [container("main", {"kubelet.example/spread": 2})])
     status = node.phase("unaligned", "Failed")

@@ -1,6 +1,6 @@
-"""Kills a transaction before two records of its journal, recovers, and holds the node to what it was.
+"""Kills a transaction before two records of its journal, recovers, and compares the node with its earlier state.
 
-On a node, with the plan and the program of a transaction that was kept: cut_off.py KEPT. Prints a line for each step.
+Runs on a node with a copy of a transaction's plan and program: cut_off.py KEPT. Prints a line for each step.
 """
 
 import json
@@ -26,7 +26,7 @@ PLACES = plan.Places()
 
 
 def cut_off(prepared, step):
-    """Carry it out, and be killed when the step's record is about to be written."""
+    """Carry out the transaction, and kill this process before the record of the step."""
     append = journal.Journal.append
 
     def append_or_die(self, name, **fields):
@@ -53,7 +53,7 @@ def runs():
 
 
 def tree():
-    """What is near the runtime, and in the ledger, with content."""
+    """Return the files near the runtime and of the ledger, with content."""
     found = {}
     for root in ("/etc/containerd", "/etc/systemd/system", PLACES.directory):
         for top, _directories, files in os.walk(root):
@@ -65,7 +65,7 @@ def tree():
 
 
 def put_back(files):
-    """After a transaction that was done: all as it was."""
+    """Restore the earlier state after a completed transaction."""
     for path in (CONFIG, os.path.join(PLACES.directory, "ledger.json")):
         with open(path, "wb") as file:
             file.write(files[path][1])
@@ -76,7 +76,7 @@ def main():
     enabled, containers = runs()
     files = tree()
     assert not enabled
-    # The runtime has the new file; all is done but to say so.
+    # The runtime has the new file, and only the record of the outcome is missing.
     for step in ("probe", steps.DONE):
         command = ["systemd-run", "--quiet", "--wait", "--collect", "--unit=lab-cut-off"]
         subprocess.run([*command, "--", sys.executable, os.path.abspath(__file__), KEPT, prepare(), step], check=False)

@@ -1,4 +1,4 @@
-"""How long CRI does not answer: asks it without a rest until the file is gone that its argument names.
+"""Measures how long CRI does not answer. Queries CRI continuously until the file in its argument is removed.
 
 Prints the longest time between two answers, in seconds.
 """
@@ -15,7 +15,7 @@ from node_device_plugin.runtime.errors import CriError
 async def main():
     longest, answered = 0.0, time.monotonic()
     while os.path.exists(sys.argv[1]):
-        # A client that could not connect would wait before it tries again.
+        # Use a new client, because a client waits before it retries a failed connection.
         async with CriClient("/run/containerd/containerd.sock") as cri:
             try:
                 await cri.version()

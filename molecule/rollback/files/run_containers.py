@@ -1,4 +1,4 @@
-"""Two pods that do nothing, on a node without a kubelet."""
+"""Starts two idle pods on a node without a kubelet."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What runs on a node: containers by process and start, what the running daemon makes of CDI, and all files near it."""
+"""Prints a node's containers with process and start, the running daemon's CDI, and all files near the runtime."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ def started(pid):
 
 
 def looks(path):
-    """All that belongs to a file, link or folder; times of files alone, for a folder's tells of copies that went."""
+    """Return the state of a file, link or directory. Omits directories' times, which removed copies change."""
     status = os.lstat(path)
     what = [oct(status.st_mode), status.st_uid, status.st_gid]
     if stat.S_ISLNK(status.st_mode):

@@ -1,6 +1,6 @@
-"""Ask the runtime for a container with CDI devices, whatever it says of CDI, and say as JSON what the proof found.
+"""Requests a container with CDI devices from the runtime, even with CDI off, and prints the proof's result as JSON.
 
-Run by the plugin's Python on a node without a kubelet, with the runtime's CRI socket; standard input has the
+Runs with the plugin's Python on a node without a kubelet. Argument: the runtime's CRI socket. Standard input: the
 declaration's configuration.
 """
 

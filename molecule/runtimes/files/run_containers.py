@@ -1,6 +1,6 @@
-"""A container that lasts, and a job that ends with exit code 3 when the file /run/lab-job/end is there.
+"""Starts a permanent container, and a job that ends with exit code 3 when the file /run/lab-job/end exists.
 
-Run by the plugin's Python on a node without a kubelet, with the runtime's CRI socket. Prints their ids.
+Runs with the plugin's Python on a node without a kubelet. Argument: the runtime's CRI socket. Prints the ids.
 """
 
 import asyncio

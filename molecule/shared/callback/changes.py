@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes which tasks changed which hosts, and what they show of it, so that a check can be held to its run."""
+"""Writes the changed hosts of each task with their diffs, so that a scenario can compare check mode with the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ description:
 
 
 class CallbackModule(CallbackBase):
-    """Collects while the playbook runs, writes at its end."""
+    """Collects the changes while the playbook runs, and writes them at its end."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -66,7 +66,7 @@ class CallbackModule(CallbackBase):
 
 
 def _lines_of(diff: Any) -> Iterator[str]:
-    """What differs, without what stays around it; nothing where nothing does."""
+    """Return the changed lines of a diff; empty without a difference."""
     if "prepared" in diff:
         yield from str(diff["prepared"]).splitlines()
     if diff.get("before") == diff.get("after"):

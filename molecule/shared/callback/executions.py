@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes each module that is executed and each command that is run on a host, so that a scenario can count them."""
+"""Writes each executed module and each command on a host, so that a scenario can count them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ description:
 
 
 class CallbackModule(CallbackBase):
-    """Wraps before the tasks' processes are forked off."""
+    """Wraps Ansible's functions before Ansible forks the tasks' processes."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -48,7 +48,7 @@ class CallbackModule(CallbackBase):
                 action._in_module = False
 
         def low_level(action: Any, cmd: str, *args: Any, **kwargs: Any) -> Any:
-            # A module's own commands belong to it.
+            # Do not count the commands of a module's execution.
             if not getattr(action, "_in_module", False):
                 told(action, cmd)
             return command(action, cmd, *args, **kwargs)

@@ -1,6 +1,6 @@
-"""Register with this node's kubelet, in doubt each time, and see that it loses and keeps no device.
+"""Registers with this node's kubelet several times, each time with a doubtful result, and checks the devices.
 
-Run by the plugin's own Python. Its resource is its own, so the node's plugin may run beside it.
+Runs with the plugin's Python. The resource belongs to no other plugin, so the node's plugin may run at the same time.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from node_device_plugin.kubelet.pod_resources import PodResourcesClient
 
 NAME = "doubt.example.com/device"
 DIRECTORY, POD_RESOURCES = "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/pod-resources/kubelet.sock"
-#: Registrations in doubt, of each kind.
+#: Number of doubtful registrations of each kind.
 TIMES = 5
 
 
@@ -40,7 +40,7 @@ async def main():
     names = []
 
     class Doubtful(registration.Registration):
-        """Takes every stream for one that does not come, TIMES times."""
+        """Treats the kubelet's stream as missing, TIMES times."""
 
         def _socket_path(self):
             names.append(super()._socket_path())

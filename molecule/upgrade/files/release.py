@@ -1,9 +1,9 @@
-"""Make another release of this checkout: a copy with another version, and where it is asked for, with a fault.
+"""Creates another release of this checkout: a copy with another version and optionally a fault.
 
 Usage: release.py CHECKOUT FOLDER VERSION [FAULT]
        release.py CHECKOUT FOLDER COMMIT
 
-COMMIT is a commit's whole hash: the release is the checkout as it was then.
+COMMIT: complete hash of a commit. The release is then the checkout of that commit.
 """
 
 import io
@@ -28,7 +28,7 @@ PARTS = (
     "roles",
 )
 PACKAGE = "plugin/node_device_plugin/"
-#: What is wrong with a release: the file, what stands there, and what stands there instead.
+#: Maps each fault to its file, the text in that file, and the replacement.
 FAULTS = {
     "does_not_start": (
         PACKAGE + "daemon/main.py",

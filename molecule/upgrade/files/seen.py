@@ -1,4 +1,4 @@
-"""What a node shows of the versions on it, and of what runs, as JSON."""
+"""Prints a node's versions and running programs as JSON."""
 
 import json
 import os
@@ -8,17 +8,17 @@ ROOT = "/opt/node-devices"
 
 
 def output(*command):
-    """What a command prints, whatever its exit code is."""
+    """Return a command's output, regardless of its exit code."""
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout
 
 
 def version(name):
-    """``0.2.0`` of ``0.2.0-0123456789ab``."""
+    """Return the version of a name, for example ``0.2.0`` of ``0.2.0-0123456789ab``."""
     return os.path.basename(name).rpartition("-")[0]
 
 
 def target(link):
-    """The version that a link points to; None where there is no link."""
+    """Return the version that a link points to; None without a link."""
     path = os.path.join(ROOT, link)
     return version(os.readlink(path)) if os.path.islink(path) else None
 
