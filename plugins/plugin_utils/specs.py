@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which CDI specs a node gets: the declared specs, and specs with devices that a pod may hold.
+"""Decides which CDI specs a node gets: declared specs, and others whose devices a pod may hold.
 
-If a container restarts, the kubelet uses the CDI names in its checkpoint again. Therefore a spec must stay while a pod
-holds its device. A run first adds specs. After the plugin stops to offer an undeclared device, the run removes the
-device's spec, unless a pod holds the device.
+If a container restarts, the kubelet replays the CDI names of its checkpoint. So a spec must stay
+while a pod holds its device. A run first adds specs and removes none. Once the plugin no longer
+advertises an undeclared device, the run removes the device's spec unless a pod holds the device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OWNER = "cdi_specs"
 
 
 class SpecsError(Exception):
-    """The specs cannot be written. lines: one line for each problem."""
+    """Why the specs cannot be written, one line for each problem."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -34,7 +34,7 @@ class SpecsError(Exception):
 
 
 class Leftover(NamedTuple):
-    """A device in our spec that is no longer declared."""
+    """A device in a spec of ours that is no longer declared."""
 
     file: str
     kind: str
@@ -62,7 +62,8 @@ class Specs:
     def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
         self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
         self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
-        #: Kinds whose specs the plugin writes in /var/run/cdi. Each value is the known part of the spec.
+        #: Kinds whose specs the plugin writes in /var/run/cdi, with each spec's part that is known
+        #: already.
         self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
         self._foreign: Mapping[str, str] = declaration.get("foreign_cdi", {})
         self._foreign_kinds: Collection[str] = declaration.get("foreign_kinds", ())
@@ -75,31 +76,35 @@ class Specs:
             for file in node["cdi_files"]
             if file["path"] in self.own_paths and (spec := _parsed(file)) is not None
         }
+        #: By kind and name, because a kind may move to another file: from a resource to a template, or back.
+        self._devices = {
+            (spec["kind"], device["name"]): device for spec in self.declared.values() for device in spec["devices"]
+        }
         self.leftovers = list(self._leftovers())
 
     def _leftovers(self) -> Iterator[Leftover]:
         for file, spec in self.present.items():
-            declared = {device["name"] for device in self.declared.get(file, {}).get("devices", [])}
             for device in spec.get("devices") or []:
-                if device["name"] not in declared:
+                if (spec["kind"], device["name"]) not in self._devices:
                     yield Leftover(file, spec["kind"], device["name"])
 
     def redefined(self) -> dict[Leftover, tuple[str, str]]:
-        """Return old and declared paths of the devices whose spec on the node has other device nodes."""
+        """Return old and declared paths of devices whose node spec has other device nodes."""
         found = {}
         for file, spec in self.present.items():
-            declared = {device["name"]: device for device in self.declared.get(file, {}).get("devices", [])}
             for device in spec.get("devices") or []:
-                before, now = _host_paths(device), _host_paths(declared.get(device["name"], device))
+                declared = self._devices.get((spec["kind"], device["name"]), device)
+                before, now = _host_paths(device), _host_paths(declared)
                 if before != now:
                     paths = tuple(", ".join(sorted(each)) or "no device node" for each in (before, now))
                     found[Leftover(file, spec["kind"], device["name"])] = paths
         return found
 
     def refuse_redefined(self, holders: Mapping[str, Any]) -> None:
-        """Raise SpecsError if a held device is redefined, because a restarted container would get another device.
+        """Raise SpecsError if a held device is redefined.
 
-        holders: answer of ``node-device-plugin holders``.
+        A restart would give the container another device, and nothing shows that before the
+        restart. holders: answer of ``node-device-plugin holders``.
         """
         problems = []
         for device, (before, now) in self.redefined().items():
@@ -113,7 +118,10 @@ class Specs:
             raise SpecsError(problems)
 
     def texts(self, staying: Iterable[Leftover]) -> dict[str, str]:
-        """Return the text of each spec file to write, by file name. staying: the leftovers that stay."""
+        """Return the text of each spec file to write, by file name.
+
+        staying: the leftovers that stay.
+        """
         stay: dict[str, list[str]] = {}
         for leftover in staying:
             stay.setdefault(leftover.file, []).append(leftover.device)
@@ -124,7 +132,7 @@ class Specs:
         return {file: cdi.serialise(spec) for file, spec in merged.items()}
 
     def check(self, staying: Iterable[Leftover]) -> None:
-        """Raise SpecsError if the runtime rejects a spec, or if a foreign file overrides a device."""
+        """Raise SpecsError if the runtime refuses a spec, or a foreign file overrides a device."""
         specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
         harm = [
             f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file belongs to another owner: remove the entry "
@@ -139,7 +147,7 @@ class Specs:
     def missing(self) -> Iterator[str]:
         """Yield one message for each missing foreign CDI device that a required device needs.
 
-        Also yield one message for each foreign device that two required devices list by different names.
+        Also yield one for each device that two required devices list by different names.
         """
         names = resolution.resolution(self._checked(self.declared) if self._foreign else [])
         yield from self._given_twice(names)
@@ -153,9 +161,9 @@ class Specs:
                 )
 
     def _given_twice(self, names: resolution.Resolution) -> Iterator[str]:
-        """Yield one message for each device whose foreign devices all belong to earlier devices, by other names.
+        """One message for each device that gives nothing but what earlier devices give under other names.
 
-        Several devices may share a control device, if each also has another foreign device.
+        Several devices may share a control device, each beside a device of its own.
         """
         by_device: dict[str, list[str]] = {}
         for name, device in self._foreign.items():
@@ -172,9 +180,9 @@ class Specs:
                 givers.setdefault(key, name)
 
     def broken(self) -> list[str]:
-        """Return one message for each foreign file with an error that does not affect our specs.
+        """Return one message for each foreign file that runtimes load in part or not at all.
 
-        ``node-device-plugin doctor`` reports the same.
+        None of them affects our specs. ``node-device-plugin doctor`` reports the same.
         """
         return [
             f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; {self._effect(file.kind)}"
@@ -200,21 +208,26 @@ class Specs:
                 )
 
     def _accepted(self) -> str | None:
-        """Return the latest CDI version that the node's runtime accepts; None if unknown."""
+        """The highest CDI version that the node's runtime accepts; None if unknown."""
         runtime = self.node["runtime"]
         version = runtime.get("version")
-        # Only containerd's accepted versions are known. A stopped runtime has no version.
+        # The table has only containerd's versions. A stopped runtime, as in an uninstall, has no
+        # version.
         return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
 
     def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
-        """Return all spec files in the runtime's order, with ``specs`` instead of our files. specs: content by name."""
+        """Return all spec files as runtimes read them, with ``specs`` in place of the role's files.
+
+        specs: file name to content.
+        """
         own_paths = self.own_paths | {f"{DIRECTORY}/{file}" for file in specs}
         every: dict[str, list[directories.SpecFile]] = {file["directory"]: [] for file in self.node["cdi_files"]}
         if DIRECTORY not in every:
-            # The directory is empty. The other directories take precedence over it.
+            # The directory is empty so far; the other directories take precedence over it.
             every = {DIRECTORY: [], **every}
         for file in self.node["cdi_files"]:
-            # Skip our files. The running plugin wrote the dynamic files, and removes their outdated entries.
+            # In other directories, the running plugin wrote the files with our prefix. It removes
+            # outdated entries itself.
             if file["path"] in own_paths or is_dynamic(file):
                 continue
             content = (file["content"] or "").encode("utf-8", "surrogateescape")
@@ -225,11 +238,13 @@ class Specs:
         return directories.against_each_other(list(every.values()))
 
     def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
-        """Return the leftovers that must stay, each with the reason, and the leftovers that may be removed.
+        """Split the leftovers into those that must stay, with the reason, and those that may go.
 
         holders: answer of ``node-device-plugin holders``; None if no pod holds a device.
-        advertised_counts: whether a device that the kubelet still lists must stay, because the kubelet may allocate the
-        device. This does not apply to kinds whose specs the plugin writes.
+        advertised_counts: whether a device that the kubelet still lists must stay too, because the
+        kubelet may allocate it.
+        Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own
+        spec has.
         """
         staying, going = [], []
         for leftover in self.leftovers:
@@ -241,14 +256,15 @@ class Specs:
         return staying, going
 
     def has(self, held: Mapping[str, Any]) -> bool:
-        """Return whether a held device may be a leftover. held: an entry of ``node-device-plugin holders``."""
+        """Whether a held device may be one of the leftovers. held: an entry of ``node-device-plugin holders``."""
         return any(self._holds(held, leftover) for leftover in self.leftovers)
 
     def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
         for held in holders.get("held", []):
             if self._holds(held, leftover):
                 return f"held by {holder(held)}"
-        # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes precedence.
+        # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes
+        # precedence.
         if advertised_counts and leftover.kind not in self.awaited:
             for resource, devices in holders.get("allocatable", {}).items():
                 if any(self._is(leftover, resource, device) for device in devices):
@@ -256,15 +272,15 @@ class Specs:
         return None
 
     def _holds(self, held: Mapping[str, Any], leftover: Leftover) -> bool:
-        # An earlier release's plugin does not list the CDI names.
+        # The plugin of an earlier release does not list the CDI names.
         is_named = leftover.name in held.get("cdi_names", ())
         return is_named or self._is(leftover, held["resource"], held["device"])
 
     def _is(self, leftover: Leftover, resource: str, kubelet_id: str) -> bool:
-        """Return whether a kubelet's device may be the leftover.
+        """Whether a kubelet's device may be the leftover.
 
-        The leftover's resource is unknown. Therefore an id of an unknown resource also counts: an unneeded spec is
-        better than a missing spec.
+        The leftover's kind is known, but its resource is not. An id of an unknown resource also
+        counts, because a needless spec is better than a missing one.
         """
         if leftover.device not in model.devices_behind(kubelet_id):
             return False
@@ -272,7 +288,7 @@ class Specs:
 
 
 def is_dynamic(file: Mapping[str, Any]) -> bool:
-    """Return whether the running plugin wrote a spec file. file: from node_preflight's cdi_files."""
+    """Whether the running plugin wrote a spec file. file: from node_preflight's cdi_files."""
     return file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
 
 
@@ -282,12 +298,15 @@ def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
 
 
 def holder(held: Mapping[str, Any]) -> str:
-    """Return the pod of a ``node-device-plugin holders`` entry. Without a kubelet, only the pod's uid is known."""
+    """Return the pod of a ``node-device-plugin holders`` entry; only its uid without a kubelet."""
     return f"{held['namespace']}/{held['pod']}" if held.get("namespace") else str(held["pod"])
 
 
 class Ours:
-    """Our devices that pods can hold before an uninstall. node: the result of the module node_preflight."""
+    """Our devices that pods can hold before an uninstall: served, or in our specs.
+
+    node: the result of the module node_preflight.
+    """
 
     def __init__(self, node: Mapping[str, Any]) -> None:
         self._specs = Specs({}, node)
@@ -295,7 +314,7 @@ class Ours:
         self._is_dynamic = any(map(is_dynamic, node["cdi_files"]))
 
     def __bool__(self) -> bool:
-        """Return whether the node has served resources, leftovers or dynamic specs, whose devices a pod can hold."""
+        """Whether the node has anything that a pod can hold."""
         return bool(self._served or self._specs.leftovers or self._is_dynamic)
 
     def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -312,11 +331,11 @@ def _and_more(problems: Collection[Any]) -> str:
 
 
 def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a spec file as data; None if the file is not a spec."""
+    """A spec file as data; None if the file is no spec."""
     text = file["content"] or ""
     try:
         try:
-            # Try JSON first, because most specs are JSON, and YAML takes a hundred times as long.
+            # Our specs and most others are JSON; YAML takes a hundred times as long.
             data = json.loads(text)
         except ValueError:
             data = yaml.safe_load(text)

@@ -69,7 +69,8 @@ class Usb(DiscoveryMethod):
                 usb_serial=device.serial or None,
                 **driver_and_subsystem(link, root),
             )
-            found = Found(name, nodes, True, device._asdict(), known_as, None, attributes, tuple(others), drivers=drivers)
+            properties = device._asdict()
+            found = Found(name, nodes, True, properties, known_as, None, attributes, tuple(others), drivers=drivers)
             yield found if nodes else found._replace(problem=found.without("device node"))
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
