@@ -9,18 +9,18 @@ In a test of a plugin, in the same process and at any directory::
         pod.containers["main"].envs                      # the request to CRI: envs, devices, CDI_devices ...
         await kubelet.restart()                          # replays the checkpoint; plugins must register again
 
-``allocate_pod`` raises PodRejected with the reason and message of the pod's status. ``stop`` ends one life of the
-kubelet and ``start`` begins the next: streams break, and the dead registration socket stays until ``start`` removes it.
-``manager`` is the device manager, ``capacity()`` the node's status, ``checkpoint()`` the checkpoint file.
+``allocate_pod`` raises PodRejected with the reason and message of the pod's status. ``stop`` breaks all streams and
+leaves the registration socket behind, and ``start`` removes this socket. ``manager`` is the device manager,
+``capacity()`` returns the node's capacity, and ``checkpoint()`` returns the content of the checkpoint file.
 
 RecordingPlugin is a scripted device plugin that records each call, with its arguments, outcome and order.
 
-As a command, ``python -m kubelet_stand_in.kubelet --config FILE`` is the kubelet of a node that has none: static pods
-through CRI, PodResources, device plugins. ``python -m kubelet_stand_in.transcripts`` records what a kubelet does, or
-compares a kubelet with the recorded transcripts.
+The command ``python -m kubelet_stand_in.kubelet --config FILE`` serves as the kubelet of a lab node, with static pods
+through CRI, PodResources and device plugins. ``python -m kubelet_stand_in.transcripts`` records the behaviour of a
+kubelet, or compares a kubelet with the recorded transcripts.
 
-It treats plugins as the real kubelet does, bugs included (see its tests). It does not have cgroups, probes, init
-containers, NUMA hints, eviction, volumes other than hostPath, or node objects.
+The stand-in treats plugins as the real kubelet does, including its bugs (see the tests). The stand-in does not support
+cgroups, probes, init containers, NUMA hints, eviction, volumes other than hostPath, or node objects.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import lazily, because the imports load gRPC, which the command's --version does not need."""
+    """Import lazily: the imports load gRPC, which ``--version`` of the command does not need."""
     if name not in _WHERE:
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
     return getattr(importlib.import_module("." + _WHERE[name], __name__), name)

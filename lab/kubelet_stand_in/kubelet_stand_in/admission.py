@@ -1,6 +1,6 @@
-"""Admits or rejects a pod: first its devices, then the node's resource counts. A rejection is final.
+"""Admits or rejects a pod: allocates its devices, then checks the node's resource counts. A rejection is final.
 
-Follows the topology manager's scope "none" and lifecycle/predicate.go of kubelet 1.36, in this order.
+The two steps follow the topology manager (scope "none") and lifecycle/predicate.go of kubelet 1.36.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Rejection(NamedTuple):
 
 
 async def admit(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection | None:
-    """Allocate a pod's devices, and check that it fits beside the active ``others``; None if it may run."""
+    """Allocate a pod's devices, and check that the pod fits beside the active ``others``. Returns None if admitted."""
     rejection = await _allocated(pod, devices) or _fits(pod, others, devices)
     if rejection is not None:
         klog.info(
@@ -51,7 +51,7 @@ def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection 
         klog.info(2, "Updated capacity for device plugin", plugin=resource, capacity=count)
     allocatable = {**dict.fromkeys(capacity.removed, 0), **capacity.allocatable}
     if pod.uid in devices.state.pods():
-        # A device that a pod holds counts as present, whatever the plugin lists: the pod keeps running.
+        # A device that a pod holds counts as present, even if the plugin no longer lists the device.
         for resource, ids in devices.state.allocated.items():
             allocatable[resource] = max(allocatable.get(resource, 0), len(ids))
     used: dict[str, int] = {}
@@ -61,12 +61,12 @@ def _fits(pod: Pod, others: Iterable[Pod], devices: DeviceManager) -> Rejection 
     lacking = {
         resource: count - (allocatable[resource] - used.get(resource, 0))
         for resource, count in sorted(pod.requests().items())
-        # A resource that the node never had is ignored: such a pod runs without its devices.
+        # The kubelet ignores a resource that the node never had, and runs the pod without the resource's devices.
         if resource in allocatable and count > allocatable[resource] - used.get(resource, 0)
     }
     if not lacking:
         return None
-    # Static pods are critical: the kubelet would preempt other pods for them, but never a static pod.
+    # All pods here are static pods, and the kubelet never preempts a static pod.
     return Rejection(
         "UnexpectedAdmissionError",
         "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods "

@@ -1,4 +1,4 @@
-"""Chooses a container's devices, and makes the calls to plugins that allocation needs.
+"""Chooses a container's devices, and calls the plugins for the allocation.
 
 Follows allocateContainerResources and devicesToAllocate in pkg/kubelet/cm/devicemanager of Kubernetes 1.36.
 """
@@ -15,18 +15,18 @@ from . import klog
 from .device_state import DeviceState, Held
 from .plugin_clients import CallError, Client
 
-#: Seconds that PreStartContainer may take; Allocate and GetPreferredAllocation have no limit.
+#: Timeout in seconds of PreStartContainer; Allocate and GetPreferredAllocation have no timeout.
 PRE_START_TIMEOUT = 30.0
 
 
 class AllocationError(Exception):
-    """Why a container cannot have its devices, in the kubelet's words."""
+    """A container cannot have its devices. The message is the kubelet's message."""
 
 
 class Endpoint:
     """A plugin's endpoint for allocation. client: None after a kubelet restart, until the plugin registers again.
 
-    stopped_at: when its connection was lost. has_sent: whether it has sent its device list.
+    stopped_at: the time at which the connection was lost. has_sent: whether the plugin has sent a device list.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Endpoint:
 
 
 class Allocator:
-    """Allocates devices to containers, from the state and endpoints that it shares with the device manager.
+    """Allocates devices to containers. The device manager shares its state and endpoints with the allocator.
 
     free_inactive: frees the devices of finished pods. write: writes the checkpoint. is_running: whether a container
-    (pod uid, name) already ran when this kubelet started; called only until sources_ready is set. chance: order of ids,
-    which a real kubelet takes from Go's maps.
+    (pod uid, name) already ran when this kubelet started; called only until sources_ready is set. chance: determines
+    the order of ids, which is the order of Go's maps in a real kubelet.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Allocator:
         self._chance = chance
 
     async def allocate(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> None:
-        """Allocate a container's devices. Raises AllocationError. limits: resource to count, for all resources."""
+        """Allocate a container's devices. Raises AllocationError. limits: maps each resource to its count."""
         changed = False
         for resource in self._in_chance_order(limits):
             if not self._state.is_known(resource):
-                # Not a device plugin's resource, so the container silently runs without it.
+                # No device plugin offers this resource, so the container silently runs without the resource.
                 continue
             self._free_inactive()
             ids = await self._choose(pod_uid, container, resource, limits[resource])
@@ -94,9 +94,9 @@ class Allocator:
             self._write()
 
     async def before_start(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> dict[str, Held]:
-        """Resource to devices of a container that is about to be created: those from its first allocation.
+        """Map each resource to the devices from a container's first allocation, before the container is created.
 
-        Calls PreStartContainer if a plugin requires it. Raises AllocationError.
+        Calls PreStartContainer if a plugin requires this call. Raises AllocationError.
         """
         for resource in limits:
             if not self._state.is_known(resource) or limits[resource] == 0:
@@ -154,7 +154,7 @@ class Allocator:
                 % (resource, needed, len(available))
             )
         preferred = await self._preferred(resource, available, needed)
-        # Only advice: unavailable ids are ignored, and missing ones are chosen at random.
+        # The preference is only advice. The kubelet ignores unavailable ids, and chooses missing ids at random.
         ids = self._in_chance_order(preferred & available)
         ids += self._in_chance_order(available - preferred)
         self._state.allocated.setdefault(resource, set()).update(ids[:needed])
@@ -189,7 +189,7 @@ class Allocator:
         request.container_requests.add(devices_ids=ids)
         try:
             plugin = endpoint.connected()
-            # No deadline: a plugin that hangs here stalls the admission of every pod on the node.
+            # The call has no deadline, so a plugin that hangs here stalls the admission of every pod on the node.
             response = await plugin.call(plugin.stub.Allocate, request)
         except CallError as error:
             raise AllocationError(str(error)) from error

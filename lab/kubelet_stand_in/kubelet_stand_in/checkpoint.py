@@ -1,7 +1,7 @@
-"""Writes and reads the kubelet's device checkpoint in the kubelet's format: same JSON, same checksum.
+"""Writes and reads the device checkpoint in the kubelet's format, with the same JSON and the same checksum.
 
-A real kubelet accepts the stand-in's file, and the other way round. The checksum is FNV-1a (32 bits) over Go's spew
-rendering (``%#v``) of the data (pkg/util/hash and pkg/kubelet/checkpointmanager/checksum of Kubernetes).
+A real kubelet accepts the stand-in's file, and the stand-in accepts a kubelet's file. The checksum is FNV-1a (32 bits)
+over Go's spew rendering (``%#v``) of the data (pkg/util/hash and pkg/kubelet/checkpointmanager/checksum).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NO_NUMA_NODE = -1
 
 
 class CorruptCheckpoint(ValueError):
-    """The file is no checkpoint, or its checksum is wrong."""
+    """The file is not a checkpoint, or its checksum is wrong."""
 
 
 class Entry(NamedTuple):
-    """The devices of one resource in one container. device_ids: NUMA node to ids; allocate_response: serialised."""
+    """The devices of one resource in one container. device_ids: by NUMA node. allocate_response: serialised."""
 
     pod_uid: str
     container: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class CheckpointData(NamedTuple):
-    """The content of a checkpoint. registered: resource to its healthy devices, in no order."""
+    """The content of a checkpoint. registered: maps each resource to its healthy devices, unordered."""
 
     entries: list[Entry]
     registered: dict[str, list[str]]
@@ -42,7 +42,7 @@ class CheckpointData(NamedTuple):
 def write(directory: str, data: CheckpointData) -> None:
     """Replace the checkpoint in ``directory`` atomically.
 
-    Unlike the kubelet, it does not sync the file to disk, because no test needs to survive a power cut.
+    Unlike the kubelet, this function does not sync the file to disk, because no test needs to survive a power failure.
     """
     document = {
         "Data": {
@@ -62,7 +62,7 @@ def write(directory: str, data: CheckpointData) -> None:
         "Checksum": _checksum(data),
     }
     path = os.path.join(directory, FILE_NAME)
-    # A dotfile, because listings of this directory skip it, also the kubelet's check whether the node is new.
+    # Use a dotfile, because readers of this directory skip dotfiles, including the check whether the node is new.
     temporary = os.path.join(directory, ".%s" % os.getpid())
     with open(temporary, "w") as file:
         json.dump(document, file, separators=(",", ":"))

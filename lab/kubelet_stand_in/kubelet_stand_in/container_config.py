@@ -1,7 +1,7 @@
-"""Builds the container runtime's configuration of a pod: its sandbox and its containers.
+"""Builds the CRI configuration of a pod's sandbox and of its containers.
 
-Names, labels and paths are those of pkg/kubelet/kuberuntime in Kubernetes 1.36. Not included: cgroups, /etc/hosts, the
-termination log, and what those would need on the node.
+Names, labels and paths follow pkg/kubelet/kuberuntime of Kubernetes 1.36. The configuration does not include cgroups,
+/etc/hosts or the termination log.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sandbox_config(pod: Pod, logs: str, attempt: int) -> cri.PodSandboxConfig:
 
 
 def container_config(pod: Pod, container: Container, held: Mapping[str, Held], attempt: int) -> cri.ContainerConfig:
-    """The configuration of a container, with Allocate's answers for the devices that it holds (by resource)."""
+    """The configuration of a container, including Allocate's answers. held: the container's devices by resource."""
     config = cri.ContainerConfig(
         metadata=cri.ContainerMetadata(name=container.name, attempt=attempt),
         image=cri.ImageSpec(image=container.image),
@@ -76,7 +76,7 @@ def log_directory(pod: Pod, logs: str) -> str:
 
 
 def _add_devices(config: cri.ContainerConfig, held: Mapping[str, Held]) -> None:
-    """Merge the plugins' answers: the first value of a key stays, and a conflicting one is only logged."""
+    """Merge the plugins' answers. The first value of a key stays. A conflicting variable is only logged."""
     env: dict[str, str] = {}
     names: list[str] = []
     for resource in held.values():
@@ -113,7 +113,7 @@ def _namespaces(pod: Pod) -> cri.NamespaceOption:
 
 
 def _expand(text: str, variables: Mapping[str, str]) -> str:
-    """Expand Kubernetes' $(NAME); $$ becomes a dollar, and unknown names stay unchanged."""
+    """Expand Kubernetes' $(NAME). $$ becomes a dollar sign, and unknown names stay unchanged."""
     return _VARIABLE.sub(
         lambda match: "$" if match.group() == "$$" else variables.get(match.group(1), match.group()), text
     )

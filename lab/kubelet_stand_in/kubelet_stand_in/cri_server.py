@@ -16,7 +16,7 @@ from .memory_runtime import MemoryRuntime
 
 
 class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
-    """version, name, config, images: the answers of Version, of a verbose Status, and of the image list."""
+    """The server. version, name: for Version. config: for a verbose Status. images: for the image list."""
 
     def __init__(
         self,

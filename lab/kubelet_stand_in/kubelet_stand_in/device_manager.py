@@ -1,7 +1,7 @@
 """The stand-in's device manager: its directory, device state, checkpoint and the node's capacity.
 
-Follows ManagerImpl in pkg/kubelet/cm/devicemanager of Kubernetes 1.36 and 1.37. It needs only a directory and an event
-loop, no node.
+Follows ManagerImpl in pkg/kubelet/cm/devicemanager of Kubernetes 1.36 and 1.37. The device manager needs no node, only
+a directory and an event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GRACE_PERIOD = 300.0
 
 
 class Capacity(NamedTuple):
-    """The node's capacity by resource. removed: resources past the grace period, which the status shows as 0."""
+    """The node's capacity by resource. removed: resources after their grace period, which the status reports as 0."""
 
     capacity: dict[str, int]
     allocatable: dict[str, int]
@@ -41,8 +41,8 @@ class Capacity(NamedTuple):
 class DeviceManager:
     """One life of a kubelet's device manager.
 
-    directory: the device plugin directory. active_pods: gives the uids of pods that may hold devices; without it, all
-    pods that ever had any. clock, dial_timeout: seconds. is_running, chance: see Allocator. minor: the version of
+    directory: the device plugin directory. active_pods: returns the uids of pods that may hold devices; if None, no
+    pod ever loses its devices. clock, dial_timeout: seconds. is_running, chance: see Allocator. minor: the version of
     Kubernetes.
     """
 
@@ -59,9 +59,9 @@ class DeviceManager:
         self.directory = directory
         self.state = DeviceState()
         self.health = ResourceHealth(self.state)
-        #: Resource to the endpoint that allocations call.
+        #: Maps each resource to the endpoint that allocations call.
         self.endpoints: dict[str, Endpoint] = {}
-        #: From 1.37 on, all connected plugins: resource to socket to endpoint.
+        #: From 1.37 on, the endpoints of all connected plugins, by resource and socket.
         self._connections: dict[str, dict[str, Endpoint]] | None = {} if minor >= SEVERAL_SOCKETS else None
         self._active_pods = active_pods
         self._clock = clock
@@ -89,7 +89,7 @@ class DeviceManager:
         await self._server.start()
 
     async def stop(self) -> None:
-        """Stop as a kubelet does on SIGTERM: connections break, and its dead socket stays."""
+        """Stop as a kubelet does on SIGTERM. Connections break, and the registration socket stays in the directory."""
         if self._server is None:
             return
         await self._server.stop(None)
@@ -99,14 +99,14 @@ class DeviceManager:
             dead.bind(self.socket)
 
     def should_reset_extended_resources(self) -> bool:
-        """Whether the node counts as new: the kubelet then sets every extended resource in its status to 0.
+        """Whether the node counts as new. In this case, the kubelet sets every extended resource in its status to 0.
 
-        The kubelet lists this directory to find its checkpoints, so every entry except a dotfile counts as one.
+        The kubelet lists this directory to find checkpoints, so every entry except a dotfile counts as a checkpoint.
         """
         return not any(not name.startswith(".") for name in os.listdir(self.directory))
 
     def capacity(self) -> Capacity:
-        """The node's capacity; the call also forgets resources that are past the grace period."""
+        """The node's capacity. The call also forgets resources whose grace period has ended."""
         now = self._clock()
         gone = {
             resource
@@ -160,7 +160,7 @@ class DeviceManager:
             sockets = self._connections.get(resource, {})
             endpoint = sockets.pop(socket, None)
             if endpoint is not None and sockets:
-                # The devices stay as the last list has them, and any remaining plugin takes over.
+                # The devices of the last list stay, and any remaining plugin takes over.
                 endpoint.stopped_at = self._clock()
                 self.endpoints[resource] = next(iter(sockets.values()))
                 return
@@ -188,7 +188,7 @@ class DeviceManager:
         checkpoint.write(self.directory, self.state.to_checkpoint())
 
     def _sweep(self) -> None:
-        """Remove the sockets directly in the directory; those in subdirectories stay."""
+        """Remove the sockets directly in the directory. Sockets in subdirectories stay."""
         for name in os.listdir(self.directory):
             path = os.path.join(self.directory, name)
             if name == FILE_NAME:

@@ -1,4 +1,4 @@
-"""The kubelet's device state: which devices exist, their health, and which container holds them. It does no I/O.
+"""The kubelet's device state: the known devices, their health and their holders. This module does no I/O.
 
 Follows ManagerImpl and podDevices in pkg/kubelet/cm/devicemanager of Kubernetes 1.36.
 """
@@ -17,7 +17,7 @@ HEALTHY = "Healthy"
 
 
 class Held(NamedTuple):
-    """Devices of one resource in one container. device_ids: NUMA node to ids. response: Allocate's answer."""
+    """Devices of one resource in one container. device_ids: by NUMA node. response: Allocate's answer."""
 
     device_ids: dict[int, list[str]]
     response: api.ContainerAllocateResponse
@@ -46,8 +46,8 @@ class DeviceState:
             (self.healthy if device.health == HEALTHY else self.unhealthy)[resource].add(device.ID)
 
     def mark_unhealthy(self, resource: str) -> None:
-        """Mark the devices of a plugin that is gone: they stay, but none can be allocated."""
-        # A resource whose plugin never sent a list does not become known by this.
+        """Mark the devices of a plugin that is gone as unhealthy, so that none can be allocated."""
+        # A resource whose plugin never sent a list stays unknown.
         gone = self.healthy.get(resource, set())
         if resource in self.healthy:
             self.healthy[resource] = set()
@@ -75,11 +75,11 @@ class DeviceState:
         self._held.setdefault((pod_uid, container), {})[resource] = Held(by_node, response)
 
     def held_by(self, pod_uid: str, container: str) -> Mapping[str, Held]:
-        """Resource to the devices that a container holds."""
+        """Maps each resource to the devices that a container holds."""
         return self._held.get((pod_uid, container), {})
 
     def held_ids(self, pod_uid: str, container: str, resource: str) -> set[str] | None:
-        """The devices of one resource that a container holds; None if it never got any."""
+        """The devices of one resource that a container holds; None if the container never received any."""
         held = self.held_by(pod_uid, container).get(resource)
         return None if held is None else held.ids()
 
@@ -88,28 +88,28 @@ class DeviceState:
         return {pod_uid for pod_uid, _ in self._held}
 
     def keep_pods(self, active: set[str]) -> None:
-        """Free the devices of all pods except the active ones."""
+        """Free the devices of all pods except the active pods."""
         if self.pods() <= active:
             return
         self._held = {key: held for key, held in self._held.items() if key[0] in active}
         self.recount()
 
     def recount(self) -> None:
-        """Recompute the allocated devices from what containers hold; so a failed Allocate leaves no trace."""
+        """Recompute the allocated devices from the containers' devices, which undoes a failed Allocate."""
         self.allocated = {}
         for resources in self._held.values():
             for resource, held in resources.items():
                 self.allocated.setdefault(resource, set()).update(held.ids())
 
     def allocatable(self) -> Iterator[tuple[str, api.Device]]:
-        """Each healthy device with its resource, held or free."""
+        """Each healthy device with its resource, whether or not a container holds the device."""
         for resource, ids in self.healthy.items():
             for device in sorted(ids):
                 if device in self.devices.get(resource, {}):
                     yield resource, self.devices[resource][device]
 
     def to_checkpoint(self) -> CheckpointData:
-        """The state for the checkpoint, which has only healthy devices."""
+        """The state for the checkpoint, which lists only healthy devices."""
         return CheckpointData(
             [
                 Entry(pod_uid, container, resource, held.device_ids, held.response.SerializeToString())
@@ -120,7 +120,7 @@ class DeviceState:
         )
 
     def replay(self, data: CheckpointData) -> None:
-        """Restore the state after a restart: same holders, but no resource has devices until its plugin is back."""
+        """Restore the holders after a restart. A resource has no devices until its plugin registers again."""
         for entry in data.entries:
             response = api.ContainerAllocateResponse.FromString(entry.allocate_response)
             ids = {node: list(devices) for node, devices in entry.device_ids.items()}

@@ -1,4 +1,4 @@
-"""Runs scenarios on a stand-in in this process, with a runtime that runs nothing."""
+"""Runs scenarios on a stand-in in this process, with an in-memory runtime."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from .stand_in import StandInKubelet
 
 
 class InProcess:
-    """The stand-in in this process, with a runtime that runs nothing.
-
-    folder: an empty directory. minor: see StandInKubelet.
-    """
+    """The stand-in in this process. folder: an empty directory. minor: see StandInKubelet."""
 
     quiet = 0.06
     node_name = "node"

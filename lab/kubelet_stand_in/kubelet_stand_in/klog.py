@@ -1,4 +1,4 @@
-"""Writes log lines in the kubelet's own format, so that readers of kubelet logs can read the stand-in's."""
+"""Writes log lines in the kubelet's format, so that programs that read kubelet logs can read the stand-in's logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def error(message: str, problem: object, /, **values: object) -> None:
 
 
 def write_to_stderr(verbosity: int) -> None:
-    """Write lines up to ``verbosity`` to stderr; without this call, Python's logging decides."""
+    """Write lines up to ``verbosity`` to stderr. Without this call, Python's logging configuration applies."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Formatter())
     _logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""The stand-in as a command: the kubelet of a node that has none. ``python -m kubelet_stand_in.kubelet``"""
+"""The stand-in as the kubelet of a lab node: ``python -m kubelet_stand_in.kubelet``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import lab_node
 
 #: The release whose transcripts the stand-in must match.
 KUBERNETES_VERSION = "v1.36.2"
-# Marked as distributions mark their builds (+k3s1), so that nothing mistakes it for a kubelet of that version.
+# Add a build suffix, as distributions do (+k3s1), so that no program mistakes the stand-in for a kubelet.
 _VERSION = "Kubernetes %s+stand-in" % KUBERNETES_VERSION
 
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--config is missing")
     if lab_node.refuse_elsewhere("kubelet"):
         return 1
-    # Imported late: every preflight runs --version, which must be as fast as the real kubelet's.
+    # Import late, because every preflight check runs --version, which must be as fast as a real kubelet's.
     from . import klog
     from .kubelet_process import run
 

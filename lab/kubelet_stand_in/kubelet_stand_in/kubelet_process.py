@@ -22,12 +22,12 @@ from .static_pods import StaticPods
 #: The device plugin directory, which does not depend on the root directory.
 _DEVICE_PLUGINS = "/var/lib/kubelet/device-plugins"
 _LOGS = "/var/log/pods"
-#: Seconds between checks of the manifests, of the pods' containers, and for unknown sandboxes.
+#: Seconds between two checks of the manifests, of the pods' containers, and of unknown sandboxes.
 _LOOK, _POD_INTERVAL, _HOUSEKEEPING = 0.3, 0.5, 2.0
 
 
 class Settings(NamedTuple):
-    """The settings that the stand-in uses from a KubeletConfiguration. read_only_port: 0 for none."""
+    """The settings that the stand-in uses from a KubeletConfiguration. read_only_port: 0 for no port."""
 
     static_pods: str
     runtime: str
@@ -35,7 +35,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(path: str) -> Settings:
-    """Read a KubeletConfiguration; unused settings are ignored. Raises OSError and ValueError."""
+    """Read a KubeletConfiguration, ignoring unused settings. Raises OSError and ValueError."""
     with open(path, "rb") as file:
         try:
             data: Any = yaml.safe_load(file)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Given(NamedTuple):
-    """The runtime's request for a container, as far as plugins can influence it."""
+    """The parts of a container's CRI configuration that plugins can influence."""
 
     env: dict[str, str]
     devices: list[list[str]]
@@ -16,7 +16,7 @@ class Given(NamedTuple):
 
 
 class KubeletUnderTest(Protocol):
-    """The kubelet interface of scenarios. quiet: seconds without a change after which no more changes come."""
+    """The kubelet interface of scenarios. quiet: if nothing changes for this many seconds, the kubelet is idle."""
 
     directory: str
     pod_resources_socket: str
@@ -24,13 +24,13 @@ class KubeletUnderTest(Protocol):
     quiet: float
 
     async def fresh(self) -> None:
-        """Start as on a new node: no checkpoint, no pods."""
+        """Start as on a new node, without a checkpoint and without pods."""
 
     async def start(self) -> None:
         """Start, and wait until plugins can register."""
 
     async def stop(self) -> None:
-        """Stop as systemd does."""
+        """Stop with SIGTERM, as systemd does."""
 
     async def place(self, manifest: dict[str, Any]) -> None:
         """Create a static pod."""
@@ -42,7 +42,7 @@ class KubeletUnderTest(Protocol):
         """The items of the kubelet's /pods."""
 
     async def given(self, container_id: str) -> Given:
-        """The request with which a container was created."""
+        """The configuration with which a container was created."""
 
     async def end_container(self, container_id: str) -> None:
         """End a container, so that the kubelet must restart it."""

@@ -10,7 +10,7 @@ MARKER = "/etc/throwaway-lab-node"
 
 
 def refuse_elsewhere(command: str) -> bool:
-    """Whether this machine is no lab node; if so, print the error. command: its name, for the message."""
+    """Return True and print an error if this machine is not a lab node. command: the name for the message."""
     if os.path.exists(MARKER):
         return False
     print(

@@ -1,4 +1,4 @@
-"""A container runtime that runs nothing: CriClient's methods, with all state in memory, for tests without a node."""
+"""An in-memory container runtime with CriClient's methods, for tests without a node. It starts no processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node_device_plugin.wire import cri_v1_pb2 as cri
 
 
 class Runtime(Protocol):
-    """The methods that the stand-in needs of a container runtime; CriClient implements and documents them."""
+    """The methods of a container runtime that the stand-in needs. CriClient implements and documents them."""
 
     async def run_pod_sandbox(self, config: cri.PodSandboxConfig) -> str: ...
 
@@ -48,7 +48,7 @@ class MemoryRuntime:
         self._numbers = itertools.count(1)
 
     def exit(self, container: str, code: int = 0) -> None:
-        """Let a container exit by itself."""
+        """Mark a container as exited."""
         self._containers[container].state = cri.CONTAINER_EXITED
         self._exit_codes[container] = code
 

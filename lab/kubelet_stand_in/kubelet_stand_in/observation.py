@@ -1,4 +1,4 @@
-"""Observes a kubelet from outside, and removes what differs between runs."""
+"""Observes a kubelet from outside, and removes the values that differ between runs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from node_device_plugin.kubelet.pod_resources import PodResourcesClient, PodReso
 from .kubelet_under_test import Given, KubeletUnderTest
 from .recorder import RecordingPlugin
 
-#: Prefix of the scenarios' resources; all other resources of the node are ignored.
+#: Prefix of the scenarios' resources. The observer ignores all other resources of the node.
 DOMAIN = "transcripts.example.com/"
 #: Prefix of annotations that a kubelet sets itself.
 _OWN_ANNOTATIONS = "io.kubernetes."
-#: A pod's uid in the name of the annotation by which kubelets up to 1.31 pass CDI names to runtimes.
+#: A pod's uid in the name of the annotation with which kubelets up to 1.31 pass CDI names to runtimes.
 _OF_A_POD = re.compile(r"(?<=/devicemanager_)[0-9a-f]{32}")
 #: Mounts that a kubelet adds to each container.
 _OWN_MOUNTS = ("/etc/hosts", "/dev/termination-log")
 
 
 class Seen(NamedTuple):
-    """A kubelet's observable state, normalised. None: the kubelet does not answer."""
+    """A kubelet's observable state, normalised. A part is None if the kubelet does not answer."""
 
     files: dict[str, str]
     allocatable: dict[str, Any] | None
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 
 
 class Observer:
-    """Observes a kubelet. plugins, pods: the scenario's. by_chance: resources whose ids the kubelet picks at random."""
+    """Observes a kubelet. plugins, pods: the scenario's. by_chance: resources whose ids the kubelet picks randomly."""
 
     def __init__(self, kubelet: KubeletUnderTest) -> None:
         self.plugins: dict[str, RecordingPlugin] = {}
@@ -50,7 +50,7 @@ class Observer:
         self._told = {name: len(plugin.calls) for name, plugin in self.plugins.items()}
 
     async def look(self) -> Seen:
-        """The state now, with the calls since ``turn_the_page``."""
+        """The current state, with the calls since ``turn_the_page``."""
         pods = await self._look_at_pods()
         allocatable: dict[str, Any] | None = None
         holders: list[Any] | None = None
@@ -138,7 +138,7 @@ class Observer:
         return "%d by chance" % len(ids) if _short(resource) in self.by_chance else list(ids)
 
     def own_name(self, item: Mapping[str, Any]) -> str:
-        """The name of a pod of /pods, as in its manifest."""
+        """The name in the manifest of a pod from /pods."""
         name, suffix = str(item["metadata"]["name"]), "-" + self._kubelet.node_name
         return name[: -len(suffix)] if name.endswith(suffix) else name
 
@@ -155,7 +155,7 @@ def _short(resource: str) -> str:
 
 
 def _plain(given: Given) -> dict[str, Any]:
-    """The parts from plugins and the pod, without the kubelet's own additions; empty parts are omitted."""
+    """The non-empty parts of a container's configuration, without the kubelet's own additions."""
     mounts = [mount for mount in given.mounts if mount[0] not in _OWN_MOUNTS]
     annotations = {
         _OF_A_POD.sub("<uid>", key): value

@@ -1,4 +1,4 @@
-"""Runs scenarios with any kubelet command, on a node with a container runtime."""
+"""Runs scenarios with any kubelet binary, on a node with a container runtime."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ resolvConf: ""
 
 
 class OnNode:
-    """A kubelet command on this node, run as root; no other kubelet may run on the node meanwhile.
+    """A kubelet on this node. It needs root, and no other kubelet may run on the node at the same time.
 
-    command: e.g. /usr/local/bin/kubelet. runtime: path of the container runtime's socket. log: file for its output.
+    command: e.g. /usr/local/bin/kubelet. runtime: path of the container runtime's socket. log: file for the kubelet's
+    output.
     """
 
     quiet = 2.5
-    #: The same for every kubelet, whatever its root directory.
+    #: The device plugin directory, which does not depend on the root directory.
     directory = "/var/lib/kubelet/device-plugins"
     _port = 10255
 
@@ -160,7 +161,7 @@ class OnNode:
 
 
 def _remove_root(path: str) -> None:
-    # A real kubelet bind-mounts its root directory, so that mounts below it are shared.
+    # Unmount first, because a real kubelet bind-mounts its root directory.
     while subprocess.run(["umount", "-R", path], stderr=subprocess.DEVNULL, check=False).returncode == 0:
         pass
     shutil.rmtree(path, ignore_errors=True)

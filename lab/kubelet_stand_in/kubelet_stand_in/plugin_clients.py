@@ -1,8 +1,8 @@
 """The kubelet's connections to plugins: Register, the dial back, and one ListAndWatch stream for each plugin.
 
-Follows server, handler and client in pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36 and 1.37, bugs
-included. Up to 1.36, a resource has one client, found by the resource's name (kubernetes#127803). From 1.37 on, it may
-have several, found by their sockets.
+Follows server, handler and client in pkg/kubelet/cm/devicemanager/plugin/v1beta1 of Kubernetes 1.36 and 1.37, including
+their bugs. Up to 1.36, a lookup finds a resource's only client by the resource's name (kubernetes#127803). From 1.37
+on, a resource may have several clients, and a lookup finds a client by its socket.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 from . import klog
 from .names import is_extended_resource
 
-#: Seconds within which a plugin must be reachable, during its own Register call.
+#: Timeout in seconds of the kubelet's dial to the plugin, during the plugin's Register call.
 DIAL_TIMEOUT = 10.0
-#: Bytes of the longest device list that a kubelet accepts: gRPC's default, which it does not change.
+#: Maximum bytes of a device list: gRPC's default, which the kubelet does not change.
 RECEIVE_LIMIT = 4 << 20
 _VERSION = "v1beta1"
 
@@ -75,13 +75,13 @@ class Client:
         except grpc.aio.AioRpcError as error:
             raise CallError(_in_go(error)) from error
         except asyncio.CancelledError:
-            # Either this connection was closed, or the waiting task was cancelled.
+            # Either ``close`` cancelled the call, or another task cancelled the caller.
             if not self._is_closed:
                 raise
             raise CallError(_CLOSING) from None
 
     async def watch(self, on_devices: Callable[[str, api.ListAndWatchResponse], None]) -> str:
-        """Pass each device list on until the stream ends; returns the reason in the kubelet's words."""
+        """Pass each device list to ``on_devices`` until the stream ends. Returns the kubelet's text for the reason."""
         self._stream = self.stub.ListAndWatch(api.Empty())
         try:
             async for response in self._stream:
@@ -98,7 +98,7 @@ class Client:
         return "EOF"
 
     async def close(self) -> None:
-        """Close the connection, with all its calls."""
+        """Close the connection, and end all its calls."""
         self._is_closed = True
         # Closing a grpc.aio channel does not end a stream that is being read.
         if self._stream is not None:
@@ -109,8 +109,8 @@ class Client:
 class PluginClients(api_grpc.RegistrationServicer):
     """The registration service, and the map of connected plugins.
 
-    on_connected, on_devices, on_disconnected: callbacks with the resource; on_disconnected also gets the socket.
-    on_connected may raise CallError. minor: the version of Kubernetes.
+    on_connected: gets the client and its options, and may raise CallError. on_devices: gets the resource and its device
+    list. on_disconnected: gets the resource and the socket. minor: the version of Kubernetes.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         dial_timeout: float = DIAL_TIMEOUT,
         minor: tuple[int, int] = (1, 36),
     ) -> None:
-        #: Resource and socket of every Register call that reached the dial.
+        #: Resource and socket of every registration that reached the dial.
         self.asked: list[tuple[str, str]] = []
         self._has_several = minor >= SEVERAL_SOCKETS
         self._dial_timeout = dial_timeout
@@ -131,12 +131,12 @@ class PluginClients(api_grpc.RegistrationServicer):
         self._on_devices = on_devices
         self._on_disconnected = on_disconnected
         self._clients: dict[str, list[Client]] = {}
-        #: Every connection that was opened and not closed, including orphans.
+        #: Every open connection, including orphans.
         self._open: set[Client] = set()
         self._running: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """End every stream as a dying kubelet does: without any lookup or change of state."""
+        """End every stream without a lookup and without a change of state, as a dying kubelet does."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -157,7 +157,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         if not is_extended_resource(resource):
             await _refuse(context, 'the ResourceName "%s" is invalid' % resource)
         try:
-            # Joined as text, so any endpoint of the plugin is below this directory.
+            # Join the paths as text, so that even an absolute endpoint is below this directory.
             await self._connect(resource, os.path.normpath(self._directory + "/" + request.endpoint))
         except CallError as error:
             await _refuse(context, str(error))
@@ -182,7 +182,7 @@ class PluginClients(api_grpc.RegistrationServicer):
             raise CallError("plugin registration failed with err: %s" % error) from error
 
     async def deregister(self, resource: str, socket: str) -> None:
-        """Close the client that a lookup finds for a socket that is gone from plugins_registry."""
+        """Close the client of a socket that is gone from plugins_registry."""
         client = self._find(resource, socket)
         if client is not None:
             await self._close(client)
@@ -191,7 +191,7 @@ class PluginClients(api_grpc.RegistrationServicer):
         client = Client(resource, socket)
         self.asked.append((resource, socket))
         self._open.add(client)
-        # The new client replaces the old one before it is known to work, and nothing closes the old one.
+        # The new client replaces the old client before the new client's dial, and nothing closes the old client.
         self._clients[resource] = [*(self._clients.get(resource, ()) if self._has_several else ()), client]
         try:
             self._on_connected(client, await client.connect(self._dial_timeout))
@@ -212,8 +212,8 @@ class PluginClients(api_grpc.RegistrationServicer):
     async def _run(self, client: Client) -> None:
         problem = await client.watch(self._on_devices)
         klog.error("ListAndWatch ended unexpectedly for device plugin", problem, resource=client.resource)
-        # kubernetes#127803: up to 1.36, the lookup may find the client of the resource's next plugin, and closes that
-        # one. From 1.37 on, it finds none if a second Register with the same socket was refused.
+        # kubernetes#127803: up to 1.36, the lookup may find the client of the resource's next plugin, and this method
+        # closes that client. From 1.37 on, the lookup finds no client if a second Register with this socket failed.
         named = self._find(client.resource, client.socket)
         if named is not None:
             self._forget(named.resource, named.socket)
@@ -222,12 +222,12 @@ class PluginClients(api_grpc.RegistrationServicer):
             klog.info(2, "Device plugin disconnected", resource=named.resource)
 
     def _find(self, resource: str, socket: str) -> Client | None:
-        """Find a client by the resource's name, from 1.37 on also by the socket."""
+        """Find a client by the resource's name, and from 1.37 on also by the socket."""
         clients = self._clients.get(resource, [])
         return next((each for each in clients if not self._has_several or each.socket == socket), None)
 
     def _forget(self, resource: str, socket: str) -> None:
-        """Forget every client that the lookup finds, whichever of them failed."""
+        """Forget every client that the lookup finds."""
         clients = self._clients.pop(resource, [])
         rest = [each for each in clients if self._has_several and each.socket != socket]
         if rest:
@@ -245,6 +245,6 @@ def _in_go(error: grpc.aio.AioRpcError) -> str:
 
 
 async def _refuse(context: grpc.aio.ServicerContext, message: str) -> NoReturn:  # type: ignore[type-arg]
-    """Fail a call as a Go server does for an error without a gRPC status."""
+    """Abort a call as a Go server does for an error without a gRPC status."""
     await context.abort(grpc.StatusCode.UNKNOWN, message)
     raise AssertionError("abort raises")

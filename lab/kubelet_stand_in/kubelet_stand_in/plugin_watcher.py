@@ -1,7 +1,7 @@
-"""The stand-in's second registration path: it finds sockets in ``plugins_registry``, and asks them for their plugin.
+"""The stand-in's second registration path: finds sockets in ``plugins_registry``, and asks each socket for its plugin.
 
-Follows pkg/kubelet/pluginmanager of Kubernetes 1.36: path and creation time identify a socket. The reconciler first
-deregisters sockets that are gone or replaced, then registers new ones. Dotfiles are ignored.
+Follows pkg/kubelet/pluginmanager of Kubernetes 1.36. Path and creation time identify a socket. The reconciler first
+deregisters sockets that are gone or replaced, then registers new sockets. It ignores dotfiles.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from . import klog
 from .plugin_clients import CallError, PluginClients
 
 DIRECTORY = "plugins_registry"
-#: Seconds that GetInfo and NotifyRegistrationStatus may take.
+#: Timeouts in seconds of GetInfo and NotifyRegistrationStatus.
 _GET_INFO, _NOTIFY = 1.0, 5.0
 #: Seconds between two runs of the reconciler.
 _INTERVAL = 1.0
 
-#: Tells a socket from a later one at the same path.
+#: Distinguishes a socket from a later socket at the same path.
 _Identity = tuple[int, ...]
 
 
 class PluginWatcher:
-    """root: the kubelet's root directory. clients: connections of plugins from both registration paths."""
+    """The reconciler. root: the kubelet's root directory. clients: plugins from both registration paths."""
 
     def __init__(self, root: str, clients: PluginClients, interval: float = _INTERVAL) -> None:
         self.folder = os.path.join(root, DIRECTORY)
@@ -47,7 +47,7 @@ class PluginWatcher:
     async def stop(self) -> None:
         """Stop the reconciler; sockets stay."""
         task, self._task = self._task, None
-        # A call that ends at the same moment may swallow the cancellation, so it is repeated.
+        # Cancel repeatedly, because a call that ends at the same moment may swallow the cancellation.
         while task is not None and not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=0.1)

@@ -1,4 +1,4 @@
-"""The stand-in's pods: admission one at a time, a worker for each, and removal of unknown sandboxes."""
+"""The stand-in's pods. Admits one pod at a time, runs a worker for each pod, and removes unknown sandboxes."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class PodManager:
         self._interval = interval
         self._known: dict[str, _Known] = {}
         self._running_at_start: set[tuple[str, str]] = set()
-        # The kubelet's sync loop handles one pod at a time, so a plugin that hangs in Allocate stops it.
+        # The kubelet's sync loop handles one pod at a time, so a plugin that hangs in Allocate blocks the loop.
         self._admission = asyncio.Lock()
 
     async def start(self, devices: DeviceManager, pods: Iterable[Pod]) -> None:
-        """Adopt the pods that exist when the kubelet starts; their containers keep running."""
+        """Adopt the pods that exist when the kubelet starts. Their containers keep running."""
         self._devices = devices
         self._running_at_start = {
             (container.labels.get(POD_UID, ""), container.labels.get(CONTAINER_NAME, ""))
@@ -51,7 +51,7 @@ class PodManager:
         devices.allocator.sources_ready = True
 
     async def stop(self) -> None:
-        """Forget all pods, as a dying kubelet does; their containers keep running."""
+        """Forget all pods, as a dying kubelet does. Their containers keep running."""
         tasks = [known.task for known in self._known.values() if known.task is not None]
         for task in tasks:
             task.cancel()
@@ -71,7 +71,7 @@ class PodManager:
         return [known.pod for known in self._known.values() if known.worker and not known.status.is_terminal]
 
     async def add(self, pod: Pod) -> PodStatus:
-        """Admit a pod and run it, or reject it for good."""
+        """Admit and run a pod, or reject it permanently."""
         async with self._admission:
             # A pod counts as active during its admission, so its devices are not freed meanwhile.
             worker = PodWorker(pod, self._runtime, self._devices, self._logs, self._interval)

@@ -17,7 +17,7 @@ from .pods import Pod
 
 
 class PodResourcesServer(api_grpc.PodResourcesListerServicer):
-    """Answers from the device manager's state. active_pods: gives the pods that may hold devices."""
+    """Answers from the device manager's state. active_pods: returns the pods that may hold devices."""
 
     def __init__(self, socket: str, devices: DeviceManager, active_pods: Callable[[], Iterable[Pod]]) -> None:
         self.socket = socket
@@ -47,7 +47,7 @@ class PodResourcesServer(api_grpc.PodResourcesListerServicer):
         self, request: api.AllocatableResourcesRequest, context: Any
     ) -> api.AllocatableResourcesResponse:
         response = api.AllocatableResourcesResponse()
-        # As in the kubelet: one entry for each device, and no entry for a resource without healthy devices.
+        # As in the kubelet, each device has an entry, and a resource without healthy devices has no entry.
         for resource, device in self._devices.state.allocatable():
             if not device.HasField("topology"):
                 response.devices.add(resource_name=resource, device_ids=[device.ID])

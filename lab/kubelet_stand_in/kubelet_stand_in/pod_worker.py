@@ -17,7 +17,7 @@ from .device_manager import DeviceManager
 from .memory_runtime import Runtime
 from .pods import Container, Pod
 
-#: Seconds between a container's second and third start; doubled for each later one, up to the limit.
+#: Seconds between a container's second and third start. The delay doubles for each later start, up to the limit.
 _RESTART_DELAY = 10.0
 _RESTART_DELAY_LIMIT = 300.0
 #: Seconds between checks of a pod's device health, if no plugin reports a change.
@@ -27,7 +27,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 
 
 class ContainerState:
-    """A container in its pod's status; exit_code is None while it runs."""
+    """A container in its pod's status. exit_code: None while the container runs."""
 
     def __init__(self, identity: str, restart_count: int, exit_code: int | None) -> None:
         self.id = identity
@@ -36,7 +36,7 @@ class ContainerState:
 
 
 class PodStatus:
-    """A pod's status. reason, message: why it is not running; empty if unknown."""
+    """A pod's status. reason, message: why the pod does not run; empty if unknown."""
 
     def __init__(self, phase: str = PENDING, reason: str = "", message: str = "") -> None:
         self.phase = phase
@@ -51,7 +51,7 @@ class PodStatus:
 
 
 class PodWorker:
-    """Keeps one pod as its manifest says. logs: directory of all pods' logs. interval: seconds between checks."""
+    """Runs one pod by its manifest. logs: directory of all pods' logs. interval: seconds between two checks."""
 
     def __init__(self, pod: Pod, runtime: Runtime, devices: DeviceManager, logs: str, interval: float) -> None:
         self.pod = pod
@@ -64,7 +64,7 @@ class PodWorker:
         self._health_seen = -_RESYNC
 
     async def run(self) -> None:
-        """Run until the pod has ended or this task is cancelled; a cancellation leaves its containers running."""
+        """Run until the pod has ended or this task is cancelled. A cancellation does not end the containers."""
         while True:
             try:
                 await self._sync()
@@ -103,7 +103,7 @@ class PodWorker:
         await self._look()
 
     async def _sandbox(self) -> tuple[str, cri.PodSandboxConfig]:
-        """A ready sandbox; a new one if the last one broke."""
+        """The pod's ready sandbox, or else a new sandbox."""
         sandboxes = await self._runtime.pod_sandboxes({POD_UID: self.pod.uid})
         for sandbox in sandboxes:
             if sandbox.state == cri.SANDBOX_READY:
@@ -150,7 +150,7 @@ class PodWorker:
         return True
 
     async def _look(self) -> list[cri.Container]:
-        """All containers of this pod, also in earlier sandboxes; the newest of each name goes into the status."""
+        """All containers of this pod, also in earlier sandboxes. The status gets the newest container of each name."""
         containers = await self._runtime.containers({POD_UID: self.pod.uid})
         for container in sorted(containers, key=lambda c: (c.metadata.attempt, c.created_at)):
             exit_code = None

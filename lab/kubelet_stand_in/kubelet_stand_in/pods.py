@@ -11,7 +11,7 @@ from .security import CONTAINER_FIELDS, POD_FIELDS, Security, parse_security
 
 
 class ManifestError(ValueError):
-    """A manifest is no pod, or needs something that the stand-in does not have."""
+    """A manifest is not a pod, or uses a feature that the stand-in does not support."""
 
 
 class VolumeMount(NamedTuple):
@@ -60,11 +60,11 @@ class Pod(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """namespace/name."""
+        """The pod's name in the form namespace/name."""
         return "%s/%s" % (self.namespace, self.name)
 
     def requests(self) -> dict[str, int]:
-        """Extended resource to the sum of all containers' requests."""
+        """Maps each extended resource to the sum of all containers' requests."""
         total: dict[str, int] = {}
         for container in self.containers:
             for resource, count in container.limits.items():
@@ -72,7 +72,7 @@ class Pod(NamedTuple):
         return total
 
 
-#: Fields that the stand-in ignores, or whose effect it has anyway. Any other unknown field is an error.
+#: Fields that the stand-in ignores. Any other unknown field is an error.
 _POD_SPEC = {"automountServiceAccountToken", "dnsPolicy", "enableServiceLinks", "priorityClassName", "tolerations"}
 _POD_SPEC_USED = {
     "containers",
@@ -108,7 +108,7 @@ _CONTAINER_USED = {
 def parse_pod(manifest: Any, source: str, node_name: str) -> Pod:
     """A static pod from its manifest. Raises ManifestError.
 
-    source: path of the manifest; the uid depends on it and on the content. The pod's name ends with the node's name.
+    source: path of the manifest. The pod's uid depends on path and content. The pod's name ends with the node's name.
     """
     try:
         if manifest["kind"] != "Pod" or manifest["apiVersion"] != "v1":

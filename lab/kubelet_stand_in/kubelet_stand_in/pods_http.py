@@ -1,4 +1,4 @@
-"""Serves the kubelet's ``/pods`` on its read-only port: every pod with its phase and the reason of a rejection."""
+"""Serves the kubelet's ``/pods`` on the read-only port, with each pod's phase and the reason of a rejection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pod_worker import PodStatus
 from .pods import Pod
 from .stand_in import StandInKubelet
 
-#: Seconds that a client may take to send its request.
+#: Timeout in seconds for a client's request.
 _TIMEOUT = 5.0
 
 
@@ -48,7 +48,7 @@ class PodsHttpServer:
             writer.close()
 
     def pod_list(self) -> dict[str, Any]:
-        """A PodList with the fields that the stand-in has."""
+        """A PodList with the fields that the stand-in knows."""
         return {
             "kind": "PodList",
             "apiVersion": "v1",

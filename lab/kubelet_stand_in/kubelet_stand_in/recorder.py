@@ -11,10 +11,10 @@ from node_device_plugin.support.channels import grpc, unix_channel
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
-#: Seconds that Register may take: the kubelet dials back for up to 10 s inside it.
+#: Timeout in seconds of Register. During this call, the kubelet dials the plugin for up to 10 s.
 REGISTER_TIMEOUT = 15.0
 
-#: One call of the kubelet, as plain data: ``{"call": "Allocate", "devices": ["a0"]}``.
+#: One call of the kubelet, as plain data, e.g. ``{"call": "Allocate", "devices": ["a0"]}``.
 Call = dict[str, Any]
 
 
@@ -37,11 +37,11 @@ async def register(
 class RecordingPlugin(api_grpc.DevicePluginServicer):
     """One server of one resource, with the calls that it received.
 
-    endpoint: its socket, relative to the kubelet's device plugin directory; every instance needs its own.
-    devices: id to health (``Healthy`` or ``Unhealthy``).
-    answer: gives Allocate's answer for one container's sorted ids; RuntimeError fails the call.
-    prefer: gives GetPreferredAllocation's answer for the sorted available ids and the wanted number; None if the plugin
-    does not offer it.
+    endpoint: the socket, relative to the kubelet's device plugin directory. Every instance needs its own endpoint.
+    devices: maps each id to its health (``Healthy`` or ``Unhealthy``).
+    answer: returns Allocate's answer for one container's sorted ids. If it raises RuntimeError, the call fails.
+    prefer: returns GetPreferredAllocation's answer for the sorted available ids and the requested number; None if the
+    plugin does not offer this call.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RecordingPlugin(api_grpc.DevicePluginServicer):
         await self._server.start()
 
     async def stop(self) -> None:
-        """Stop serving: every stream ends, and the socket is removed."""
+        """Stop serving. Every stream ends, and the socket is removed."""
         self._stopping = True
         if self._server is not None:
             await self._server.stop(None)

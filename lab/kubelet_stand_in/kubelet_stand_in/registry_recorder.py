@@ -15,10 +15,10 @@ from .recorder import RecordingPlugin
 
 
 class RegistryPlugin(RecordingPlugin, registry_grpc.RegistrationServicer):
-    """Both services on one socket. root: the kubelet's root directory. versions: the versions that it reports.
+    """Both services on one socket. root: the kubelet's root directory. versions: the plugin's API versions.
 
-    A kubelet that has refused the plugin retries at growing intervals; repeated calls are recorded once. The order of
-    its notification and its stream is random; the record always has the notification first.
+    If a kubelet refuses the plugin, it retries at growing intervals. Repeated calls are recorded once. A kubelet sends
+    its notification and opens its stream in random order. The record always has the notification first.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class RegistryPlugin(RecordingPlugin, registry_grpc.RegistrationServicer):
 
     @property
     def socket(self) -> str:
-        """The socket's path, where the kubelet discovers it."""
+        """The socket's path."""
         return os.path.join(self.directory, self.endpoint)
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:

@@ -1,9 +1,9 @@
-"""``allocatedResourcesStatus`` of containers, updated when the kubelet updates it.
+"""``allocatedResourcesStatus`` of containers.
 
-A kubelet updates the field at a container's start, when a plugin's list changes a device that the pod holds, and about
-once a minute. It tells devices apart by id only, whatever their resource. A device that is missing from its plugin's
-list keeps its health at first, and counts as healthy after the next update. Follows UpdateAllocatedResourcesStatus and
-genericDeviceUpdateCallback of the device manager in Kubernetes 1.36.
+A kubelet updates this field at a container's start, when a plugin's list changes a device that the pod holds, and about
+once a minute. For a changed list, it compares only device ids, without their resource. If a device is missing from its
+plugin's list, it first keeps its health, and counts as healthy after the next update. Follows
+UpdateAllocatedResourcesStatus and genericDeviceUpdateCallback of the device manager in Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 from .device_state import HEALTHY, DeviceState
 
-#: A container's status: resource to id to health.
+#: A container's status: the health of each device, by resource and id.
 Status = dict[str, dict[str, str]]
 
 
 class ResourceHealth:
-    """The health of the devices in ``state``, as pods' statuses report it."""
+    """The health of the devices in ``state``, as pods' statuses report the health."""
 
     def __init__(self, state: DeviceState) -> None:
         self._state = state
@@ -44,7 +44,7 @@ class ResourceHealth:
         ]
 
     def listed(self, before: Mapping[str, api.Device], after: Mapping[str, api.Device]) -> None:
-        """Update the pods that hold a device which is new or changed in a plugin's list."""
+        """Update the pods that hold a new or changed device of a plugin's list."""
         touched = {device for device in after if device not in before or before[device].health != after[device].health}
         for pod_uid, containers in list(self._seen.items()):
             held = {

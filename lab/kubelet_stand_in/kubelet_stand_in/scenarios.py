@@ -1,4 +1,4 @@
-"""The scenarios that are recorded of a kubelet: each tells a story of plugins and pods, step by step."""
+"""The scenarios for transcripts. Each scenario runs plugins and pods in steps."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .story import Story
 
 Scenario = Callable[[Story], Awaitable[None]]
 
-#: A CDI kind; if the runtime resolves its names, a spec must exist (see transcripts).
+#: A CDI kind. If the runtime resolves CDI names, a spec of this kind must exist (see transcripts).
 CDI_KIND = "transcripts.example.com/device"
 CDI_DEVICES = ("a0", "a1")
 
 
 def _has(resource: str, count: int) -> Callable[[Seen], bool]:
-    """Whether the resource is allocatable with so many devices; 0 means that it is not listed."""
+    """Whether the resource has ``count`` allocatable devices. An unlisted resource has 0."""
     return lambda seen: len((seen.allocatable or {}).get(resource, ())) == count
 
 
 def _pod_is(pod: str, phase: str, restarts: int = 0) -> Callable[[Seen], bool]:
-    """Whether the pod is in this phase and, if it runs, has restarted at least so often."""
+    """Whether the pod is in this phase and, if it runs, has restarted at least ``restarts`` times."""
 
     def holds(seen: Seen) -> bool:
         state = seen.pods.get(pod, {})
@@ -39,12 +39,12 @@ def _gone(pod: str) -> Callable[[Seen], bool]:
 
 
 def _ended(plugin: str) -> Callable[[Seen], bool]:
-    """Whether a stream of the plugin has ended; everything else after that is up to the kubelet."""
+    """Whether a stream of the plugin has ended."""
     return lambda seen: any("ended_by" in call for call in seen.calls.get(plugin, ()))
 
 
 def _full_answer(ids: list[str]) -> api.ContainerAllocateResponse:
-    """An answer with each kind of thing that a plugin can give to a container."""
+    """An answer with every kind of setting except CDI names."""
     return api.ContainerAllocateResponse(
         envs={"DEVICES": ",".join(ids)},
         mounts=[api.Mount(container_path="/given", host_path="/etc/hostname", read_only=True)],
@@ -288,7 +288,7 @@ async def pod_that_ends(story: Story) -> None:
 
 
 def _refused(plugin: RecordingPlugin) -> Callable[[Seen], bool]:
-    """Whether the kubelet has told the plugin that it is not registered."""
+    """Whether the kubelet has notified the plugin of a failed registration."""
     return lambda seen: any(call.get("registered") is False for call in plugin.calls)
 
 
@@ -321,7 +321,7 @@ async def plugins_registry_restart(story: Story) -> None:
     await story.step("it starts, and finds the socket as it is", story.kubelet.start(), _has("a", 1))
 
 
-#: Name of the transcript to its scenario.
+#: Maps each transcript's name to its scenario.
 SCENARIOS: dict[str, Scenario] = {
     scenario.__name__: scenario
     for scenario in (

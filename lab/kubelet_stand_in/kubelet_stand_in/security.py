@@ -1,7 +1,7 @@
 """The part of Kubernetes' security contexts that the stand-in supports.
 
-Follows pkg/kubelet/kuberuntime/security_context.go and pkg/securitycontext of Kubernetes 1.36: a container's fields
-take precedence over its pod's.
+Follows pkg/kubelet/kuberuntime/security_context.go and pkg/securitycontext of Kubernetes 1.36. A container's fields
+override its pod's fields.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Security(NamedTuple):
 
 
 def parse_security(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Security:
-    """Merge both securityContexts, whose fields are known. Raises KeyError for an unsupported seccomp profile."""
+    """Merge both securityContexts. Raises KeyError for an unsupported seccomp profile."""
     both = {**pod, **container}
-    # Without a profile a kubelet uses none, unless its seccompDefault is on.
+    # Without a profile, a kubelet uses Unconfined, unless its seccompDefault is on.
     seccomp = both["seccompProfile"]["type"] if both.get("seccompProfile") else "Unconfined"
     capabilities = both.get("capabilities") or {}
     return Security(

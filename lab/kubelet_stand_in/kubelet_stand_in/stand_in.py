@@ -28,7 +28,7 @@ _STEP = 0.005
 
 
 class PodRejected(Exception):
-    """A pod was rejected; reason and message are those of its status."""
+    """A pod was rejected. reason, message: from the pod's status."""
 
     def __init__(self, status: PodStatus) -> None:
         self.reason = status.reason
@@ -37,7 +37,7 @@ class PodRejected(Exception):
 
 
 class AllocatedPod(NamedTuple):
-    """A running pod. containers: container name to the runtime's request (env, devices, CDI names ...)."""
+    """A running pod. containers: maps each container's name to its CRI configuration (env, devices, CDI names ...)."""
 
     uid: str
     name: str
@@ -48,11 +48,10 @@ class StandInKubelet:
     """A kubelet's device manager, pods and PodResources below any directory.
 
     directory: the device plugin directory. root: the kubelet's root directory, by default the parent directory.
-    runtime: the container runtime, which survives restarts; by default MemoryRuntime, which runs nothing. logs:
-    directory of pods' logs. interval: seconds between a pod's checks. clock: seconds, for the grace period of 5
-    minutes. chance: decides the order of ids. dial_timeout: seconds that Register waits for a plugin to be reachable.
-    registry_interval: seconds between checks of plugins_registry. minor: version of Kubernetes whose registration is
-    imitated.
+    runtime: the container runtime, by default a MemoryRuntime, which keeps its state in a restart. logs: directory of
+    pods' logs. interval: seconds between two checks of a pod. clock: seconds, for the grace period of 5 minutes.
+    chance: determines the order of ids. dial_timeout: seconds that Register waits for the plugin. registry_interval:
+    seconds between two checks of plugins_registry. minor: the version of Kubernetes whose registration is imitated.
     """
 
     def __init__(
@@ -105,13 +104,13 @@ class StandInKubelet:
 
     @property
     def manager(self) -> DeviceManager:
-        """The device manager of this life of the kubelet."""
+        """The current device manager; each start creates a new one."""
         if self._manager is None:
             raise RuntimeError("the stand-in kubelet is not running")
         return self._manager
 
     async def start(self) -> None:
-        """Start a life: replay the checkpoint, listen, and adopt the pods of the source."""
+        """Replay the checkpoint, listen, and adopt the pods in ``source``."""
         self.pods = PodManager(self.runtime, self._logs, self._interval)
         self._manager = DeviceManager(
             self.directory,
@@ -130,7 +129,7 @@ class StandInKubelet:
         await self.pods.start(self._manager, list(self.source.values()))
 
     async def stop(self) -> None:
-        """Stop as on SIGTERM: containers keep running, and the dead registration socket stays."""
+        """Stop as on SIGTERM. Containers keep running, and the registration socket stays in the directory."""
         if self._manager is None:
             return
         manager, self._manager = self._manager, None
@@ -145,7 +144,7 @@ class StandInKubelet:
         await self.start()
 
     async def registered(self, resource: str, timeout: float = _TIMEOUT) -> dict[str, str]:
-        """Wait until a plugin of ``resource`` is connected and has sent its devices; returns id to health."""
+        """Wait until a plugin of ``resource`` is connected and has sent its devices. Returns health by device id."""
 
         def connected() -> bool:
             endpoint = self.manager.endpoints.get(resource)
@@ -164,13 +163,13 @@ class StandInKubelet:
         await self.until(gone, timeout, "the plugin for %s is still connected" % resource)
 
     def devices(self, resource: str) -> dict[str, str]:
-        """Id to health as the kubelet sees it: all unhealthy after a disconnect, none known after a restart."""
+        """The health of each known device by id. A disconnect makes all unhealthy. After a restart, none is known."""
         state = self.manager.state
         healthy, unhealthy = state.healthy.get(resource, set()), state.unhealthy.get(resource, set())
         return {**dict.fromkeys(sorted(healthy), "Healthy"), **dict.fromkeys(sorted(unhealthy), "Unhealthy")}
 
     def capacity(self) -> Capacity:
-        """The node's capacity now."""
+        """The node's current capacity."""
         return self.manager.capacity()
 
     def checkpoint(self) -> Checkpoint | None:
@@ -180,9 +179,9 @@ class StandInKubelet:
     async def allocate_pod(
         self, name: str, containers: Mapping[str, Mapping[str, int]], timeout: float = _TIMEOUT
     ) -> AllocatedPod:
-        """Run a pod that requests devices: container name to resource to count. Raises PodRejected.
+        """Run a pod that requests devices. Raises PodRejected. Needs a MemoryRuntime.
 
-        Needs a MemoryRuntime, which has the containers' configurations.
+        containers: maps each container's name to its resources and their counts.
         """
         manifest = {
             "apiVersion": "v1",
@@ -209,12 +208,12 @@ class StandInKubelet:
         await self.pods.remove(uid)
 
     def container_configs(self, status: PodStatus) -> dict[str, cri.ContainerConfig]:
-        """Container name to the request that the (memory) runtime got."""
+        """Maps each container's name to the CRI configuration in the MemoryRuntime."""
         assert isinstance(self.runtime, MemoryRuntime)
         return {name: self.runtime.configs[container.id] for name, container in status.containers.items()}
 
     async def until(self, condition: Callable[[], bool], timeout: float = _TIMEOUT, otherwise: str = "") -> None:
-        """Wait for a condition; raises AssertionError with ``otherwise`` after ``timeout`` seconds."""
+        """Wait for a condition. Raises AssertionError with the message ``otherwise`` after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while not condition():
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Runs the pods in a directory of manifests: new ones start, removed ones end, changed ones restart."""
+"""Runs the pods of the manifests in a directory. A changed manifest restarts its pod."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .stand_in import StandInKubelet
 
 
 class _Read(NamedTuple):
-    """A manifest that was read. uid: of its pod, empty if it is no pod. seen: file attributes that show a change."""
+    """A manifest that was read. uid: its pod's uid; empty without a valid pod. seen: attributes that show a change."""
 
     uid: str
     seen: tuple[int, int, int]
 
 
 class StaticPods:
-    """Keeps a kubelet's pods in line with the manifests in ``directory``."""
+    """Makes a kubelet's pods match the manifests in ``directory``."""
 
     def __init__(self, directory: str, kubelet: StandInKubelet) -> None:
         self._directory = directory
@@ -30,7 +30,7 @@ class StaticPods:
         self._ending: dict[str, asyncio.Future[None]] = {}
 
     def read_first(self) -> None:
-        """Read the manifests before the kubelet starts, which then adopts their pods instead of starting them."""
+        """Read the manifests before the kubelet starts, so that the kubelet adopts running pods."""
         for pod, _ in self._changed():
             self._kubelet.source[pod.uid] = pod
 
@@ -41,7 +41,7 @@ class StaticPods:
         for path, uid in before.items():
             if uid and self._read.get(path, _Read("", (0, 0, 0))).uid != uid:
                 klog.info(2, "SyncLoop REMOVE", source="file", path=path)
-                # A pod that ends slowly must not delay the others.
+                # Do not wait here, because a pod that ends slowly must not delay other pods.
                 self._ending[path] = asyncio.ensure_future(self._kubelet.remove_pod(uid))
         for pod, path in changed:
             if before.get(path) != pod.uid:

@@ -1,4 +1,4 @@
-"""Runs one scenario: its plugins and pods, and the normalised state after each step."""
+"""Runs one scenario, and records the normalised state after each step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .observation import DOMAIN, Observer, Seen
 from .recorder import RecordingPlugin
 from .registry_recorder import RegistryPlugin
 
-#: Seconds until a step must see its condition; a kubelet's dial takes 10.
+#: Timeout in seconds for a step's condition. A kubelet's dial takes up to 10 seconds.
 _TIMEOUT = 40.0
 Answer = Callable[[list[str]], api.ContainerAllocateResponse]
 
 
 class Story:
-    """Runs a scenario on a kubelet. image: of the pods. seen: the observer."""
+    """Runs a scenario on a kubelet. image: the pods' image. seen: the observer."""
 
     def __init__(self, kubelet: KubeletUnderTest, image: str) -> None:
         self.kubelet = kubelet
@@ -42,7 +42,7 @@ class Story:
         pre_start: bool = False,
         folder: str = "transcripts",
     ) -> RecordingPlugin:
-        """Create and start a plugin. folder: of its socket, empty for the device plugin directory itself."""
+        """Create and start a plugin. folder: its socket's directory; empty for the device plugin directory itself."""
         endpoint = os.path.join(folder, name + ".sock")
         plugin = RecordingPlugin(
             self.kubelet.directory, DOMAIN + resource, endpoint, devices, answer, prefer, pre_start
@@ -54,7 +54,7 @@ class Story:
     async def found_plugin(
         self, name: str, resource: str, versions: Sequence[str] = ("v1beta1",), kind: str = "DevicePlugin"
     ) -> RegistryPlugin:
-        """A plugin with one healthy device, not started; once it is, the kubelet discovers it."""
+        """Create a plugin with one healthy device. After the caller starts the plugin, the kubelet discovers it."""
         devices = {name + "0": "Healthy"}
         root = os.path.dirname(os.path.dirname(self.kubelet.pod_resources_socket))
         plugin = RegistryPlugin(root, DOMAIN + resource, name, devices, list(versions), kind)
@@ -68,7 +68,7 @@ class Story:
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                # The label changes the pod's uid, so it is never an earlier pod of that name on the node.
+                # The label changes the pod's uid, so that no earlier pod of that name has the same uid.
                 "metadata": {"name": name, "namespace": "default", "labels": {"story": self._token}},
                 "spec": {
                     "hostNetwork": True,
@@ -102,9 +102,9 @@ class Story:
         action: Awaitable[str | None] | None = None,
         until: Callable[[Seen], bool] = lambda seen: True,
     ) -> None:
-        """Do something, wait until ``until`` holds and nothing changes any more, and record what changed.
+        """Await ``action``, wait until ``until`` holds and the state is stable, and record the changes.
 
-        Raises AssertionError on a timeout. until: condition over the state, with the calls since the last step.
+        Raises AssertionError on a timeout. until: condition for the state, with the calls since the last step.
         """
         step: dict[str, Any] = {"step": title}
         outcome = await action if action is not None else None
@@ -123,7 +123,7 @@ class Story:
         self.steps.append(step)
 
     async def end(self) -> None:
-        """Stop all that the scenario started."""
+        """Stop the scenario's plugins, pods and kubelet."""
         for plugin in self.seen.plugins.values():
             await plugin.stop()
         for name in self.seen.pods:

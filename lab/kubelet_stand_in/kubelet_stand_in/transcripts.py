@@ -1,14 +1,16 @@
-"""Record what a kubelet does to plugins and pods, or compare a kubelet with the transcripts.
+"""Records the behaviour of a kubelet towards plugins and pods, or compares a kubelet with the transcripts.
 
     python -m kubelet_stand_in.transcripts record [--kubelet FILE] [--directory DIR] [SCENARIO ...]
     python -m kubelet_stand_in.transcripts check  [--kubelet FILE] [--directory DIR] [SCENARIO ...]
 
-Both run on a lab node, as root, with a container runtime and an image with busybox. They stop the node's own kubelet
-and plugin, move the device plugin directory away, and restore all of it. On other machines they refuse.
+Both commands run as root on a lab node with a container runtime and a busybox image. They stop the node's own kubelet
+and plugin, move the device plugin directory away, and restore all of this at the end. They refuse to run on any other
+machine.
 
 DIR/SCENARIO.json is the behaviour of the stand-in and of most kubelets. If a minor version of Kubernetes differs, its
-behaviour is in DIR/MINOR/SCENARIO.json, for example DIR/1.37/handover.json. `check` prefers that file for such a
-kubelet; `record` writes it if a kubelet of another minor than DIR/SCENARIO.json's differs from that file.
+behaviour is in DIR/MINOR/SCENARIO.json, for example DIR/1.37/handover.json. `check` prefers this file for a kubelet of
+this minor version. `record` writes this file if the kubelet differs from DIR/SCENARIO.json and its minor version does,
+too.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ from .on_node import OnNode
 from .scenarios import CDI_DEVICES, CDI_KIND, SCENARIOS
 from .story import Story
 
-#: Units that would interfere with a scenario.
+#: Systemd units that would interfere with a scenario.
 _SERVICES = ("node-device-plugin.service", "kubelet.service")
 _CDI_SPEC = "/etc/cdi/node-device-plugin-transcripts.json"
 
 
 async def run(name: str, kubelet: KubeletUnderTest, image: str) -> list[dict[str, Any]]:
-    """Run one scenario on a fresh kubelet; returns its steps."""
+    """Run one scenario on a fresh kubelet. Returns the scenario's steps."""
     story = Story(kubelet, image)
     await kubelet.fresh()
     try:
         await SCENARIOS[name](story)
     finally:
         await story.end()
-    # Converted to JSON types, as a transcript file has them.
+    # Convert to JSON types, as in a transcript file.
     steps: list[dict[str, Any]] = json.loads(json.dumps(story.steps))
     return steps
 
@@ -53,7 +55,7 @@ async def run(name: str, kubelet: KubeletUnderTest, image: str) -> list[dict[str
 def read(directory: str, name: str, version: str = "") -> dict[str, Any]:
     """A transcript: ``kubelet`` (its version), ``record`` (the command), ``steps``. Raises OSError, ValueError.
 
-    version: of the kubelet to compare, as the kubelet prints it; empty for the stand-in's.
+    version: output of the kubelet's --version; empty for the stand-in's transcript.
     """
     of_minor = os.path.join(directory, minor_of(version), name + ".json")
     path = of_minor if version and os.path.exists(of_minor) else os.path.join(directory, name + ".json")
@@ -63,13 +65,13 @@ def read(directory: str, name: str, version: str = "") -> dict[str, Any]:
 
 
 def minor_of(version: str) -> str:
-    """The minor of a version: 1.37 of ``Kubernetes v1.37.2``; empty if there is none."""
+    """The minor version, e.g. 1.37 for ``Kubernetes v1.37.2``; empty if ``version`` has none."""
     found = re.search(r"\bv(\d+\.\d+)", version)
     return found.group(1) if found else ""
 
 
 def record(directory: str, name: str, version: str, steps: list[dict[str, Any]]) -> None:
-    """Write a transcript: the common one, or the kubelet's minor's own if the two differ."""
+    """Write the common transcript, or the transcript of the kubelet's minor version if they differ."""
     own = os.path.join(directory, minor_of(version))
     try:
         common = read(directory, name)
@@ -108,7 +110,7 @@ def _steps_as_text(steps: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0; 1 if a kubelet differs from its transcript or a scenario fails."""
+    """Return the exit code: 1 if a kubelet differs from its transcript or a scenario fails, otherwise 0."""
     parser = argparse.ArgumentParser(prog="transcripts", description="Record a kubelet's behaviour, or check it.")
     parser.add_argument("mode", choices=("record", "check"))
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="default: all of %s" % ", ".join(SCENARIOS))
@@ -155,7 +157,7 @@ async def _all(options: argparse.Namespace, version: str) -> int:
 
 @contextlib.contextmanager
 def _node_to_itself() -> Iterator[None]:
-    """Stop this node's kubelet and plugin during the block, and start them again afterwards."""
+    """Stop this node's kubelet and plugin before the block, and start them again afterwards."""
     active = [
         unit
         for unit in _SERVICES
@@ -177,7 +179,7 @@ def _node_to_itself() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _cdi_spec() -> Iterator[None]:
-    """Create the CDI devices that a scenario names, for a runtime that resolves them."""
+    """Create the CDI devices that a scenario names, because a runtime may resolve the names."""
     spec = {
         "cdiVersion": "0.3.0",
         "kind": CDI_KIND,

@@ -1,4 +1,4 @@
-"""The command ``node-device-plugin``: main reads the arguments, and each command is the ``run`` of a module.
+"""The command ``node-device-plugin``. ``main`` reads the arguments. Each command is the ``run`` of a module.
 
-Each ``run`` imports its modules itself, so that commands that only read a file do not load grpc.
+Each ``run`` imports the modules that it needs, so a command that only reads a file does not load grpc.
 """

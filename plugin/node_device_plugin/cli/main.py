@@ -1,4 +1,4 @@
-"""The entry point. Exit codes: 0; 1, a problem or a failure; 2, wrong usage; 130, interrupted."""
+"""The entry point. Exit codes: 0 (success), 1 (problem or failure), 2 (wrong usage), 130 (interrupted)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             return _main(arguments)
         finally:
-            # Flush here, because a failure at the end of the process would not get our message.
+            # Flush here: if the flush at exit failed, Python would print its own message.
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BrokenPipeError:
@@ -71,7 +71,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports an error with the usage of the command in question, and proposes a name for a mistyped one."""
+    """Reports an error with the usage of its command, and proposes the correct spelling of a mistyped word."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -80,14 +80,14 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            # Here, because argparse reports an unknown option of a command with the usage of the whole program.
+            # argparse would report an unknown option of a command with the usage of the whole program.
             proposed = _proposal(unknown[0].partition("=")[0], self._option_string_actions)
             self.error("unrecognized arguments: {}{}".format(" ".join(unknown), proposed))
         return known, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            # The list of a group's commands has no internal ones.
+            # Do not propose internal commands: _choices_actions does not contain them.
             listed = [each.dest for each in getattr(action, "_choices_actions", ())] or list(action.choices)
             proposed = _proposal(value, listed) or " (choose from {})".format(", ".join(map(str, listed)))
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{proposed}")
@@ -101,7 +101,7 @@ def _proposal(word: str, known: Iterable[str]) -> str:
 
 
 class _Version(argparse.Action):
-    """Prints the version, which argparse's own action would look up at every start."""
+    """Prints the version. argparse's own action would look up the version at every start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         version.run.run(argparse.Namespace())
@@ -109,7 +109,7 @@ class _Version(argparse.Action):
 
 
 def parser() -> argparse.ArgumentParser:
-    """Every command with its options."""
+    """The parser of all commands and their options."""
     parsed = _Parser(
         prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.", epilog=EXIT_CODES
     )

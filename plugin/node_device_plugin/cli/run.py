@@ -17,8 +17,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the device plugin until SIGTERM or SIGINT."""
     # Ignore SIGHUP until the reloader runs. The daemon compares the file again at its start.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # A start makes no garbage, and garbage collections would take a tenth of the start time.
-    # daemon.main enables collections again.
+    # The start creates no garbage, but garbage collections would take a tenth of the start time.
+    # daemon.main enables garbage collection again.
     gc.disable()
     from ..daemon import main as daemon
     from ..support.sockets import INSTANCE_SOCKET, OVERLAP

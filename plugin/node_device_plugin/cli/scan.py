@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     problem = scan.domain_problem(options.domain)
     if problem:
         raise Failure(f"--domain: {problem}")
-    # Not ask: it needs grpc, which a node without the plugin's environment does not have (module node_scan).
+    # Do not call ask, because it imports grpc. A node without the plugin's environment has no grpc (module node_scan).
     data = asyncio.run(scan.scan(options.domain))
     if options.output == "json":
         print_data(options, data)

@@ -1,4 +1,4 @@
-"""``seen``: prints its container's variables, mounts and device nodes, in the pod of a proof."""
+"""``seen``: prints the variables, mounts and device nodes of its container. A proof runs ``seen`` in a test pod."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Failure(Exception):
-    """A command failed: the message is one sentence for the user; the exit code is 1."""
+    """A command failed. The message is one sentence for the user. The exit code is 1."""
 
 
 class _Shown(Protocol):
@@ -52,7 +52,7 @@ def _configuration() -> argparse.ArgumentParser:
     return added
 
 
-#: The configuration file that the plugin itself runs with.
+#: The configuration file of the running plugin.
 CONFIG = option(
     "--config", metavar="FILE", type=_file, default=DEFAULT_PATH, help="configuration file (default: %(default)s)"
 )
@@ -81,8 +81,8 @@ DEVICE_PLUGIN_DIR = option(
 class Command(NamedTuple):
     """A command. run: takes the options and returns the exit code; its docstring is the command's help.
 
-    examples: command lines without the program's name. internal: whether the list of commands leaves it out, because
-    only our roles and services call it.
+    examples: command lines without the program's name. internal: whether the list of commands omits the command.
+    Only our roles and services call internal commands.
     """
 
     run: Callable[[argparse.Namespace], int]
@@ -92,7 +92,7 @@ class Command(NamedTuple):
     internal: bool
 
     def add(self, commands: Any) -> None:
-        """Add the command. commands: argparse's sub-commands, which have no public type."""
+        """Add the command. commands: argparse's object for sub-commands, whose type is not public."""
         listed = {} if self.internal else {"help": self.run.__doc__}
         examples = [f"  node-device-plugin {example}" for example in self.examples]
         added = commands.add_parser(

@@ -1,6 +1,7 @@
-"""A Kubernetes API client, for the controller and for a node (as its kubelet). Standard library and PyYAML only.
+"""A Kubernetes API client for the Ansible controller, and for a node with its kubelet's credentials.
 
-kubernetes.core is no alternative: none of its modules patches a status subresource (kubernetes.core#1029), and it needs
-a Python client that a controller with only ansible-core does not have. Ansible's side imports this package from the
-collection's own path. The running plugin never calls the API.
+The package needs only the standard library and PyYAML. kubernetes.core is no alternative: none of its modules patches
+a status subresource (kubernetes.core#1029). kubernetes.core also needs a Python client, which a controller with only
+ansible-core does not have. Ansible imports this package from the collection's path. The running plugin never calls the
+API.
 """

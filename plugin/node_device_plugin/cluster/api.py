@@ -18,34 +18,33 @@ from .kubeconfig import Access
 from .proxy import Proxy, ProxyError, proxy_for
 from .transport import TookTooLong, TooLarge, Transport
 
-#: Our name as the manager of a field in managedFields.
+#: Our field manager name in managedFields.
 FIELD_MANAGER = "nodedevices"
-# Reasons why an eviction is refused now but may succeed later: a PodDisruptionBudget, or a namespace in deletion.
+# If the server refuses an eviction for one of these reasons, the eviction may succeed later.
 _MAY_PASS = ("DisruptionBudget", "NamespaceTerminating")
-# Seconds for the connection to the API server, and then for each piece of its answer.
+# Timeout in seconds for the connection to the API server, and for each piece of its answer.
 _TIMEOUT = 15.0
-# Seconds for a whole answer, and for a whole list.
+# Timeouts in seconds for a whole answer and for a whole list.
 _WHOLE = 60.0
 _LIST = 300.0
 # Objects on a page of a list, as in kubectl.
 _PAGE = 500
-# Maximum bytes of an answer, and of a list: a page of large objects has some ten MB. The answer or log of a pod comes
-# through a node that may be hostile.
+# Maximum bytes of an answer, of a list, and of a pod's answer or log. A page of large objects may exceed ten MB. The
+# answer or log of a pod comes through a node, which may be hostile.
 _LARGEST = 128 << 20
 _LARGEST_LIST = 512 << 20
 _LARGEST_OF_POD = 16 << 20
-# Seconds for which to retry if the server sends Retry-After.
+# Maximum seconds of retries, if the server sends Retry-After.
 _COME_AGAIN = 20.0
 # The status codes of a server that starts, stops or is overloaded, and of a proxy that does not reach its server.
 _NOT_READY = (429, 502, 503, 504)
-# How the message of a 500 begins if it passes on an error of etcd or of the connection to etcd. Seen in 1.36.2 when
-# writing to an etcd without quorum: "rpc error: code = Unknown desc = context deadline exceeded". etcd's own errors
-# begin with the other prefix.
+# Prefixes of a 500's message if etcd or the connection to etcd failed. Kubernetes 1.36.2 answered a write without etcd
+# quorum with "rpc error: code = Unknown desc = context deadline exceeded". etcd's own errors begin with "etcdserver: ".
 _OF_ETCD = ("rpc error: ", "etcdserver: ")
-# The message of every authorizer (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks answer 403, too.
-# A user who may not impersonate is missing that right, not the right for the request.
+# Matches an authorizer's refusal (responsewriters.ForbiddenMessage), because quotas, Pod Security and webhooks also
+# answer 403. If a user may not impersonate, then the right to impersonate is missing, not the right for the request.
 _LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
-# The TLS alerts, by OpenSSL's names, with which a server refuses a client's certificate.
+# OpenSSL's names of the TLS alerts with which a server refuses a client's certificate.
 _CERTIFICATE_REFUSED = re.compile(r"ALERT_(?:.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
 
 
@@ -70,11 +69,11 @@ class LacksRights(ApiError):
 
 
 class Expired(ApiError):
-    """The rest of a list is too old, so the server no longer has it."""
+    """The server no longer has the remaining pages of a list (410)."""
 
 
 class Blocked(ApiError):
-    """An eviction is not allowed now, but may be later."""
+    """The server refuses an eviction now, but may allow the eviction later."""
 
 
 class Place(NamedTuple):
@@ -164,9 +163,9 @@ class Api:
             return None
 
     def kinds_of_namespaces(self, but: Collection[str] = ()) -> list[Place]:
-        """Every namespaced kind that can be listed, once each, from the API server's discovery.
+        """Every listable namespaced kind, without duplicates, from the API server's discovery.
 
-        but: groups to leave out. Raises ApiError, even if only the server of one group does not answer.
+        but: groups to omit. Raises ApiError, even if only one group's server does not answer.
         """
         versions = [("", "")]
         for group in self._discovered("/apis")["groups"]:
@@ -189,7 +188,7 @@ class Api:
         return answer
 
     def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
-        """All objects of a kind, read by pages. selectors: labelSelector, fieldSelector. Raises ApiError."""
+        """All objects of a kind, read in pages. selectors: labelSelector, fieldSelector. Raises ApiError."""
         found: list[dict[str, Any]] = []
         query = {**selectors, "limit": str(_PAGE)}
         until, left = time.monotonic() + _LIST, _LARGEST_LIST
@@ -213,9 +212,9 @@ class Api:
             query["continue"] = str(more)
 
     def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
-        """Apply ``content`` to an object by server-side apply; fields that only other managers own stay.
+        """Apply ``content`` to an object by server-side apply. Fields that only other managers own do not change.
 
-        manager: owner of the fields. dry_run: the server checks the request and stores nothing.
+        manager: the fields' owner. dry_run: the server checks the request and stores nothing.
         Returns the applied object. Raises ApiError; NotFound if its namespace or kind does not exist.
         """
         # Force, because the declaration overrides a field that another manager has set.
@@ -262,7 +261,7 @@ class Api:
         self._object("POST", place, _changing(dry_run), content, "application/json")
 
     def text(self, place: Place) -> str:
-        """A pod's answer (``part``: proxy with its path) or log (log), through the API server. Raises ApiError."""
+        """A pod's HTTP answer (``place.part`` is proxy and a path) or its log (``log``). Raises ApiError."""
         return self._ask("GET", place, {}, None, "").decode(errors="replace")
 
     def _object(
@@ -300,7 +299,7 @@ class Api:
             if isinstance(error, TooLarge) or (isinstance(error, TookTooLong) and place.part.startswith("proxy")):
                 raise ApiError(f"cannot read {place}: {error}") from error
             if place.part.startswith("proxy") and isinstance(error, socket.timeout):
-                # The server answers, but waits longer for the pod than we wait (30 s for the connection alone).
+                # The API server waits longer for the pod than our timeout (30 s for the connection alone).
                 raise ApiError(
                     f"{place} did not answer through the API server in {_TIMEOUT:g} s: check whether a firewall or a "
                     f"network policy blocks the pod's port"

@@ -1,8 +1,8 @@
-"""Computes the patch that sets a node object's extended resources. Pure: no API calls.
+"""Computes the patch that sets a node object's extended resources. The module does not call the API.
 
-An annotation of the node object records our changes. A rebuilt node has neither the capacities nor the annotation.
-A restarted kubelet resets the capacities and keeps the annotation. managedFields cannot serve as the record, because
-a writer that resets a value becomes its manager.
+An annotation of the node object records our changes. If a node is rebuilt, its node object has neither the capacities
+nor the annotation. A restarted kubelet resets the capacities and keeps the annotation. managedFields cannot serve as
+the record, because a writer that resets a value becomes the value's manager.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from . import quantity
 
-#: The annotation with our record: JSON with the keys of Memory.
+#: The annotation that contains our record, as JSON with the keys of Memory.
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
-#: A kubelet's names in managedFields: the name of its program. k3s and MicroK8s have one program for all components.
+#: The kubelet's program names, which managedFields contains. k3s and MicroK8s have one program for all components.
 _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
 
 
@@ -96,7 +96,7 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
             target[name] = before
     left = {name for name in memory.served if name not in wanted.served and name not in target}
     forgotten = left - wanted.registered
-    # Remove only the kubelet's leftover, 0 or not, and keep a value that another writer has patched since.
+    # Remove only a 0 or a value that the kubelet wrote. Keep a value that another writer has patched since.
     gone = {name for name in forgotten if quantity.same(capacity.get(name, "0"), "0") or _is_the_kubelets(node, name)}
     target.update(dict.fromkeys(gone))
     after = Memory(
@@ -129,7 +129,7 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
     """Plan to restore the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
 
     capacities, registered: as in Wanted. Restores only recorded capacities, because a run may be adding or removing
-    others. Restores only from 0, because another writer set any other number on purpose.
+    other capacities. Restores only a capacity of 0, because another writer has set any other number on purpose.
     """
     capacity, text, memory = capacities_of(node), annotation_of(node), remembered(node)
     reset = {
@@ -147,16 +147,15 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
 def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expected: Plan) -> list[str]:
     """The device plugin's resources that a plan removed from the node object but that the kubelet still writes.
 
-    The node object alone cannot show this beforehand, because a removed resource has 0 allocatable in both cases.
-    before: the node object before the plan. Returns an empty list if any other resource differs
-    from the plan, too.
+    The node object before the plan cannot show this, because a removed resource has 0 allocatable in both cases.
+    before: the node object before the plan. Returns an empty list if any other resource also differs from the plan.
     """
     wrong, served = differing(now, expected, "allocatable"), remembered(before).served
     return wrong if all(name in served and expected.allocatable[name] is None for name in wrong) else []
 
 
 def remember_served(node: Mapping[str, Any], names: Iterable[str]) -> list[dict[str, Any]]:
-    """The operations that record on a node object, once more, that a later run must remove these resources."""
+    """The operations that record these resources on a node object again, so that a later run removes them."""
     memory = remembered(node)
     return _annotate(node, memory._replace(served=tuple(sorted({*memory.served, *names}))).text())
 
@@ -212,7 +211,7 @@ def is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def readiness(node: Mapping[str, Any]) -> str:
-    """What to do, by the node object's condition Ready: read the kubelet's journal, or retry when the node is Ready."""
+    """Advice for the user, depending on the condition Ready: read the kubelet's journal, or retry later."""
     if is_ready(node):
         return "the node is Ready: read the kubelet's journal on it"
     reason = _ready(node).get("message") or "its kubelet has never reported"
@@ -225,7 +224,7 @@ def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def capacities_of(node: Mapping[str, Any], part: str = "capacity") -> dict[str, str]:
-    """Each resource's quantity, by resource; empty until the kubelet has reported."""
+    """Maps each resource to its quantity; empty until the kubelet has reported."""
     return dict((node.get("status") or {}).get(part) or {})
 
 
@@ -248,13 +247,13 @@ def remembered(node: Mapping[str, Any]) -> Memory:
 
 
 def _before(capacity: Mapping[str, str], name: str) -> str | None:
-    """The capacity to restore when ours is removed; None for 0, because a device plugin leaves a 0 behind."""
+    """The capacity to restore after ours is removed. None for a capacity of 0, which a device plugin leaves behind."""
     value = capacity.get(name)
     return None if value is None or quantity.same(value, "0") else value
 
 
 def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
-    """Whether the kubelet wrote the capacity last, as the kubelet does for a device plugin's resource."""
+    """Whether managedFields names the kubelet as the manager of the resource's capacity."""
     for entry in node["metadata"].get("managedFields") or ():
         if entry.get("manager") in _KUBELETS and entry.get("subresource") == "status":
             status = (entry.get("fieldsV1") or {}).get("f:status") or {}
@@ -264,7 +263,7 @@ def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
 
 
 def registered_by(node: Mapping[str, Any]) -> frozenset[str]:
-    """The resources of device plugins, by the node object alone: the kubelet wrote a capacity, and some is allocatable.
+    """The resources whose capacity the kubelet wrote and whose allocatable quantity is not 0: those of device plugins.
 
     A capacity that we patched is not included, because managedFields names us as its manager.
     """

@@ -40,9 +40,9 @@ class KubeconfigError(Exception):
 
 
 class Access(NamedTuple):
-    """How to reach a cluster. proxy: its URL; empty to use the environment's proxy.
+    """The access to a cluster. proxy: the proxy's URL; if empty, the environment's proxy applies.
 
-    path: of the kubeconfig. credentials: a description of our credentials for messages.
+    path: the kubeconfig's path. credentials: a description of our credentials for messages.
     """
 
     server: str
@@ -269,10 +269,10 @@ class _Kubeconfig:
 
 
 def _expired(token: str) -> str:
-    """When a token expired, as text for messages; empty if it has not expired or has no readable expiry.
+    """The time at which a token expired, for messages; empty if the token is valid or has no readable expiry.
 
-    By this machine's clock. An API server's refusal does not mention the expiry; tokens of OpenID Connect and of
-    service accounts (JWT, RFC 7519) contain it.
+    The comparison uses this machine's clock. An API server's refusal does not mention the expiry. The tokens of OpenID
+    Connect and of service accounts (JWT, RFC 7519) contain it.
     """
     try:
         content = token.split(".")[1]
@@ -287,7 +287,7 @@ def _expired(token: str) -> str:
 
 
 def _load_certificate(tls: ssl.SSLContext, content: bytes) -> None:
-    """Load a client's certificate and key. Python reads them only from a file; on Linux that file is in memory."""
+    """Load a client's certificate and key from a temporary file, on Linux in memory. Python needs a file for both."""
     with _in_memory() if hasattr(os, "memfd_create") else tempfile.NamedTemporaryFile(prefix="node-devices-") as file:
         file.write(content)
         file.flush()

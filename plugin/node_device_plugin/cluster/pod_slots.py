@@ -11,14 +11,14 @@ from .extended_resources import capacities_of
 
 
 class Slots(NamedTuple):
-    """The pod slots of a node: all, and the free ones."""
+    """The numbers of all pod slots and of free pod slots of a node."""
 
     total: int
     free: int
 
 
 def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
-    """The slots of a node object, from the unfinished pods bound to the node; None until its kubelet has reported.
+    """The pod slots of a node; None until its kubelet has reported. Unfinished pods occupy a slot.
 
     Raises ApiError.
     """

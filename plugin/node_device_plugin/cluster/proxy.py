@@ -1,7 +1,7 @@
 """The proxy for an API server: from the kubeconfig, or from the environment by kubectl's rules.
 
-The rules are those of client-go's golang.org/x/net/http/httpproxy: no proxy for this machine itself, and NO_PROXY may
-contain networks (10.0.0.0/8) and ports. Python's own rules have neither.
+kubectl uses golang.org/x/net/http/httpproxy. By its rules, this machine itself needs no proxy, and NO_PROXY may
+contain networks (10.0.0.0/8) and ports. Python's own rules differ.
 """
 
 from __future__ import annotations

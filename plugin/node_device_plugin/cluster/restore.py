@@ -16,7 +16,7 @@ from ..kubelet.checkpoint import CheckpointError, read_checkpoint
 from . import extended_resources, kubeconfig
 from .api import Api, ApiError, Conflict
 
-# Another writer of the node's status may cause a conflict.
+# Retry, because another writer of the node's status may cause a conflict.
 _ATTEMPTS = 5
 _PAUSE = 0.5
 
@@ -26,9 +26,9 @@ class RestoreError(Exception):
 
 
 class Settings(NamedTuple):
-    """The capacities to restore, and the names and files that this needs.
+    """The settings of a restore.
 
-    kubeconfig: the kubelet's. node: its name in the cluster. capacities: maps resources to numbers.
+    kubeconfig: path of the kubelet's kubeconfig. node: the node's name. capacities: maps resources to numbers.
     kubelet_device_plugin_dir: the directory of the checkpoint, which lists the resources of device plugins.
     """
 
@@ -55,7 +55,7 @@ def read_settings(path: str) -> Settings:
 
 
 def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
-    """Patch the capacities that were reset; returns them by resource. Raises RestoreError.
+    """Patch the capacities that were reset. Returns the restored capacities by resource. Raises RestoreError.
 
     dry_run: the API server checks the patch, even if nothing was reset, and stores nothing.
     """

@@ -29,7 +29,7 @@ class TooLarge(OSError):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect. Only a login page or the like redirects, not an API server, and must not get the token."""
+    """Follows no redirect, because only a server that is not an API server redirects, and must not get the token."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None

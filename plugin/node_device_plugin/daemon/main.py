@@ -1,4 +1,4 @@
-"""The running plugin: one process serves all resources of the node, with a task per concern."""
+"""The running plugin: one process serves all resources of the node."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _MOST_TOLD = 10
 class Overlap(NamedTuple):
     """Whether this instance may serve beside another instance on the same node.
 
-    instance_socket: path of a socket of only this instance, which always serves its pages; empty
-    for no socket.
+    instance_socket: path of this instance's own status socket, which serves even while another instance leads; empty
+    for no such socket.
     """
 
     allowed: bool = False
@@ -91,7 +91,7 @@ async def _serve(
         own.move(status_socket(directory))
         change = await resources.apply(loaded.configuration)
         if not loaded.configuration.resources:
-            # An uninstall through the Kubernetes API waits until no resource is served: prune now.
+            # Prune now, because an uninstall through the Kubernetes API only waits until no resource is served.
             await resources.prune()
         instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
@@ -139,7 +139,7 @@ async def _serve(
         serving = asyncio.create_task(_all_serve(resources, endpoints))
         await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
-        # The existing objects stay. A garbage collection that visits them would delay Allocate.
+        # Exclude the existing objects from garbage collections, which would otherwise delay Allocate.
         gc.freeze()
         gc.enable()
         while not (stop.is_set() or tasks.defect.done() or systemd.notify("READY=1")):
@@ -161,7 +161,7 @@ async def _serve(
 async def _all_serve(resources: ResourceManager, endpoints: Sequence[Endpoint]) -> None:
     """Return once every resource is served and every endpoint has tried to listen.
 
-    A port that is in use delays no device.
+    A port that is already in use does not delay this function.
     """
     for endpoint in endpoints:
         await endpoint.tried.wait()

@@ -1,4 +1,4 @@
-"""Whether this process may open the host's devices at all.
+"""Checks whether this process may open the host's devices.
 
 Only ``run`` checks this, because ``validate`` must give the same answer on every machine.
 """
@@ -35,7 +35,7 @@ def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/s
 
 
 def _is_privileged(status: str) -> bool:
-    """Whether CAP_SYS_ADMIN is effective. It is in privileged containers, not in the role's pod."""
+    """Whether CAP_SYS_ADMIN is effective. A privileged container has this capability, and the role's pod does not."""
     with open(status) as file:
         for line in file:
             if line.startswith("CapEff:"):

@@ -14,9 +14,9 @@ _PAUSE = 0.02
 _REST = 5
 #: Maximum pause after a scan, in seconds, so that a slow node still notices a lost device soon.
 _LONGEST_REST = 1.0
-#: Seconds between two checks for pods that hold devices under other names.
+#: Seconds between two checks whether pods still hold devices by other names.
 HOLDERS_PERIOD = 2.0
-#: Maximum seconds between two scans while a flapping device waits to be trusted again.
+#: Maximum seconds between two scans while a flapping device waits to become stable.
 _UNSTEADY_PERIOD = 1.0
 
 
@@ -36,7 +36,7 @@ def rest(worked: float) -> float:
 
 
 async def watch_holders(resources: ResourceManager) -> None:
-    """Until cancelled, offer devices again once no pod holds them under another name.
+    """Until cancelled, offer devices again once no pod holds them by another name.
 
     This loop polls, because the kubelet sends no event.
     """

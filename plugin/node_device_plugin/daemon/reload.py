@@ -1,4 +1,4 @@
-"""Reloads the configuration of the running plugin: on SIGHUP, on request, after a file change."""
+"""Reloads the running plugin's configuration on SIGHUP, on request, and after a file change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reloader:
     ) -> None:
         self.path = path
         self.loaded = loaded
-        #: How the last reload ended.
+        #: The outcome of the last reload.
         self.last = Outcome("unchanged")
         self._apply = apply
         self._calls = BoundedCalls(_LIMIT)

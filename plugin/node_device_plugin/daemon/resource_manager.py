@@ -29,11 +29,11 @@ log = Log(__name__)
 
 #: Maximum seconds for an answer of the kubelet or of the other instance.
 _ANSWER = 2.0
-#: The holder of each device that the other instance offers, until the other instance ends.
+#: The holder's name for each device that another instance offers.
 ANOTHER_INSTANCE = "another instance of the plugin"
 #: Maximum number of devices that one log line names.
 _MOST_TOLD = 10
-#: Seconds after a rename in which an Allocate under the former name may still finish.
+#: For this many seconds after a rename, an Allocate under the former name may still finish.
 _DOUBT = 10.0
 
 
@@ -46,7 +46,7 @@ class ServedResource(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Resource names by what a reload did to them. changed: the kubelet's stream stayed open."""
+    """The resource names, grouped by a reload's effect. changed: the resource changed, but its stream stayed open."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -62,7 +62,7 @@ class Change(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What containers hold. doubts: the scanner's doubts that the answer covers."""
+    """The holdings of containers. doubts: the scanner's doubts that the answer covers."""
 
     holdings: Sequence[Holding]
     doubts: int
@@ -112,14 +112,13 @@ class ResourceManager:
 
     @property
     def are_steady(self) -> bool:
-        """Whether no flapping device waits to be stable. Only another scan ends such a wait."""
+        """Whether no flapping device waits to become stable. Only another scan ends this wait."""
         return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
 
     async def apply(self, configuration: Configuration) -> Change:
         """Serve the resources of this configuration, and return what changed.
 
-        A changed resource keeps its server and its stream, unless its plugin options change or the place changes. The
-        place of all resources tells how to reach the kubelet.
+        A changed resource keeps its server and its stream, unless its plugin options or the way to the kubelet change.
         """
         place = Place(
             configuration.registration,
@@ -241,7 +240,7 @@ class ResourceManager:
         is_sure: bool,
         doubtful: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """is_sure: whether ``_holdings`` has all pods that may need a CDI name's former meaning."""
+        """Mark the held devices. is_sure: ``_holdings`` includes all pods that may need a CDI name's former meaning."""
         kept = self._scanner.kept
         self._scanner.doubtful = doubtful or {}
         if is_sure:
@@ -310,7 +309,7 @@ class ResourceManager:
             self._frontend.repeat()
 
     async def prune(self) -> None:
-        """Forget long-gone devices and remove orphans from our dynamic CDI specs, unless held.
+        """Forget long-gone devices and remove orphans from our dynamic CDI specs, unless a pod holds them.
 
         Does nothing while another instance writes the specs, because that instance prunes them.
         """
@@ -324,7 +323,7 @@ class ResourceManager:
         async with self._one_at_a_time:
             if held is not None and (self._places, self._place) == (places, place):
                 self._forget(gone.difference(*map(devices_behind, held)))
-                # Keep the devices of both configurations: a pod may have got one since the answer.
+                # Keep the devices of both configurations, because a pod may have received a device since the answer.
                 await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
 
     def _forget(self, device_ids: frozenset[str]) -> None:

@@ -1,8 +1,8 @@
 """Chooses the leader on a node, which writes the CDI specs and serves the status socket.
 
 Up to Kubernetes 1.36, only the leader serves, because two instances would replace each other's
-registrations with the kubelet. From 1.37, the next instance may serve beside the leader. When the
-leader has ended, the next instance becomes the leader.
+registrations with the kubelet. From 1.37 on, the next instance may serve beside the leader. When
+the leader has ended, the next instance becomes the leader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import systemd
 
 log = Log(__name__)
 
-#: Seconds between two tries: while another instance ends, and if the directory cannot be opened.
+#: Seconds until the next try, while another instance ends and if the directory cannot be opened.
 _ENDING, _NO_DIRECTORY = 0.1, 2.0
 
 
@@ -46,7 +46,7 @@ class SingleInstance:
         self._locks: dict[str, int] = {}
 
     async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
-        """Lock a directory once no other instance serves there, as in an upgrade.
+        """Wait until no other instance serves in a directory, then lock the directory.
 
         Returns False if ``stop`` is set first. Logs each reason to wait. overlaps: if another
         instance serves, return True without the lock.

@@ -153,7 +153,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
 
 
 def _states(table: DeviceTable) -> Iterator[tuple[Device, str, str | None]]:
-    """Each device, its state and reason. absent: an optional device that was never on this node."""
+    """Each device with its state and reason. The state absent: this node has never had the optional device."""
     shown = {device.id for device, _reason in table.shown()}
     for device in table.resource.devices:
         reason = table.reason(device)

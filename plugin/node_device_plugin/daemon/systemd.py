@@ -40,7 +40,7 @@ def notify(message: str) -> bool:
 
 
 def watchdog_interval() -> float | None:
-    """Seconds between pings: a third of systemd's limit; None if off (see sd_watchdog_enabled)."""
+    """Seconds between pings, a third of systemd's limit; None if the watchdog is off (see sd_watchdog_enabled)."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
     if not microseconds.isdigit() or (pid and pid != str(os.getpid())):
         return None

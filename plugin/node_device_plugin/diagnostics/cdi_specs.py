@@ -13,12 +13,15 @@ from ..runtime.errors import CriError
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..support.tables import printable, table
 
-#: Seconds that reading all specs may take.
+#: Maximum seconds for reading all specs.
 _LIMIT = 30.0
 
 
 class Report(NamedTuple):
-    """Every spec file. runtime: its name and version, or why there is no answer. accepted: its highest CDI version."""
+    """The checked spec files. runtime: the runtime's name and version, or the reason why it does not answer.
+
+    accepted: the highest CDI version that the runtime accepts; None if unknown.
+    """
 
     directories: tuple[str, ...]
     runtime: str
@@ -64,7 +67,7 @@ class Report(NamedTuple):
 
 
 async def check(directories: Sequence[str] | None, runtime_socket: str) -> Report:
-    """Check the given spec directories; if none are given, those of the running runtime, or else the default ones."""
+    """Check the given spec directories, or else the running runtime's directories, or else the default directories."""
     accepted = None
     try:
         state = await runtime_queries.runtime(runtime_socket)

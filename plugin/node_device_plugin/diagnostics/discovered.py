@@ -18,7 +18,7 @@ _HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
 def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> dict[str, Any]:
     """The devices, ready for JSON.
 
-    ``problem``: why a device is unhealthy, or that discovery finds nothing. ``reason``: why a device is left out.
+    ``problem``: why a device is unhealthy, or why a resource has no device. ``reason``: why a device is left out.
     """
     nothing = Discovered((), ())
     return {
@@ -40,7 +40,7 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> d
 
 
 def _unmatched(resource: Resource) -> str:
-    """What no device matches."""
+    """The problem of a resource whose discovery finds no device."""
     (declared,) = resources_to_data([resource])
     wanted = (f"{key}: {json.dumps(declared['discover'][key])}" for key in resource.discover.methods)
     beside = ", or exclude leaves it out" if resource.discover.exclude else ""

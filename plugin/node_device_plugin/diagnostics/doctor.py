@@ -1,4 +1,4 @@
-"""The command ``doctor``: checks every link of this node's chain, whether or not the plugin runs."""
+"""The command ``doctor``: checks each link between the configuration and the kubelet, even if the plugin is stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --l
 class Doctor(NamedTuple):
     """The checks of a node.
 
-    config: the configuration file. runtime_socket, kubelet_root: None means those of the running kubelet.
+    config: the configuration file. runtime_socket, kubelet_root: paths; None for the running kubelet's paths.
     """
 
     config: str
@@ -174,7 +174,7 @@ async def _specs(
     except NoAnswer as error:
         findings.wrong("CDI specs", str(error), "findmnt --target {}".format("\nfindmnt --target ".join(directories)))
         return
-    # Foreign files first: if two files conflict, the foreign file must go.
+    # List foreign files first, because in a conflict the foreign file must go.
     harm = [(file, problem) for file in sorted(files, key=lambda file: file.owner == OURS) for problem in file.harm]
     missing = _unresolved(files, configuration) if configuration else []
     others = [(file, problem) for file in files for problem in file.problems if file.owner == FOREIGN]
@@ -213,7 +213,7 @@ def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str
         for resource in configuration.resources
         for device in resource.devices
         for name in resource.cdi_names(device)
-        # Another program writes no spec on a node without the device.
+        # On a node without the device, the other program writes no spec.
         if device.required or name not in device.cdi_devices
     ]
     return [name for name in names if name not in defined]

@@ -1,4 +1,4 @@
-"""Finds the plugin's processes on this node by their command lines. One serves; the others wait for it to end."""
+"""Finds the plugin's processes on this node by their command lines."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def running_instances() -> list[int]:
 def pods_configuration(directory: str) -> str | None:
     """The path, on this node, of the configuration of a containerized plugin; None if no plugin serves in a container.
 
-    directory: the kubelet's device plugin directory. The plugin's status socket there leads to its process. The answer
-    can be trusted, because only root can create a socket in a directory that only root can write.
+    directory: the kubelet's device plugin directory. The plugin's status socket there identifies its process. The
+    answer can be trusted, because only root can create a socket in a directory that only root can write.
     """
     path = status_socket(directory)
     if not_roots_alone(os.path.dirname(path)) is not None:

@@ -27,7 +27,7 @@ class KubeletProcess(NamedTuple):
 
 
 def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
-    """The running kubelet and no sentence; or None and a sentence for each untrusted process that claims to be one.
+    """Return (kubelet, []), or (None, problems) with one sentence for each untrusted process with the name kubelet.
 
     Blocks while ``kubelet --version`` runs, so do not call it on the event loop.
     """
@@ -41,7 +41,7 @@ def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
 
 
 def runtime_socket() -> str | None:
-    """The runtime's socket of the running kubelet; None if no trusted kubelet runs or it names no socket."""
+    """The running kubelet's runtime socket; None if no trusted kubelet runs or the kubelet names no socket."""
     found = named("kubelet")[0]
     return _runtime_socket(found[0].arguments) if found else None
 

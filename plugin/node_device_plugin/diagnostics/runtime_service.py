@@ -17,7 +17,7 @@ _UNIT_DIRECTORIES = (
     "usr/local/lib/systemd/system",
     "usr/lib/systemd/system",
 )
-#: Each socket's possible services, the likeliest first. Those of k3s, RKE2 and k0s contain the kubelet.
+#: Each socket's possible services, the likeliest first. The services of k3s, RKE2 and k0s include the kubelet.
 _KNOWN = {
     "/run/k3s/containerd/containerd.sock": ("k3s", "k3s-agent", "rke2-server", "rke2-agent"),
     "/run/k0s/containerd.sock": ("k0sworker", "k0scontroller"),
@@ -34,12 +34,12 @@ _SERVICE = re.compile(r"/([^/\n]+)\.service(?=[/\n]|$)")
 
 
 def likely_socket(root: str = "/") -> str:
-    """The first known socket that exists, or else the default; for a kubelet that names no socket, as in k3s."""
+    """The first known socket that exists, or else the default socket. Some kubelets name no socket, as in k3s."""
     return next((path for path in _KNOWN if os.path.exists(_below(root, path))), RUNTIME_SOCKET)
 
 
 def cri_socket(given: str | None, kubelet: KubeletProcess | None = None) -> str:
-    """The path of the runtime's socket: the given one, or else the running kubelet's, or else likely_socket.
+    """The path of the runtime's socket: ``given``, or else the running kubelet's, or else likely_socket.
 
     kubelet: the running kubelet, if the caller has it.
     """

@@ -1,11 +1,10 @@
-"""The command ``scan``: what this machine has, with a declaration to paste for each class of devices.
+"""The command ``scan``: lists this machine's devices, with a declaration to paste for each class of devices.
 
-The result is data for JSON, which the playbook ``scan.yml`` also reads, on the controller:
+The result is data for JSON. On the controller, the playbook ``scan.yml`` also reads this data.
 
-resources: each suggested resource with ``class``, ``about`` (what to know before use), ``declaration`` and the
-``devices`` that it finds here (``id``, ``what``, ``nodes``, ``cdi_devices``). unsuggested: devices without a suggestion
-(``class``, ``what``, ``nodes``, ``address`` on the PCI bus, ``reason``). problems: what could not be read, one sentence
-each.
+resources: each suggested resource with ``class``, ``about`` (a remark for the user), ``declaration`` and its
+``devices`` on this machine (``id``, ``what``, ``nodes``, ``cdi_devices``). unsuggested: devices without a suggestion
+(``class``, ``what``, ``nodes``, ``address`` on the PCI bus, ``reason``). problems: one sentence for each failed read.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ DOMAIN = "devices.example.com"
 _REPLACE = f"# Keep what pods need, and replace the domain {DOMAIN} with yours."
 _MORE = "To print these resources for an inventory: node-device-plugin scan -o yaml"
 _HEAD = ("CLASS", "WHAT", "DEVICE", "SUGGESTED RESOURCE")
-#: Text that every YAML parser reads as the same text without quotes.
+#: Text that needs no quotes for any YAML parser.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./*-]*")
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _WIDTH = 100
@@ -52,7 +51,7 @@ async def scan(
 ) -> dict[str, Any]:
     """Look for devices of every class. If a class cannot be read in time, ``problems`` has the reason.
 
-    domain: of the suggested names. spec_dirs: where the runtime reads CDI specs.
+    domain: the domain of the suggested names. spec_dirs: the directories in which the runtime reads CDI specs.
     """
     links = links or Links()
     inside = Root(root, spec_dirs)
@@ -90,10 +89,10 @@ async def scan(
         _left_out(suggestions[name].kind, device, reason)
         for name, each in found.items()
         for device, reason in each.left_out
-        # Another suggestion has the same hardware.
+        # Skip hardware that another suggestion has already.
         if " is already " not in reason
     )
-    # Reading sysfs waits while a device resets.
+    # Read the names with a time limit, because reading sysfs blocks while a device resets.
     names = await links.calls.run(
         [(Key(name, "names"), functools.partial(_named, each, inside)) for name, each in devices.items()]
     )
@@ -160,14 +159,14 @@ def remarks(data: Mapping[str, Any]) -> list[str]:
 
 
 def described(resource: Mapping[str, Any], device: Mapping[str, Any]) -> str:
-    """A device on one line: its class, what it is, and where it is."""
+    """One line with a device's class, name and place."""
     return "{}: {}".format(resource["class"], ", ".join(filter(None, (device["what"], _place(device)))))
 
 
 def inventory(entries: Sequence[tuple[Sequence[str], Mapping[str, Any]]], remarks: Sequence[str] = ()) -> str:
     """Suggested resources as a variable for the inventory.
 
-    entries: comments above each resource, and the resource as ``scan`` has it. remarks: comments at the end.
+    entries: each resource from ``scan``, after the comments to print above it. remarks: comments at the end.
     """
     is_example = any(resource["declaration"]["name"].startswith(DOMAIN + "/") for _comments, resource in entries)
     lines = [_REPLACE] if is_example else []
@@ -202,7 +201,7 @@ def _named(devices: Sequence[Device], root: Root) -> list[str]:
 
 
 def _name(device: Device, root: Root) -> str:
-    """What the machine says of a device; empty if it says nothing."""
+    """The name of a device on this machine; empty if unknown."""
     if device.attributes.pci_address:
         return pci_name(f"{PCI}/{device.attributes.pci_address}", root)
     if device.attributes.usb_vendor:
@@ -210,7 +209,7 @@ def _name(device: Device, root: Root) -> str:
     if device.cdi_devices:
         return device.cdi_devices[0].partition("=")[0]
     directory = class_directory(device.nodes[0].host_path, root)
-    # The name of a camera, the model of a watchdog, the name of an InfiniBand device.
+    # These files contain the name of a camera, the model of a watchdog or the name of an InfiniBand device.
     own = [root.text(f"{directory}/{name}") for name in ("name", "identity", "ibdev") if directory]
     return next(filter(None, (*own, *(_above(each, root) for each in upward(directory)))), "")
 
@@ -221,7 +220,7 @@ def _above(directory: str, root: Root) -> str:
         return usb_name(directory, root)
     if {"vendor", "device", "class"} <= files:
         return pci_name(directory, root)
-    # Of a sound card.
+    # Only a sound card has both files.
     return root.text(directory + "/id") if {"id", "number"} <= files else ""
 
 
@@ -233,7 +232,7 @@ def _devices(devices: Sequence[Device], names: Any) -> Iterator[dict[str, Any]]:
 
 
 def _place(device: Mapping[str, Any]) -> str:
-    """The nodes of a device, or else its CDI names, or its id, which has the address of a PCI device."""
+    """The nodes of a device, or else its CDI names, or else its id, which contains a PCI device's address."""
     return _nodes(device["nodes"]) or ", ".join(device["cdi_devices"]) or str(device["id"])
 
 
@@ -244,7 +243,7 @@ def _nodes(nodes: Sequence[Mapping[str, str]]) -> str:
 
 
 def _block(mapping: Mapping[str, Any], indent: int) -> Iterator[str]:
-    """A mapping as lines of YAML: short values on one line, others on lines of their own."""
+    """A mapping as lines of YAML. Inner mappings, devices and long lists have a line for each entry."""
     space = " " * indent
     for key, value in mapping.items():
         flow = _flow(value)

@@ -15,7 +15,10 @@ from ..support.tables import printable, table
 
 
 class Status(NamedTuple):
-    """plugin: its state (see daemon.state), or None if it does not answer. problem: why not. holders: of devices."""
+    """The plugin's state and the devices' holders.
+
+    plugin: the state from daemon.state; None if the plugin does not answer. problem: why the plugin does not answer.
+    """
 
     plugin: dict[str, Any] | None
     problem: str
@@ -68,7 +71,7 @@ class Status(NamedTuple):
 
 async def status(kubelet: KubeletPlaces) -> Status:
     """Ask the plugin and the kubelet. Raises CheckpointError and OSError."""
-    # Ask both at once, so that two hanging programs cost only one wait.
+    # Ask both at the same time, so that two hanging programs cost only one timeout.
     (plugin, problem), holders = await asyncio.gather(
         _ask_plugin(kubelet.device_plugin_dir), kubelet_queries.holders(kubelet.root_dir, kubelet.device_plugin_dir)
     )

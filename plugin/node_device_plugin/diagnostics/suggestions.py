@@ -1,12 +1,12 @@
-"""The declarations that ``scan`` suggests: for each class of devices, what to declare if this machine has any.
+"""The declarations that ``scan`` suggests for the classes of devices on this machine.
 
-The suggestions are candidates. Discovery then decides which devices each one gets: a device belongs to the first
-suggestion that finds it, so the order of ``RULES`` counts. All rules read the file system, and open no device.
+A device belongs to the first suggestion that finds the device, so the order of ``RULES`` matters. All rules only read
+the file system and open no device.
 
-Facts: the type of a serial port is 0 if no hardware was found (the kernel's Documentation/ABI/testing/sysfs-tty). The
-nodes of a camera with an ``index`` above 0 have no pictures, but metadata (drivers/media/v4l2-core/v4l2-dev.c and
-drivers/media/usb/uvc). A virtual function has the link ``physfn`` (Documentation/ABI/testing/sysfs-bus-pci). PCI
-classes are those of include/linux/pci_ids.h.
+Sources in the kernel: the type of a serial port is 0 if no hardware was found (Documentation/ABI/testing/sysfs-tty). A
+camera's nodes with an ``index`` above 0 provide metadata and no images (drivers/media/v4l2-core/v4l2-dev.c and
+drivers/media/usb/uvc). A virtual function has the link ``physfn`` (Documentation/ABI/testing/sysfs-bus-pci). The
+numbers of PCI classes are from include/linux/pci_ids.h.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ..devices.discovery.root import Root
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..devices.discovery.usb import Usb
 
-#: Containers that may share a device without disturbing each other, such as /dev/kvm.
+#: Suggested number of containers that share a device such as /dev/kvm.
 _SHARES = 100
 _HUB = "09"
-#: Classes of PCI devices that compute: processing accelerators (also FPGAs), co-processors, signal processing.
+#: PCI classes of accelerators: processing accelerators (also FPGAs), co-processors, signal processing.
 _ACCELERATORS = ("12", "0b40", "1180")
 _DISPLAY, _NETWORK = "03", "02"
 
 
 class Suggestion(NamedTuple):
-    """A resource to declare. name: without the domain. about: what to know before use; may be empty."""
+    """A resource to declare. name: without the domain. about: a remark for the user; may be empty."""
 
     kind: str
     name: str
@@ -46,9 +46,10 @@ class Suggestion(NamedTuple):
 
 
 class Unsuggested(NamedTuple):
-    """Devices for which there is nothing to declare, with the reason.
+    """Devices without a suggestion, with the reason.
 
-    nodes: host paths. address: of a PCI device. If a suggestion has one of the nodes or the address, the entry is moot.
+    nodes: host paths. address: a PCI device's address. ``scan`` ignores an entry if a suggestion has one of its nodes
+    or its address.
     """
 
     kind: str
@@ -122,7 +123,7 @@ def _infiniband(root: Root) -> Iterator[Suggestion]:
 
 
 def _adapters(root: Root) -> Iterator[Suggestion]:
-    """Serial ports of USB adapters and modems: adapters of several models are several resources."""
+    """Serial ports of USB adapters and modems. If all models are known, each model becomes a resource."""
     patterns = ["/dev/serial/by-id/*"]
     known = {root.device_node(path) for path in root.glob(patterns[0])}
     for pattern in ("/dev/ttyUSB*", "/dev/ttyACM*"):
@@ -200,7 +201,7 @@ def _shared(root: Root) -> Iterator[Suggestion]:
 
 
 def _usb_devices(root: Root) -> Iterator[Suggestion | Unsuggested]:
-    """Every other USB device. Its rule comes after those that know what the device is."""
+    """Every other USB device. This rule is last, so that the more specific rules get their devices first."""
     disks = set(root.names("/sys/class/block"))
     models: dict[str, None] = {}
     for device in Usb().find(Discovery(usb=(UsbSelector(),)), root):
@@ -217,7 +218,7 @@ def _usb_devices(root: Root) -> Iterator[Suggestion | Unsuggested]:
 
 
 def _accelerators(root: Root) -> Iterator[Suggestion | Unsuggested]:
-    """PCI devices that compute, and those for which no driver made a device node."""
+    """Accelerators on the PCI bus, and GPUs and accelerators for which no driver made a device node."""
     for model, devices in _pci_models(root, *_ACCELERATORS).items():
         if any(device.own for device in devices):
             yield Suggestion("accelerator", f"accelerator-{model}", {"discover": {"pci": [_selector(model, "device")]}})
@@ -227,12 +228,12 @@ def _accelerators(root: Root) -> Iterator[Suggestion | Unsuggested]:
             driver, address = device.attributes.driver, device.properties["address"]
             nodes = tuple(node.host_path for node in device.own)
             reason = f"driver {driver} made no device node for computing" if driver else "has no driver"
-            # A GPU of NVIDIA is known by its own nodes.
+            # _gpus has already listed an NVIDIA GPU with a device node.
             if in_specs.isdisjoint(nodes) and not (driver == "nvidia" and _nodes("/dev/nvidia[0-9]*", root)):
                 yield Unsuggested(kind, pci_name(f"{PCI}/{address}", root), nodes, reason, address)
 
 
-#: Each rule with the name that messages give it, in the order in which suggestions get devices.
+#: Each rule with its name in messages. The suggestions of an earlier rule get devices first.
 RULES: Sequence[tuple[str, Rule]] = (
     ("CDI kinds", _cdi_kinds),
     ("GPUs", _gpus),
@@ -252,34 +253,34 @@ RULES: Sequence[tuple[str, Rule]] = (
 
 
 def usb_name(directory: str, root: Root) -> str:
-    """What a USB device says of itself, or else its numbers. directory: of the device in sysfs."""
+    """A USB device's manufacturer and product, or else its ids. directory: the device's directory in sysfs."""
     texts = [root.text(f"{directory}/{name}") for name in ("manufacturer", "product")]
     numbers = ":".join(root.text(f"{directory}/{name}") for name in ("idVendor", "idProduct"))
     return " ".join(filter(None, texts)) or numbers
 
 
 def pci_name(directory: str, root: Root) -> str:
-    """The numbers and the driver of a PCI device. directory: of the device in sysfs."""
+    """The ids and the driver of a PCI device. directory: the device's directory in sysfs."""
     numbers = ":".join(root.text(f"{directory}/{name}")[2:] for name in ("vendor", "device"))
     driver = root.link_name(directory + "/driver")
     return f"PCI {numbers}" + (f", driver {driver}" if driver else "")
 
 
 def class_directory(path: str, root: Root) -> str:
-    """The directory in sysfs of the device with this node; empty if no class of devices has it."""
+    """The sysfs directory of the device with this node; empty if no sysfs class contains the device."""
     links = root.glob(f"/sys/class/*/{glob.escape(os.path.basename(path))}")
     return (root.resolve(links[0]) or "") if links else ""
 
 
 def upward(directory: str) -> Iterator[str]:
-    """The directory, and every one above it that may be a device's."""
+    """The directory and all parent directories that may belong to a device."""
     while directory.startswith("/sys/devices/"):
         yield directory
         directory = os.path.dirname(directory)
 
 
 def _nodes(pattern: str, root: Root) -> list[str]:
-    """The paths that match and lead to a device node."""
+    """The matching paths that lead to a device node."""
     return [path for path in root.glob(pattern) if root.device_node(path)]
 
 
@@ -294,7 +295,7 @@ def _in_specs(root: Root) -> set[str]:
 
 
 def _pci_models(root: Root, *classes: str) -> dict[str, list[Found]]:
-    """The PCI devices of these classes, or all, by ``vendor-device``."""
+    """The PCI devices of these classes (none: all classes), by ``vendor-device``."""
     models: dict[str, list[Found]] = collections.defaultdict(list)
     for device in Pci().find(Discovery(pci=(PciSelector(),)), root):
         if device.properties["class_code"].startswith(classes or ("",)):

@@ -1,4 +1,4 @@
-"""The project's only client of the container runtime: the part of CRI v1 that the project uses.
+"""The project's only client of the container runtime. It covers the part of CRI v1 that the project uses.
 
 Methods for pods and containers take and return CRI's own messages. Methods about the runtime return plain data.
 """
@@ -18,9 +18,9 @@ from .errors import CriError
 if TYPE_CHECKING:
     from ..wire.cri_v1_pb2_grpc import ImageServiceAsyncStub, RuntimeServiceAsyncStub
 
-#: Seconds that a call may take if it only reads data.
+#: Maximum seconds for a call that only reads data.
 _ASK = 15.0
-#: Seconds that a call may take if it changes something: the kubelet's own limit (runtimeRequestTimeout).
+#: Maximum seconds for a call that changes something, as in the kubelet (runtimeRequestTimeout).
 _ACT = 120.0
 
 _Request = TypeVar("_Request")
@@ -28,7 +28,7 @@ _Response = TypeVar("_Response")
 
 
 class RuntimeVersion(NamedTuple):
-    """Name and version that the runtime reports, e.g. ``containerd``, ``1.7.24~ds1``."""
+    """The name and version that the runtime reports, e.g. ``containerd``, ``1.7.24~ds1``."""
 
     name: str
     version: str
@@ -37,10 +37,10 @@ class RuntimeVersion(NamedTuple):
 class RuntimeStatus(NamedTuple):
     """The effective settings of the running daemon, which may differ from its configuration file.
 
-    conditions: such as RuntimeReady and NetworkReady, each with whether it is true.
+    conditions: maps each condition, such as RuntimeReady or NetworkReady, to its value.
     cdi_enabled, cdi_spec_dirs: None if the runtime does not report them (containerd 1.6, CRI-O before 1.33).
     cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
-    sandbox_image: the sandbox image in the runtime's configuration; None if it names none (containerd 2.0 and later).
+    sandbox_image: from the runtime's configuration; None if that names no image (containerd 2.0 and later).
     """
 
     conditions: dict[str, bool]
@@ -149,11 +149,11 @@ class CriClient(UnixClient):
         return (await self._container_status(container, verbose=False)).status
 
     async def container_info(self, container: str) -> dict[str, Any]:
-        """The runtime's own data about a container. containerd: ``pid``, ``config`` (as at its creation) ..."""
+        """The runtime's own data about a container, such as ``pid`` and ``config`` in containerd."""
         return _json_object((await self._container_status(container, verbose=True)).info.get("info"))
 
     async def container_pid(self, container: str) -> int | None:
-        """The process id of a container's first process, as the runtime sees it; None while there is no process."""
+        """The process id of a container's first process in the runtime's namespace; None while there is no process."""
         pid = (await self.container_info(container)).get("pid")
         return pid if isinstance(pid, int) and pid > 0 else None
 
@@ -179,7 +179,7 @@ class CriClient(UnixClient):
         if configured:
             return configured if await self.image(configured) else None
         pinned = sorted(tag for image in await self.images() if image.pinned for tag in image.repo_tags)
-        # Other images can be pinned, too; every distribution calls the sandbox image pause.
+        # Other images may also be pinned. Every distribution's name for the sandbox image contains pause.
         return min(pinned, key=lambda tag: "pause" not in tag, default=None)
 
     async def _container_status(self, container: str, verbose: bool) -> cri.ContainerStatusResponse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..support.channels import grpc
 
-#: What the user should check, by gRPC status code.
+#: Advice for the user, by gRPC status code.
 _ADVICE = {
     grpc.StatusCode.UNAVAILABLE: "check that the runtime runs, uses this socket, and lets this user open it",
     grpc.StatusCode.UNIMPLEMENTED: (

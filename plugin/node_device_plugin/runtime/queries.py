@@ -12,7 +12,7 @@ from ..wire import cri_v1_pb2 as api
 from .client import CriClient
 from .errors import CriError
 
-#: From this version on, containerd with CDI off refuses a container with CDI devices; earlier, it drops the devices.
+#: From this version on, containerd with CDI off refuses containers with CDI devices. Earlier versions drop the devices.
 _FAILS_WITHOUT_CDI = (2, 3, 0)
 
 
@@ -37,15 +37,15 @@ async def runtime(socket: str) -> dict[str, Any]:
 
 
 def fails_without_cdi(name: str, version: str) -> bool:
-    """Whether a runtime with CDI off refuses to create a container with CDI devices; otherwise it drops the devices."""
+    """Whether a runtime with CDI off refuses a container with CDI devices, instead of dropping the devices."""
     return name == "containerd" and version_tuple(version) >= _FAILS_WITHOUT_CDI
 
 
 async def running_containers(socket: str) -> list[dict[str, Any]]:
     """The running containers. Raises CriError if a call fails.
 
-    pid: of the container's first process. unit: the systemd unit of that process's parent (a shim or conmon); None if
-    the parent is in no unit. A restart of the unit may end the container.
+    pid: the container's first process. unit: the systemd unit of that process's parent (a shim or conmon); None if
+    the parent has no unit. A restart of the unit may end the container.
     """
     async with CriClient(socket) as cri:
         listed = [each.id for each in await cri.containers() if each.state == api.CONTAINER_RUNNING]
@@ -58,9 +58,9 @@ async def running_containers(socket: str) -> list[dict[str, Any]]:
 
 
 async def ended_containers(socket: str, identities: Sequence[str]) -> list[dict[str, Any]]:
-    """Those of the given containers that the runtime knows and that have ended. Raises CriError if a call fails.
+    """The given containers that the runtime knows and that have ended. Raises CriError if a call fails.
 
-    exit_code: 255 if the runtime did not see the end; usually 128 plus the signal's number after a signal.
+    exit_code: 255 if the runtime did not see the end. After a signal, usually 128 plus the signal's number.
     reason: from the runtime, e.g. ``Completed``, ``Error`` or ``OOMKilled``.
     """
     async with CriClient(socket) as cri:
@@ -77,7 +77,7 @@ def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
     """The systemd unit of a process's parent, by the parent's cgroup; None if unknown. See proc(5)."""
     try:
         with open("%s/%d/stat" % (proc, pid), encoding="utf-8", errors="replace") as file:
-            # The process name, in parentheses, may hold any character.
+            # The process name, in parentheses, may contain any character.
             parent = int(file.read().rpartition(")")[2].split()[1])
         with open("%s/%d/cgroup" % (proc, parent), encoding="utf-8") as file:
             groups = [group for line in file for group in line.rstrip("\n").split("/")]

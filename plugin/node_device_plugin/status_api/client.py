@@ -1,4 +1,4 @@
-"""The commands' client for the running plugin, over its unix socket."""
+"""The client with which the commands call the running plugin over its unix socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ..support.sockets import status_socket
 
-#: Seconds that an answer may take. A page is fast, but a reload scans every device first.
+#: Maximum seconds for an answer. A page is fast, but a reload first scans every device.
 _TIMEOUT = {"GET": 15.0, "POST": 60.0}
 
 
@@ -17,7 +17,7 @@ class NotAnswering(Exception):
 
 
 async def ask(directory: str, method: str, path: str) -> Any:
-    """The JSON data of a page of the plugin in a device plugin directory. Raises NotAnswering."""
+    """The JSON data of a page of the plugin whose socket is in ``directory``. Raises NotAnswering."""
     socket = status_socket(directory)
     try:
         return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])

@@ -1,6 +1,6 @@
 """A small HTTP/1.1 server on the plugin's event loop: GET and HEAD for pages, POST for actions.
 
-Every answer closes its connection. The server never blocks: a coroutine makes each page.
+The server closes the connection after each answer. A coroutine makes each page, so the server never blocks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ log = Log(__name__)
 
 #: Maximum bytes of a request line with its headers; the server refuses a larger request.
 _LARGEST_HEAD = 16384
-#: Seconds that a client may take to send its request, and the same again to read the answer. The
-#: page itself has no limit here, because a reload scans all devices.
+#: Maximum seconds for a client to send its request, and again to read the answer. Making a page has no limit, because
+#: a reload scans all devices.
 _TIMEOUT = 10.0
 #: Seconds that a client has to close the connection after the answer; see _read_to_end.
 _LINGER = 2.0
@@ -67,7 +67,7 @@ class Pages:
                 writer.transport.abort()
 
     def _make_room(self, newest: asyncio.StreamWriter) -> None:
-        """End idle connections beyond the limits: a flood must not keep out probes or scrapers."""
+        """End idle connections beyond the limits, so that a flood does not keep out probes or scrapers."""
         address = self._open[newest]
         of_one = [each for each, its in self._open.items() if address and its == address]
         for connections, most in ((of_one, _MOST_OF_ONE), (list(self._open), _MOST_CONNECTIONS)):

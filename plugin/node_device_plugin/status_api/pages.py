@@ -1,4 +1,4 @@
-"""The plugin's pages: /metrics, /healthz and /readyz for all, /status and /reload only for root."""
+"""The plugin's pages: /metrics, /healthz and /readyz for all clients, /status and /reload only for root."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .http import Response, Routes
 
 
 class Outcome(NamedTuple):
-    """How a reload ended.
+    """The outcome of a reload.
 
     result: ``applied``, ``unchanged`` (the plugin already runs with these bytes) or ``refused``.
     problems: why the plugin refused the configuration.
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 
 
 def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]]) -> Routes:
-    """The pages at ``http_address``. A plugin that answers is alive: it ends if one task fails.
+    """The pages at ``http_address``. A plugin that answers is alive, because the plugin ends if a task fails.
 
     metrics: returns Prometheus' text. not_ready: returns why the plugin is not ready, as sentences.
     """
@@ -42,7 +42,7 @@ def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]])
 
 
 def private_pages(status: Callable[[], Any], reload: Callable[[], Awaitable[Outcome]], public: Routes) -> Routes:
-    """The unix socket's pages: the public pages, the status (devices, files) and the reload."""
+    """The unix socket's pages: the public pages, /status and /reload."""
 
     async def show() -> Response:
         return _json(HTTPStatus.OK, status())

@@ -1,10 +1,8 @@
-"""The probe command of the plugin's pod: requests one page over the unix socket.
-
-No other pod can flood the socket.
+"""The probe command of the plugin's pod: requests one page over the unix socket, which no other pod can flood.
 
     python -m node_device_plugin.status_api.probe SOCKET PATH
 
-If the answer is 200, the exit code is 0. Otherwise it is 1, and standard output has the reason. The
+If the answer is 200, the exit code is 0. Otherwise, the exit code is 1 and standard output has the reason. The
 module imports little, because the kubelet runs the probe every few seconds.
 """
 
@@ -12,7 +10,7 @@ import socket
 import struct
 import sys
 
-#: Seconds.
+#: Timeout in seconds.
 _TIMEOUT = 8.0
 
 
@@ -22,8 +20,8 @@ def probe(path: str, page: str) -> str:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_TIMEOUT)
             client.connect(path)
-            # While this pod waits, another instance may own the socket. That instance's process has
-            # pid 0 in this namespace.
+            # While this pod waits, another instance may own the socket. The pid of that instance is 0 here, because its
+            # process is in another PID namespace.
             pid = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             if not pid:
                 return f"another instance of the plugin serves {path}"

@@ -25,8 +25,8 @@ class Endpoint:
 
     If the address is in use, the endpoint logs the error and retries, and the plugin keeps serving
     the devices. If the socket disappears, the endpoint makes another socket. If the socket's
-    directory is lost, ``run`` raises OSError: the process ends, and its restart gets the new
-    directory.
+    directory is lost, ``run`` raises OSError. The process then ends, and after its restart it sees
+    the new directory.
     """
 
     def __init__(self, routes: Routes, address: str = "") -> None:
@@ -38,7 +38,7 @@ class Endpoint:
         self._moved = asyncio.Event()
 
     def move(self, address: str) -> None:
-        """Serve at another address, or nowhere if empty. Connected clients still get answers."""
+        """Serve at another address; if it is empty, stop serving. Connected clients still get answers."""
         if address != self._address:
             self._address = address
             self._moved.set()

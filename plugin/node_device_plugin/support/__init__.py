@@ -1,1 +1,1 @@
-"""General helpers without knowledge of devices."""
+"""General helpers that know nothing about devices."""

@@ -1,4 +1,4 @@
-"""Runs calls that may hang, such as a stat on a dead file system, in threads of their own."""
+"""Runs calls that may hang, such as a stat on a dead file system, in separate threads."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _NEXT_TRY = 0.1
 
 
 class NoAnswer(TimeoutError):
-    """A call hangs or cannot start. The text follows the call's name: ``did not answer in 5 s``."""
+    """A call hangs or cannot start. The message continues the call's name, e.g. ``did not answer in 5 s``."""
 
 
 class BoundedCalls:
-    """Runs calls one after the other in a thread. limit: seconds that each call may take.
+    """Runs calls one after the other in a thread. limit: maximum seconds for each call.
 
     Python cannot end a hanging thread. If a call takes longer than ``patience`` (seconds), the call
     keeps its thread, and the next calls run in another thread. Calls with the same key run one at a
-    time: the second waits for the first, up to the first call's limit. At most ``most`` calls of a
-    group hang at a time, and at most ``most_at_all`` of all groups.
+    time. The second call waits for the first, up to the first call's limit. At the same time, at
+    most ``most`` calls of a group and ``most_at_all`` calls of all groups may hang.
     """
 
     def __init__(self, limit: float = 5.0, patience: float = 0.1, most: int = 8, most_at_all: int = 32) -> None:
@@ -120,14 +120,14 @@ async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any
 
 
 class _Worker(Generic[T]):
-    """A thread that runs calls in order, and stops after a slow call. ended: set when it stops."""
+    """A thread that runs calls in order, and stops after a slow call. ended: done when the thread stops."""
 
     def __init__(self, calls: Sequence[Call[T]]) -> None:
         """Start the thread. Raises RuntimeError at the process's thread limit (TasksMax=)."""
         self.answers: dict[Key, T | Exception] = {}
         self.is_back = False
         self.is_given_up = False
-        #: The call that runs, or ran last, and its start (monotonic seconds).
+        #: The current or last call, and its start (monotonic seconds).
         self.current, self.since = calls[0][0], time.monotonic()
         self._calls = calls
         self._loop = asyncio.get_running_loop()
@@ -137,11 +137,11 @@ class _Worker(Generic[T]):
 
     @property
     def keys(self) -> Collection[Key]:
-        """The calls of this worker. After the worker is given up, only the current call."""
+        """The calls of this worker; only the current call if the worker is given up."""
         return (self.current,) if self.is_given_up else dict(self._calls)
 
     async def end_or_slow(self, patience: float) -> None:
-        """Wait until the worker ends or a call takes ``patience`` seconds. Then no call starts."""
+        """Wait until the worker ends or a call takes ``patience`` seconds. Afterwards, the worker starts no call."""
         try:
             while not self.is_back:
                 left = self.since + patience - time.monotonic()

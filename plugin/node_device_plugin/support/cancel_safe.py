@@ -44,7 +44,7 @@ async def result_within(awaitable: Awaitable[T], seconds: float) -> T:
 async def to_the_end(awaitable: Awaitable[Any]) -> None:
     """Wait until ``awaitable`` is done, even if the caller is cancelled meanwhile.
 
-    Afterwards, raises that cancellation. Use this function for clean-up that takes a bounded time.
+    Raises the cancellation afterwards. Use this function for clean-up that takes a bounded time.
     """
     task = asyncio.ensure_future(awaitable)
     is_cancelled = False

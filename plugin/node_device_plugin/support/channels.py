@@ -18,9 +18,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # process's pollers (seen: "epoll_wait error: Bad file descriptor" and calls that never end). No
 # child process here uses gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-# With this setting, the thread that hands calls to Python also reads the sockets. Otherwise another
-# thread pool must wake that thread. On a busy node each woken thread waits for a core, and pod
-# admission waits for Allocate.
+# With this setting, the thread that hands calls to Python also reads the sockets. Otherwise, another
+# thread pool would first have to wake that thread, which waits for a core on a busy node and so
+# delays Allocate.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_listener")
 
 import grpc as grpc
@@ -29,7 +29,7 @@ import grpc.aio
 Client = TypeVar("Client", bound="UnixClient")
 
 _OPTIONS = (
-    # gRPC for Python sends the %-encoded path as the authority, which Go servers refuse.
+    # By default, gRPC for Python sends the %-encoded path as the authority, which Go servers refuse.
     ("grpc.default_authority", "localhost"),
     # Without its own pool, a new channel inherits the back-off of earlier failures on the same
     # socket (seen: 1.7 to 2.4 s instead of 3 to 5 ms).
@@ -39,12 +39,12 @@ _OPTIONS = (
 )
 
 
-#: Maximum bytes of a response; the kubelet uses this limit for a container runtime. gRPC's default,
-#: 4 MiB, is less than PodResources needs on a node with 50,000 devices.
+#: Maximum bytes of a response, as in the kubelet's calls to a container runtime. gRPC's default,
+#: 4 MiB, is too small for PodResources on a node with 50,000 devices.
 RECEIVE_LIMIT = 16 << 20
 #: Maximum length of a unix socket's path, in bytes.
 _LONGEST_PATH = 107
-#: Seconds that calls may take to end when a server stops.
+#: Maximum seconds for running calls to end when a server stops.
 _STOP_GRACE = 0.5
 
 
@@ -60,7 +60,7 @@ def unix_channel(path: str, receive_limit: int = RECEIVE_LIMIT) -> grpc.aio.Chan
 
 
 class UnixClient:
-    """A connection to a server on a unix socket. ``_channel`` exists inside ``async with client``.
+    """A connection to a server on a unix socket. ``_channel`` exists only inside ``async with client``.
 
     Make a new client after a failed connection, because a failed client waits before a retry.
     """
@@ -77,7 +77,7 @@ class UnixClient:
 
 
 def _bind_error(path: str) -> OSError:
-    """Why a socket cannot be bound. Binds it again, because gRPC does not report the reason."""
+    """The error of binding a socket. Binds the socket again, because gRPC does not report the error."""
     try:
         with socket.socket(socket.AF_UNIX) as tried:
             tried.bind(path)
@@ -89,7 +89,7 @@ def _bind_error(path: str) -> OSError:
 
 @contextlib.asynccontextmanager
 async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]) -> AsyncIterator[None]:
-    """Serve on a unix socket at ``path`` inside this block. Creates the directory if it is missing.
+    """Serve on a unix socket at ``path`` inside this block. Creates a missing directory.
 
     Raises OSError if the socket cannot be bound. Close every stream before the block ends, because
     the end of the block waits for open streams.

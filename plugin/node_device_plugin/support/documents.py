@@ -11,14 +11,14 @@ from typing import Any
 _DEEPEST = 50
 #: The path that stands for stdin on a command line.
 STDIN = "-"
-# Texts that another parser of YAML, such as kubectl's, reads as a number or a boolean, but that PyYAML writes without
-# quotes: 1e3, 089, 0o17, y. Therefore every text that begins like a number gets quotes.
+# PyYAML writes some texts without quotes that another YAML parser, such as kubectl's, reads as a number or a boolean:
+# 1e3, 089, 0o17, y. Therefore every text that begins like a number gets quotes.
 _AMBIGUOUS = re.compile(r"[-+.0-9].*|[yYnN]", re.DOTALL)
 
 
 def read_file(path: str) -> bytes:
     """The bytes of a file, or of stdin for STDIN. Raises OSError."""
-    # By its number, because stdin may be a socket, which /dev/stdin cannot open.
+    # Open stdin by its number, because stdin may be a socket, and /dev/stdin cannot open a socket.
     with open(0 if path == STDIN else path, "rb", closefd=path != STDIN) as file:
         return file.read()
 
@@ -29,13 +29,13 @@ def name_of(path: str) -> str:
 
 
 def read_json(content: bytes) -> Any:
-    """The document in ``content``. Raises ValueError for invalid JSON, and for a repeated key.
+    """The document in ``content``. Raises ValueError for invalid JSON, a repeated key, or half of a surrogate pair.
 
-    Half of a surrogate pair is invalid, too. Raises RecursionError if the document nests too deep.
+    Raises RecursionError if the document nests too deep.
     """
     document = json.loads(content, object_pairs_hook=_unique)
     if b"\\u" in content:
-        # Half of a surrogate pair is not valid text.
+        # Encoding raises ValueError for half of a surrogate pair.
         json.dumps(document, ensure_ascii=False).encode("utf-8")
     return document
 
@@ -49,13 +49,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_yaml(content: bytes, merges: bool = True) -> Any:
-    """The document in ``content``. Raises ValueError, with line and column if known, if it is not
-    YAML, nests too deep or repeats a key of a mapping (YAML 1.2.2, 3.2.1.1). PyYAML would silently
-    keep the last value of a repeated key.
+    """The document in ``content``. Raises ValueError, with line and column if known.
 
-    merges: whether a key ``<<`` of YAML 1.1 may merge other mappings. If not, raises ValueError.
+    Invalid YAML, too deep nesting and a repeated key of a mapping (YAML 1.2.2, 3.2.1.1) are errors. PyYAML would
+    silently keep the last value of a repeated key. merges: whether a key ``<<`` of YAML 1.1 may merge other mappings;
+    if not, this key is an error.
     """
-    # The import is here because it takes a tenth of the start-up time, and most documents are JSON.
+    # Import yaml only here, because the import takes a tenth of the start-up time, and most documents are JSON.
     import yaml
 
     # libyaml is ten times as fast, but not every build of PyYAML includes libyaml.
@@ -70,12 +70,12 @@ def read_yaml(content: bytes, merges: bool = True) -> Any:
 
 
 def _one_line(text: Any) -> str:
-    """A message of PyYAML in one line, without its name of the document, which the caller knows better."""
+    """A message of PyYAML in one line, without PyYAML's name for the document."""
     return " ".join(str(text).split()).replace('in "<byte string>", ', "at ")
 
 
 def write_yaml(data: Any) -> str:
-    """A YAML document without aliases; texts of several lines become block scalars."""
+    """Data as a YAML document without aliases. A text of several lines becomes a block scalar."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

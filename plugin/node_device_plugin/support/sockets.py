@@ -6,8 +6,8 @@ import errno
 import os
 import socket
 
-#: The directory of our sockets. When the kubelet starts, it removes sockets next to its own, but no
-#: directories.
+#: The directory of our sockets. When the kubelet starts, it removes the sockets beside its own
+#: socket, but no directories.
 SOCKET_DIRECTORY = "node-device-plugin"
 
 
@@ -21,12 +21,12 @@ RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 
 
 def status_socket(kubelet_device_plugin_dir: str) -> str:
-    """The socket for the running plugin's own commands. The configuration determines its path."""
+    """The path of the socket on which the plugin answers its own commands."""
     return os.path.join(kubelet_device_plugin_dir, SOCKET_DIRECTORY, "status.sock")
 
 
 def socket_path(endpoint: str) -> str:
-    """The path of a socket, given as a path, ``unix:/path`` or ``unix:///path`` (gRPC, kubelet)."""
+    """The path of a socket. endpoint: a path, ``unix:/path`` or ``unix:///path``, as in gRPC and the kubelet."""
     if not endpoint.startswith("unix:"):
         return endpoint
     return "/" + endpoint[len("unix:") :].lstrip("/")
@@ -35,7 +35,7 @@ def socket_path(endpoint: str) -> str:
 def answers(path: str) -> bool:
     """Whether a process listens on the socket at ``path``. A killed process leaves its socket."""
     with socket.socket(socket.AF_UNIX) as tried:
-        # If the process is too busy to accept, a non-blocking connect fails at once with EAGAIN.
+        # If the process is too busy to accept, a non-blocking connect returns EAGAIN instead of waiting.
         tried.setblocking(False)
         return tried.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT)
 
@@ -43,7 +43,7 @@ def answers(path: str) -> bool:
 def directory_is_lost(error: OSError) -> bool:
     """Whether a socket's directory was deleted and our sandbox or pod cannot see the new one.
 
-    Example: `kubeadm reset`. Until the next start, the mount shows the deleted directory. Creating
-    a file in it (ENOENT) or beside it (EROFS) fails.
+    `kubeadm reset` deletes the directory. Until our next start, our mount shows the deleted directory,
+    and creating a file fails in this directory (ENOENT) and beside it (EROFS).
     """
     return error.errno in (errno.ENOENT, errno.EROFS)

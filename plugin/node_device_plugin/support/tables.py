@@ -1,4 +1,4 @@
-"""Formats tables and counts for people: columns as wide as their cells, in plain characters."""
+"""Formats tables and counts as plain text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines with aligned columns, ``-`` for an empty cell, and escaped unprintable characters."""
+    """Lines with aligned columns. An empty cell becomes ``-``. Unprintable characters are escaped."""
     shown: list[list[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
@@ -18,7 +18,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Escapes unprintable characters, because a device's path may hold any character but NUL."""
+    """Escape unprintable characters, because a device's path may contain any character but NUL."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

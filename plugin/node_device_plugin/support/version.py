@@ -5,8 +5,7 @@ from __future__ import annotations
 
 def version() -> str:
     """The version of the installed distribution, or ``unknown`` in a source tree."""
-    # The import is here because it takes a tenth of the start-up time, and start-up needs no
-    # version.
+    # Import only here, because the import takes a tenth of the start-up time, and start-up needs no version.
     from importlib import metadata
 
     try:

@@ -1,8 +1,8 @@
 """Metrics in Prometheus' text format (0.0.4): counters, histograms, and gauges read at a scrape.
 
-prometheus_client does the same, but costs 5 MB and 0.1 s of every start on a small node (measured:
-a sixth of the plugin's memory and half of its import time). A test reads this text with that
-library's parser.
+prometheus_client does the same, but costs 5 MB of memory and 0.1 s of every start on a small node
+(measured: a sixth of the plugin's memory and half of its import time). A test parses this module's
+output with prometheus_client.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Counter:
 
 
 class Histogram:
-    """Counts the observations up to each bound, per set of label values. bounds: ascending."""
+    """Counts the observations up to each bound, for each set of label values. bounds: ascending."""
 
     def __init__(self, name: str, help: str, labels: Labels, bounds: Sequence[float]) -> None:
         self.name, self.help, self.labels, self.bounds = name, help, labels, bounds
@@ -64,7 +64,7 @@ class Histogram:
 
 
 def gauge(name: str, help: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    """The lines of a gauge, which can rise and fall. samples: label values with the number."""
+    """The lines of a gauge. samples: label values, each with the gauge's number."""
     return _family(name, "gauge", help, labels, samples)
 
 

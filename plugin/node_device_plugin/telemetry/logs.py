@@ -1,4 +1,4 @@
-"""Writes log lines for people or programs. For the journal, systemd reads a priority prefix."""
+"""Writes log lines as text or JSON. In the journal, each line begins with a priority prefix for systemd."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import re
 from collections.abc import MutableMapping
 from typing import Any
 
-#: Keyword arguments that belong to the logging module, not to the values of a line.
+#: Keyword arguments of the logging module. All other keyword arguments are values of a line.
 _OF_LOGGING = {"exc_info", "stack_info", "stacklevel", "extra"}
 _AMBIGUOUS = re.compile(r'[\s"=]|^$')
 _PRIORITY = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
 class Log(logging.LoggerAdapter):  # type: ignore[type-arg]
-    """A logger of constant messages with values: ``log.info("registered", resource=name)``."""
+    """A logger of constant messages with values, e.g. ``log.info("registered", resource=name)``."""
 
     def __init__(self, name: str) -> None:
         super().__init__(logging.getLogger(name), {})
@@ -34,7 +34,7 @@ def _plain(value: object) -> Any:
 
 
 def _quoted(value: Any) -> str:
-    """The value without quotes if it is unambiguous and one line, otherwise as JSON."""
+    """The value without quotes if it is an unambiguous text of one line, otherwise as JSON."""
     if isinstance(value, str) and value.isprintable() and not _AMBIGUOUS.search(value):
         return value
     return json.dumps(value, ensure_ascii=not str(value).isprintable())
@@ -57,7 +57,7 @@ class _Json(logging.Formatter):
         return json.dumps(data, ensure_ascii=False)
 
 
-# StreamHandler is generic for mypy, but at run time only from Python 3.11 on.
+# mypy treats StreamHandler as generic, but at run time it is generic only from Python 3.11 on.
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to stderr. If stderr is the journal, each line begins with its priority."""
 
@@ -74,9 +74,9 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class Tries:
-    """Logs a repeated action's failures: new ones at their level, a repeat of the last at debug.
+    """Logs the failures of a repeated action. A failure that repeats the last one is logged at debug.
 
-    So a kubelet that is unavailable for a day does not fill the journal.
+    Therefore a kubelet that is unavailable for a day does not fill the journal.
     """
 
     def __init__(self, log: Log) -> None:

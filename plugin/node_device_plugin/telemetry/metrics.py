@@ -1,4 +1,4 @@
-"""The plugin's counters, which the counted actions increment. For gauges, see daemon.state."""
+"""The plugin's counters. For gauges, see daemon.state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A container's view of its devices, and the mismatches between that view and the expected one.
 
-Standard library only, Python 3.9, and from the package only the declaration, because Ansible's side runs this code on
-the controller to compare a container's own report.
+On the controller, Ansible uses this module to check a container's own report. Therefore the module supports Python 3.9
+and imports only the standard library and the declaration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 class View(NamedTuple):
     """A container's variables, its mount points with their file system types, and its paths.
 
-    path: a function that returns the file at a path, or in words why the file cannot be read.
+    path: a function that returns the file at a path, or the reason why the file cannot be read.
     """
 
     env: Mapping[str, str]
@@ -37,7 +37,7 @@ class View(NamedTuple):
 
 
 def look_at(path: str, follow: bool = False) -> Seen | str:
-    """The file at a path, or the error in words. follow: whether to follow symbolic links."""
+    """The file at a path, or the error's text. follow: whether to follow symbolic links."""
     try:
         found = os.stat(path, follow_symlinks=follow)
     except OSError as error:
@@ -46,7 +46,7 @@ def look_at(path: str, follow: bool = False) -> Seen | str:
 
 
 def own(paths: Iterable[str]) -> dict[str, Any]:
-    """The view of the container of this process, as data for JSON; read_own converts the data back."""
+    """The view of this process's own container, as data for JSON; read_own converts the data back."""
     seen = {path: look_at(path) for path in paths}
     return {
         "env": dict(os.environ),
@@ -62,13 +62,13 @@ def read_own(data: Mapping[str, Any]) -> View:
 
 
 def mounts_of(process: int | str) -> dict[str, str]:
-    """The mount points of a process (pid, or ``self``) and their file system types. Raises OSError if it has ended."""
+    """The mount points of a process (pid or ``self``), with file system types. Raises OSError if the process ended."""
     with open(f"/proc/{process}/mountinfo", "rb") as file:
         return mount_points(file.read())
 
 
 def mount_points(mountinfo: bytes) -> dict[str, str]:
-    """The mount points and file system types in a mountinfo file (proc(5)), which writes spaces as octal escapes."""
+    """The mount points and file system types in a mountinfo file (proc(5)), in which spaces are octal escapes."""
     mounts = {}
     for line in mountinfo.split(b"\n"):
         before, _, after = line.partition(b" - ")
@@ -79,10 +79,10 @@ def mount_points(mountinfo: bytes) -> dict[str, str]:
 
 
 def mismatches(view: View, expectation: Expectation, host: Callable[[str], Seen | str] | None = None) -> list[str]:
-    """The mismatches of a container with ``expectation`` except annotations: one sentence each, expected and found.
+    """One sentence for each mismatch between a container and ``expectation``; ignores annotations.
 
-    host: returns the file at a path of the node. A device node's numbers are compared with the file at its host path,
-    unless the node's type and numbers are given.
+    host: returns the file at a path of the node. If the expectation has no numbers for a device node, the numbers of
+    the file at its host path are expected.
     """
     found: list[str] = []
     for name, allowed in expectation.env.items():

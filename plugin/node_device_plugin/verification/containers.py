@@ -1,4 +1,4 @@
-"""Containers that already hold devices: their view proves a resource, so we need no pod of our own."""
+"""Inspects containers that already hold devices. Their view can prove a resource without a static pod."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Containers:
         self._by_pod = by_pod
 
     async def find(self, resource: Resource, holders: Sequence[Holder], everyone: bool) -> Outcome:
-        """Inspect the containers of ``holders``, until one matches the declaration; inspect all if ``everyone`` is set.
+        """Inspect the containers of ``holders`` until one matches the declaration; inspect all if ``everyone`` is set.
 
-        Each mismatch names its pod, because a container that started before a change of the declaration still has the
-        former devices. Raises CriError.
+        A container that started before a change of the declaration still has the former devices. Therefore each
+        mismatch names its pod. Raises CriError.
         """
         found = Outcome()
         for holder in holders:
@@ -45,9 +45,9 @@ class Containers:
         return found
 
     async def outcome(self, resource: Resource, holder: Holder, settle: float) -> Outcome | None:
-        """The outcome for a holder's container; None if it does not run. settle: seconds that it has in which to match.
+        """The outcome for a holder's container; None if the container does not run. Raises CriError.
 
-        Raises CriError.
+        settle: seconds to wait until the container matches.
         """
         container = self._by_pod.get((holder.namespace, holder.pod, holder.container))
         if container is None:

@@ -1,6 +1,6 @@
-"""Inspects the devices that a container really got, whichever program created it.
+"""Inspects the devices in a container, whichever program created the container.
 
-The node reads a container's view from /proc, so the image needs no shell. The annotations come from the runtime.
+The view comes from /proc on the node, so the image needs no shell. The annotations come from the runtime.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .container_view import View
 
 #: Seconds between two inspections.
 LOOK = 0.1
-#: Seconds that a "running" container may need until its process has its own program and environment.
+#: Maximum seconds until the process of a "running" container has its own program and environment.
 SETTLE = 3.0
-#: Seconds that one inspection may take, because a path in a container may be on a file system that hangs.
+#: Maximum seconds for one inspection, because a path in a container may be on a file system that hangs.
 _LIMIT = 5.0
 
 
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     """The outcome of a proof.
 
     seen: ids of the devices that a container saw. mismatches: one sentence each; empty if everything matches.
-    unproven: why there was no proof; empty if there was one.
+    unproven: why there was no proof; empty if there was a proof.
     """
 
     seen: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 async def look_at_allocated(
     container: str, ids: Sequence[str], resource: Resource, cri: CriClient, settle: float = SETTLE
 ) -> Outcome:
-    """Compare a container with the devices behind the kubelet's ``ids``. container: its id. settle: see ``look``.
+    """Compare a container (given by its id) with the devices of the kubelet's ``ids``. settle: see ``look``.
 
     Raises CriError, and ProcessLookupError if the container no longer runs.
     """
@@ -60,8 +60,9 @@ async def look_at_allocated(
 async def look(
     pid: int, annotations: Mapping[str, str], resource: Resource, devices: Sequence[Device], settle: float = SETTLE
 ) -> Outcome:
-    """Compare a container with ``devices`` of ``resource``. pid: of its process. annotations: from the runtime.
-    settle: seconds to wait until the container matches. Raises ProcessLookupError if the process ends meanwhile."""
+    """Compare a container with ``devices`` of ``resource``. Raises ProcessLookupError if its process ends meanwhile.
+
+    pid: the process. annotations: from the runtime. settle: seconds to wait until the container matches."""
     expectation = expected_in_container(resource, devices)
     unsaid = annotation_mismatches(annotations, expectation)
     settled = time.monotonic() + settle
@@ -86,9 +87,9 @@ async def _mismatches(pid: int, expectation: Expectation) -> list[str]:
 
 
 def mismatches(pid: int, expectation: Expectation) -> list[str]:
-    """The mismatches of process ``pid`` with ``expectation``: one sentence each, with expected and found value.
+    """One sentence for each mismatch between process ``pid`` and ``expectation``, with the expected and found value.
 
-    Raises ProcessLookupError if the process has ended, any other OSError if its files cannot be read.
+    Raises ProcessLookupError if the process has ended, and other OSErrors if its files cannot be read.
     """
     root = "/proc/%d/root" % pid
     try:
@@ -100,7 +101,7 @@ def mismatches(pid: int, expectation: Expectation) -> list[str]:
 
 
 def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) -> list[str]:
-    """The mismatches of a container's annotations. found: the annotations as the runtime reports them."""
+    """The mismatches of a container's annotations. found: the annotations from the runtime."""
     return [
         "annotation {}: expected {!r}, found {}".format(name, value, repr(found[name]) if name in found else "nothing")
         for name, value in expectation.annotations.items()

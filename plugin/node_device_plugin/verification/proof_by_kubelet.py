@@ -1,4 +1,4 @@
-"""The proof through the kubelet: the kubelet creates the container of a pod that requests the resource."""
+"""The proof through the kubelet, which runs a pod that requests the resource."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Kubelet(NamedTuple):
 async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubelet) -> Outcome:
     """Place a pod that requests ``shares`` of ``resource``, inspect its container, and remove the pod.
 
-    Returns after the kubelet has forgotten the pod, so that its devices are free, or after the timeout.
+    Returns after the pod's devices are free or the timeout has passed.
     """
     name = static_pod.new_name()
     pod = static_pod.manifest(name, kubelet.image, resource.name, shares)
@@ -70,7 +70,7 @@ async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, k
 
 
 async def _running(name: str, cri: CriClient) -> str | None:
-    """The id of the proof's container if it runs. The kubelet appends the node's name to the name of a static pod."""
+    """The id of the proof's running container, or None. The kubelet appends the node's name to a static pod's name."""
     for container in await cri.containers({"io.kubernetes.container.name": static_pod.CONTAINER}):
         if container.labels.get("io.kubernetes.pod.name", "").startswith(name):
             status = await cri.container_status(container.id)

@@ -1,7 +1,7 @@
 """The proof on a node without a kubelet: a container requests devices from the runtime by CDI name.
 
-Without Allocate, the proof does not cover Allocate's variables and annotations. It must not run on a node with a
-kubelet, because a kubelet ends every sandbox that it does not know.
+No kubelet calls Allocate, so the proof does not cover variables and annotations from Allocate. Do not run the proof on
+a node with a kubelet, because a kubelet ends every sandbox that it did not create.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .looking import Outcome, look
 
 
 async def prove(resource: Resource, cri: CriClient, image: str, names: CdiNames) -> Outcome:
-    """Start a container with every healthy device of ``resource``, inspect it, and remove it.
+    """Start a container with the healthy devices of ``resource``, inspect the container, and remove it.
 
-    Uses at most container_limit devices, because more devices may share a path in the container.
+    Uses at most container_limit devices, because the paths of more devices may collide in the container.
     """
     there = [d for d in resource.devices if resource.cdi_names(d) and problem_of(d, names) is None]
     devices = there[: resource.container_limit]

@@ -1,7 +1,7 @@
 """The record of a node's proofs. With the record, an unchanged resource needs no second proof.
 
-The command `verify` reads the record from a file on the node. For a node that only the Kubernetes API reaches, the
-controller keeps the record on the node object. Standard library only, because the controller imports it, too.
+The command `verify` reads the record from a file on the node. If only the Kubernetes API reaches a node, the controller
+keeps the record on the node object. The module needs only the standard library, because the controller also imports it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Record:
         self._plugin = plugin
 
     def holds(self, resource: Resource, runtime: str) -> bool:
-        """Whether the resource has been proven as it is declared now, with this runtime and this plugin."""
+        """Whether the resource was proven with its current declaration, this runtime and this plugin."""
         return self.proven.get(resource.name) == self._hash(resource, runtime)
 
     def note(self, resource: Resource, runtime: str, proven: bool) -> None:
@@ -45,9 +45,9 @@ class Record:
 
 
 def read_file(path: str | None) -> dict[str, str]:
-    """The record in a JSON file; empty if there is no path, no file, or an unreadable file.
+    """The record in a JSON file; empty if ``path`` is None or the file is missing or unreadable.
 
-    The caller of the command writes the new record, because `verify` itself writes nothing on the node.
+    The caller of `verify` writes the new record, because the command itself writes nothing on the node.
     """
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if path is not None:

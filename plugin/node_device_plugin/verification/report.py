@@ -9,13 +9,13 @@ from ..support.tables import table
 
 #: A container saw its devices.
 PROVEN = "proven"
-#: An earlier run proved the resource, and nothing that the proof depends on has changed since.
+#: An earlier run proved the resource, and the declaration, runtime and plugin are unchanged since.
 PROVEN_BEFORE = "proven before"
 #: No device is free for a proof, and no holder's container can be inspected; the detail names the holders.
 IN_USE = "in use"
-#: Neither proven nor disproven; the detail says why.
+#: The resource is neither proven nor disproven; the detail says why.
 UNPROVEN = "unproven"
-#: Registered with no device, as declared.
+#: The resource is registered without a device, as declared.
 EMPTY = "empty"
 #: There is no kubelet yet, or the kubelet returns no lists.
 PENDING = "pending"
@@ -28,7 +28,7 @@ class Row(NamedTuple):
     capacity: shares of the required and the healthy optional devices, without devices held under other names.
     healthy: shares that the kubelet lists as allocatable.
     seen: ids of the devices that a container saw.
-    shares: how many shares a proof's pod may request; 0 if no proof is needed or no share is free.
+    shares: the number of shares that a proof's pod may request; 0 if no proof is needed or no share is free.
     """
 
     resource: str

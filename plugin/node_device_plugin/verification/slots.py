@@ -1,6 +1,6 @@
 """Counts the free pod slots of the node.
 
-A static pod is critical to the kubelet. If the node has no slot for such a pod, the kubelet ends another pod.
+To the kubelet, a static pod is critical. If the node has no free slot for a static pod, the kubelet ends another pod.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _NODE_USER = "system:node:"
 class SlotCounter:
     """Asks the cluster with the kubelet's credentials, or else counts the pods that the kubelet lists.
 
-    kubeconfig: path of the kubelet's kubeconfig; None if it has none. max_pods: from the kubelet's configuration; None
-    if unknown.
+    kubeconfig: path of the kubelet's kubeconfig; None for no file. max_pods: from the kubelet's configuration; None if
+    unknown.
     """
 
     def __init__(self, kubeconfig: str | None, max_pods: int | None) -> None:
@@ -28,7 +28,7 @@ class SlotCounter:
         self._max_pods = max_pods
 
     async def count(self, pods: int) -> Slots | str:
-        """The slots now, or the reason why they are unknown. pods: how many pods the kubelet lists."""
+        """The current slots, or the reason why they are unknown. pods: the number of pods that the kubelet lists."""
         if self._kubeconfig is not None:
             try:
                 slots = await in_thread(_by_cluster, self._kubeconfig)

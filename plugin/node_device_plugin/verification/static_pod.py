@@ -1,4 +1,4 @@
-"""Places a static pod that requests devices, and removes it without a trace."""
+"""Places a static pod that requests devices, and removes the pod."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
-#: The prefix of all proofs' names, including proofs by pods of the cluster. A manifest with this prefix is ours.
+#: The name prefix of all pods for proofs, including pods that were created through the cluster.
 PREFIX = "node-device-proof-"
 NAMESPACE = "kube-system"
 CONTAINER = "proof"
 
 
 def is_no_device_free(words: str) -> bool:
-    """Whether a kubelet refused a pod because no device was free or healthy: another pod got the device, or the
-    plugin restarted. The messages are in kubernetes pkg/kubelet/cm/devicemanager/manager.go.
+    """Whether a kubelet refused a pod because no device was free or healthy.
+
+    The messages are in kubernetes pkg/kubelet/cm/devicemanager/manager.go.
     """
     return "requested number of devices unavailable" in words or "no healthy devices present" in words
 
@@ -30,8 +31,8 @@ def new_name() -> str:
 def manifest(name: str, image: str, resource: str, count: int) -> dict[str, Any]:
     """A pod with one container that requests ``count`` shares of ``resource`` and runs until its removal.
 
-    The pod requests nothing else, because it is critical to the kubelet, which ends other pods if a request does not
-    fit. The pod uses the host's network, because a new node may not have a pod network yet.
+    The pod requests nothing else. To the kubelet, the pod is critical, and the kubelet would end other pods for further
+    requests. The pod uses the host's network, because a new node may not have a pod network yet.
     """
     return {
         "apiVersion": "v1",
@@ -67,7 +68,7 @@ class NotRemoved(Exception):
 def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
     """Keep the pod's manifest in the kubelet's directory inside this block. Raises NotPlaced, NotRemoved.
 
-    The manifest appears as a whole: it is renamed from a hidden name that the kubelet does not read.
+    The manifest is written under a hidden name and then renamed, so the kubelet never reads a partial manifest.
     """
     path = os.path.join(directory, pod["metadata"]["name"] + ".json")
     hidden = os.path.join(directory, "." + os.path.basename(path))

@@ -42,7 +42,7 @@ _UNKNOWN = "unknown"
 class Node(NamedTuple):
     """The paths and settings of this node.
 
-    static_pod_dir: None if the kubelet runs no static pods. image: None means the runtime's sandbox image.
+    static_pod_dir: None if the kubelet runs no static pods. image: None for the runtime's sandbox image.
     kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may create static pods; leftovers
     of killed proofs are removed in any case.
     """
@@ -57,12 +57,12 @@ class Node(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """How much to prove, and how.
+    """The scope of the proofs.
 
     devices: ``one`` free share of each resource, or ``all`` free shares.
     unproven_only: skip a resource if the file ``record`` lists its current state as proven.
     timeout: seconds until the kubelet's lists must match the declaration, and again for each proof.
-    plugin: what serves the devices, recorded beside this version. proof_pods: pods (namespace/name) created for the
+    plugin: text for the record that identifies the plugin. proof_pods: pods (namespace/name) that were created for the
     proof; if given, only their containers are inspected.
     """
 
@@ -77,7 +77,7 @@ class Scope(NamedTuple):
 class _Runtime(NamedTuple):
     """The runtime's name and version, the image for proofs, and whether the runtime injects CDI devices.
 
-    image: None if the node has none; then ``no_image`` is the reason.
+    image: None if the node has no image; ``no_image`` is then the reason.
     """
 
     name: str
@@ -87,9 +87,9 @@ class _Runtime(NamedTuple):
 
 
 class _NoListing(NamedTuple):
-    """Why the kubelet's lists are missing.
+    """The kubelet's lists are missing.
 
-    problem: for the report. why: the reason for each row. state: the kubelet's state for the report.
+    problem: text for the report. why: text for each row. state: the kubelet's state for the report.
     """
 
     problem: str
@@ -205,7 +205,7 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
 async def _held_by_other_names(
     configuration: Configuration, resources: Sequence[Resource], node: Node, links: Links, specs: Resolution
 ) -> Mapping[str, Mapping[str, str]]:
-    """By resource, the devices that the plugin does not offer until their holders end, each with the reason."""
+    """Maps each resource to the devices that the plugin does not offer until their holders end, with reasons."""
     places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
     state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, places, links)
     await links.look_at(node_paths(resources))
@@ -214,7 +214,7 @@ async def _held_by_other_names(
 
 
 def _expected_ids(resource: Resource, held: Mapping[str, str], names: CdiNames) -> list[str]:
-    """The ids that the kubelet must list as allocatable: those of required and of healthy optional devices.
+    """The ids of the required and of the healthy optional devices, which the kubelet must list as allocatable.
 
     The list excludes devices that pods hold under a different name.
     """
@@ -251,7 +251,7 @@ async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str
 
 
 def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
-    """The problem if a running runtime injects no CDI devices, with the consequence for containers."""
+    """The sentence for a running runtime that injects no CDI devices, with the consequence for containers."""
     found = "off" if state["cdi"]["enabled"] is False else "nothing about CDI"
     fails = runtime_queries.fails_without_cdi(state["name"], state["version"])
     consequence = "could not be created with" if fails else "would start without"
@@ -267,7 +267,7 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
 async def _listing(
     configuration: Configuration, node: Node, expected: dict[str, list[str]], timeout: float
 ) -> kubelet_queries.Listing | _NoListing | None:
-    """The kubelet's lists, once they are as expected or ``timeout`` seconds have passed; None without a kubelet.
+    """Wait up to ``timeout`` seconds until the kubelet's lists are as expected. Return the lists; None without kubelet.
 
     Returns _NoListing if the kubelet does not answer or its checkpoint cannot be read.
     """
@@ -322,7 +322,7 @@ def _judge(
         reasons = [reason for device in resource.devices if (reason := problem_of(device, names))]
         return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
     if held_by_others:
-        # A proof would compare with the declaration, but the plugin now offers fewer devices.
+        # Do not prove the resource now: a proof checks all declared devices, but the plugin offers fewer.
         each = [f"{device}: {why}" for device, why in sorted(held_by_others.items())]
         return row._replace(state=states.IN_USE, detail="; ".join(each))
     if not found:
@@ -346,7 +346,7 @@ def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
 
 
 class _OfKubelet:
-    """Proofs by containers of the kubelet: first containers of other pods, then static pods, one at a time."""
+    """Proves resources with containers of the kubelet, first those of other pods, then those of static pods."""
 
     def __init__(self, configuration: Configuration, runtime: _Runtime, node: Node, scope: Scope) -> None:
         self._configuration = configuration
@@ -358,7 +358,7 @@ class _OfKubelet:
     async def prove(
         self, resources: Sequence[Resource], rows: Mapping[str, Row], listing: kubelet_queries.Listing
     ) -> dict[str, Outcome]:
-        """Each resource's outcome, by name. Omits resources without a free share and without a holder to inspect."""
+        """Maps each resource to its outcome. Omits a resource that has neither a free share nor a holder to inspect."""
         outcomes: dict[str, Outcome] = {}
         if not resources:
             return outcomes

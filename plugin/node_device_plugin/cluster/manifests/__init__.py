@@ -1,8 +1,8 @@
 """Renders the plugin as a DaemonSet: every object that a cluster needs, from the nodes' configurations.
 
-Pure: only ``files`` reads anything. Standard library only, Python 3.9, because Ansible's side imports the package from
-the collection's own path on the controller. From the rest of the plugin it imports only the declaration, host
-directories, socket paths and quantities.
+Only ``files`` reads files. On the controller, Ansible imports the package from the collection's path. Therefore the
+package needs only the standard library and Python 3.9. From the rest of the plugin, it imports only the declaration,
+host directories, socket paths and quantities.
 """
 
 from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment

@@ -170,7 +170,7 @@ class Deployment(NamedTuple):
 
 
 def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
-    """The problems of a pod's resources. The API server would refuse them only after it stored other objects."""
+    """The problems of a pod's resources. The API server would report them only after it has stored other objects."""
     for kind in ("requests", "limits"):
         for name, text in resources[kind].items():
             if "/" not in name and name not in _STANDARD and not name.startswith("hugepages-"):

@@ -7,7 +7,7 @@ from typing import Any
 
 _GROUP = "monitoring.coreos.com/v1"
 
-#: Each alert's rule by its name, without the name itself, in Prometheus' own keys.
+#: Maps each alert's name to the other keys of its Prometheus rule.
 ALERTS: dict[str, dict[str, str]] = {
     "NodeDevicesNotRegistered": {"expr": "node_device_plugin_stream_open == 0", "for": "1m"},
     "NodeDeviceUnhealthy": {

@@ -23,7 +23,7 @@ _SHARED = ("kubelet_device_plugin_dir", "kubelet_root_dir", "dynamic_cdi_dir", "
 
 
 class CommonGround(NamedTuple):
-    """The shared settings. port: for scrapers. device_directories: the host's directories that may contain devices."""
+    """The shared settings. port: the HTTP port. device_directories: host directories that may contain devices."""
 
     port: int
     kubelet_device_plugin_dir: str
@@ -35,13 +35,13 @@ class CommonGround(NamedTuple):
 
 
 def for_pod(configuration: Configuration) -> Configuration:
-    """A node's configuration for its pod, which serves its pages at the pod's address."""
+    """A node's configuration for its pod: the HTTP address keeps the port and loses the host."""
     address = configuration.http_address
     return configuration._replace(http_address=":%d" % parse_http_address(address)[1] if address else "")
 
 
 def configuration_text(configuration: Configuration) -> str:
-    """A node's file; equal content gives equal bytes. JSON, because YAML takes ten times as long to parse."""
+    """The text of a node's file; equal configurations give equal text. JSON is parsed ten times as fast as YAML."""
     data = serialise.configuration_to_data(for_pod(configuration))
     return _COMMENT + json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
@@ -105,7 +105,7 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
 
 
 def overlaps(kubelets: Iterable[str]) -> bool:
-    """Whether every kubelet accepts two sockets of one resource at once: 1.37 and later, but no pre-releases.
+    """Whether every kubelet accepts two sockets of one resource at the same time (releases from 1.37 on do).
 
     kubelets: their versions, as in node objects (v1.37.2, v1.37.0+k3s1, v1.37.1-gke.100).
     """

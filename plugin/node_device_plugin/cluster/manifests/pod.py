@@ -10,16 +10,17 @@ from ...support.sockets import INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, statu
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, CommonGround
 
-#: The probe in the image. A module of its own, because the command's imports are too slow to run every few seconds.
+#: The probe's command in the image. The CLI's imports would be too slow to run every few seconds.
 _PROBE = ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.status_api.probe")
 _PORT = "http"
-#: Read-only, with all mounts below if the kernel and runtime can (Kubernetes 1.31, containerd 2.0, Linux 5.12).
+#: Makes a mount read-only, and its submounts if node and runtime support that (Kubernetes 1.31, containerd 2.0, Linux
+#: 5.12).
 _READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 #: The container's name.
 CONTAINER = "plugin"
 
 
-#: The pod's own directory for a status socket, not a host directory: another instance may use the node's directory.
+#: The pod's own directory for the status socket. Another instance may use the host's directory at the same time.
 _INSTANCE = "/node-device-plugin"
 
 
@@ -59,7 +60,7 @@ def pod_spec(
         "terminationGracePeriodSeconds": 10,
         "tolerations": [dict(toleration) for toleration in deployment.tolerations],
         "securityContext": {
-            # Root, because root owns the kubelet's sockets. Without capabilities, file permissions apply to root.
+            # Root owns the kubelet's sockets. Without capabilities, file permissions apply to root.
             "runAsUser": 0,
             "runAsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
@@ -102,13 +103,13 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         "args": ["run", "--config", CONFIGURATIONS + "/$(NODE_NAME)"],
         "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
-        # The plugin may wait for another instance to end, so the other probes begin only after the plugin's start.
+        # The plugin may first wait for another instance to end. The startup probe delays the other probes until then.
         "startupProbe": _probe(socket, "/healthz", period=1, failures=600),
         "livenessProbe": _probe(socket, "/healthz", period=10, failures=3),
         "readinessProbe": _probe(socket, "/readyz", period=5, failures=1),
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
         "securityContext": security,
-        # The default path is in /dev, which may be the host's.
+        # The default path is in /dev, which may be a mount of the host's /dev.
         "terminationMessagePath": "/tmp/termination-log",  # noqa: S108 (the container's own)
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
@@ -130,7 +131,7 @@ def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]
 
 
 def _volumes(ground: CommonGround) -> Iterator[_Volume]:
-    """The host's directories, at the same paths as on the host, because the kubelet and the runtime get these paths."""
+    """The host's directories. Paths in the pod are the host's, because the kubelet and the runtime get these paths."""
     device_plugins = ground.kubelet_device_plugin_dir
     yield _Volume("device-plugins", device_plugins, "Directory")
     # The plugin writes only in this subdirectory of the kubelet's directory.
@@ -138,15 +139,14 @@ def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     if ground.registration == "plugins_registry":
         registry = posixpath.join(ground.kubelet_root_dir, "plugins_registry")
         yield _Volume("plugins-registry", registry, "Directory", writable=True)
-    # To find the holders of devices, because a CDI spec stays while a pod holds its device.
+    # The plugin asks here which pods hold devices, because it keeps the CDI spec of a held device.
     yield _Volume("pod-resources", posixpath.join(ground.kubelet_root_dir, "pod-resources"), "Directory")
     for number, path in enumerate(ground.static_cdi_dirs):
         yield _Volume("cdi-static-%d" % number if number else "cdi-static", path, "DirectoryOrCreate")
-    # For the specs of devices that the plugin discovers now or discovered earlier.
+    # The plugin writes the CDI specs of discovered devices here.
     yield _Volume("cdi-dynamic", ground.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
     for number, path in enumerate(ground.device_directories):
-        # The plugin opens no device node, because the device cgroup forbids that. DirectoryOrCreate, because a node may
-        # not have the directory; but nobody can create a directory in /dev or /sys.
+        # A node may not have the directory, so the kubelet creates it. In /dev and /sys, nobody can create a directory.
         is_the_kernels = path == "/dev" or path.startswith("/sys/")
         kind = "Directory" if is_the_kernels else "DirectoryOrCreate"
         yield _Volume("devices-%d" % number if number else "devices", path, kind)
