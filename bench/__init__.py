@@ -1,8 +1,7 @@
-"""Measures how fast the plugin is and how much it needs: ``make bench`` (``python -m bench [NAME ...]`` for a part).
+"""Measures the plugin's speed and resource use: ``make bench``, or ``python -m bench NAME ...`` for some measurements.
 
-Each module except the helpers (figures, processes, settings, floor) measures one thing and returns Figures. The
-measured process runs as on a node: with its own interpreter, and with info logs written to a file. The floor is a bare
-grpc.aio server in a process of its own that gives the same answers (floor.py). Floor and plugin are measured in turn,
-so that a busy machine slows both. A figure that misses its limit is marked and fails nothing, because a busy machine
-can also be the cause.
+The function ``measure`` of each measuring module returns Figures. As on a node, the measured process has its own
+interpreter and writes info logs to a file. The floor is a bare grpc.aio server in another process that gives the same
+answers (floor.py). The measurements alternate between floor and plugin, so that a busy machine slows both. A figure
+above its limit is only marked and does not fail the run, because a busy machine may be the cause.
 """

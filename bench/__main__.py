@@ -1,4 +1,4 @@
-"""``python -m bench [NAME ...]``: measure, print a table, and write .bench/latest.json."""
+"""``python -m bench [NAME ...]`` measures, prints a table, and writes .bench/latest.json."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print("bench: unknown: %s; choose from %s" % (", ".join(unknown), ", ".join(MEASUREMENTS)), file=sys.stderr)
         return 2
-    # The stand-in kubelet would log every restart.
+    # Silence the stand-in kubelet, which would log every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)
     figures: list[Figure] = []
     failed = False

@@ -1,4 +1,4 @@
-"""How long Allocate takes for a gRPC client."""
+"""Measures the duration of Allocate for a gRPC client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .figures import Figure, median, percentile
 from .settings import settings
 
 ROUNDS, CALLS = 5, 500
-#: Milliseconds: above the floor, and in total.
+#: Limits in milliseconds: of the median above the floor's median, and of p99.
 MEDIAN_OVER_FLOOR, MOST_P99 = 0.3, 5.0
 
 
@@ -59,7 +59,7 @@ def _calls(channel: grpc.Channel, request: api.AllocateRequest) -> tuple[float, 
 
 def _socket(directory: str) -> str:
     for _ in range(1000):
-        # The plugin's status socket is beside its resource's socket, and speaks another protocol.
+        # Skip the plugin's status socket, which serves HTTP, in the same directory.
         found = set(glob.glob(os.path.join(directory, "*.sock"))) - {os.path.join(directory, "status.sock")}
         if found:
             return found.pop()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Figure(NamedTuple):
-    """One measured number. unit: e.g. ``ms``. floor: the bare server's. most: the limit, in the same unit."""
+    """One measured number. unit: e.g. ``ms``. floor: the floor's number. most: the limit, in the same unit."""
 
     name: str
     unit: str
@@ -38,7 +38,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Return the figures as a table for people."""
+    """Return the figures as a text table."""
     rows = [("", "ours", "floor", "limit", "")]
     for figure in figures:
         rows.append(

@@ -1,9 +1,9 @@
-"""Measures a run of site.yml that changes nothing, on more and more hosts: time, executions, the controller's memory.
+"""Measures a run of site.yml that changes nothing, on many hosts: its time, executions and controller memory.
 
-The hosts are running nodes, each under many names. `make bench` uses the lab's nodes (`make lab`); a molecule scenario
-uses its own, with ``python -m bench.fleet INVENTORY HOSTS ...``. The names of one node take its lock from each other.
-If no node answers, the module prints that and measures nothing. The times of the tasks are written to .bench/, one file
-for each number of hosts.
+Each host is one of several names of a running node. `make bench` uses the lab's nodes (`make lab`). A molecule scenario
+uses its own nodes with ``python -m bench.fleet INVENTORY HOSTS ...``. The hosts of one node break each other's node
+lock. If no node answers, the module prints a message and measures nothing. For each number of hosts, the module writes
+the tasks' times to a file in .bench/.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .figures import Figure, median, table
 from .plays import CHECKOUT, FORKS, Run, Unreachable, play
 
 HOSTS = tuple(int(count) for count in os.environ.get("BENCH_HOSTS", "10,20,40,200").split(","))
-#: The most executions of a run without a change: without and with those of the verification.
+#: Limits of the executions on each host, if a run changes nothing: without verification, and with verification.
 EXECUTIONS = (2, 3)
-# The checkout's settings, because the inventory of the throwaway nodes has its own.
+# Use the checkout's ssh settings, because the throwaway nodes' inventory has other settings.
 _SETTINGS = configparser.ConfigParser()
 _SETTINGS.read(CHECKOUT / "ansible.cfg")
 _SSH_ARGS = _SETTINGS["ssh_connection"]["ssh_args"]
-# Part of the names of all tasks of role verification.
+# Every task name of role verification contains this text.
 _VERIFICATION = "verif"
 
 
@@ -61,9 +61,9 @@ def nodes_of(inventory: pathlib.Path) -> Nodes:
 
 
 def measured(nodes: Nodes, counts: Sequence[int], pings: int = 5) -> list[Figure]:
-    """Measure for each number of hosts. Raises RuntimeError if a host fails or changes, Unreachable if none answers.
+    """Measure each number of hosts. Raises RuntimeError if a host fails or changes, Unreachable if no host answers.
 
-    pings: over how many pings the median is taken.
+    pings: the number of pings for the median.
     """
     figures: list[Figure] = []
     a_host: list[float] = []
@@ -100,7 +100,7 @@ def figures_of(run: Run, count: int, ping: float) -> list[Figure]:
 
 
 def missed(figures: Sequence[Figure]) -> list[str]:
-    """Return the figures above their limit, except times, which depend on how busy the machine is."""
+    """Return a sentence for each figure above its limit, except times, which depend on the machine's load."""
     return [
         "%s: %.3g%s, the limit is %.3g" % (figure.name, figure.ours, figure.unit and " " + figure.unit, figure.most)
         for figure in figures
@@ -109,7 +109,7 @@ def missed(figures: Sequence[Figure]) -> list[str]:
 
 
 def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Path:
-    """Return an inventory of ``count`` hosts, which are the nodes in turn, each with its node's variables."""
+    """Write an inventory of ``count`` hosts, distributed over the nodes, with their variables. Returns its path."""
     directory = scratch / str(count)
     variables = directory / "group_vars"
     variables.mkdir(parents=True)
@@ -122,12 +122,12 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
         if of_node.exists():
             (variables / group).symlink_to(of_node)
         names = ["bench-%d" % each for each in range(number, count, len(nodes.names))]
-        # One connection for each host, as for separate machines, with the same lifetime.
+        # Give each host its own connection, as for separate machines.
         host = {
             "ansible_host": node,
             "ansible_ssh_args": _SSH_ARGS,
             "ansible_control_path": str(scratch / "{{ inventory_hostname }}"),
-            # The node's other names also lock the node, and they belong to the same play.
+            # Other hosts of the same play lock the same node.
             "node_devices_lock_break": True,
         }
         groups[group] = {"hosts": dict.fromkeys(names, host)}
@@ -137,7 +137,7 @@ def inventory_of(nodes: Nodes, scratch: pathlib.Path, count: int) -> pathlib.Pat
 
 
 def _hang_up(scratch: pathlib.Path) -> None:
-    """End the connections, which would last for minutes; each has one process in its node and one of its engine."""
+    """End the ssh connections, because each keeps a process in the node and a process of the engine for minutes."""
     for path in scratch.iterdir():
         if path.is_socket():
             subprocess.run(
@@ -146,7 +146,7 @@ def _hang_up(scratch: pathlib.Path) -> None:
 
 
 def _ping(inventory: pathlib.Path, count: int) -> float:
-    """Return how long one ping of all hosts takes, in seconds. Raises Unreachable."""
+    """Return the seconds for one ping of all hosts. Raises Unreachable."""
     tasks = [{"name": "Ping %d" % number, "ansible.builtin.ping": {}} for number in range(count + 1)]
     book = {"name": "Ping", "hosts": "all", "gather_facts": False, "tasks": tasks}
     playbook = inventory.parent / "ping.yml"
@@ -163,7 +163,7 @@ def _write(run: Run, count: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """For a scenario: measure its nodes, print the table, and fail if a figure that depends on no speed is missed."""
+    """Measure a scenario's nodes and print the table. Returns 1 if a figure except times is above its limit."""
     try:
         inventory, counts = pathlib.Path(arguments[0]), [int(count) for count in arguments[1:]]
         nodes = nodes_of(inventory)

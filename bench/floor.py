@@ -1,6 +1,6 @@
 """The floor: a bare grpc.aio server that registers and gives prepared answers.
 
-``python -m bench.floor DIRECTORY ANSWERS``: the file ANSWERS lists the resources, and each has its own server.
+Usage: ``python -m bench.floor DIRECTORY ANSWERS``. Each resource in the file ANSWERS has its own server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the disappearance or appearance of a device node until the kubelet's list shows it."""
+"""Measures the time from a device node's disappearance or appearance until the kubelet's list shows this change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .figures import Figure, median, percentile
 from .settings import Settings, settings, until
 
 CHANGES = 10
-#: Milliseconds.
+#: Limit in milliseconds.
 MOST = 100.0
 
 

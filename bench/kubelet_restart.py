@@ -1,4 +1,4 @@
-"""The return after a kubelet restart: from the kubelet's socket until every resource's list has arrived.
+"""Measures the time from a restarted kubelet's socket until the kubelet has every resource's list.
 
 The stand-in runs in this process, so the figure includes the stand-in's own work.
 """
@@ -31,10 +31,10 @@ async def _restarts(given: Settings) -> list[float]:
         await until(lambda: given.all_connected(kubelet))
         for number in range(RESTARTS):
             await kubelet.stop()
-            # From zero to longer than the interval between two checks of the plugin, so that every phase occurs.
+            # Vary the pause from zero to more than the plugin's check interval, so that every phase occurs.
             await asyncio.sleep(number % 10 * 0.03)
             await kubelet.start()
-            # The file system's clock is late by up to a tick (4 ms), so the result is too long rather than too short.
+            # The file system's clock lags by up to a tick (4 ms), so the result is never too short.
             appeared = os.stat(kubelet.socket).st_ctime_ns / 1e9
             await until(lambda: given.all_connected(kubelet))
             back.append((time.time() - appeared) * 1e3)

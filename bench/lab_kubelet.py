@@ -1,7 +1,7 @@
-"""The return after a restart of the kubelets on the lab's nodes (`make lab`), real ones or our stand-in.
+"""Measures restarts of the kubelets, real or stand-in, on the lab's nodes (`make lab`).
 
 The time runs from the kubelet's socket until the plugin reports that its last resource is registered, both by the
-node's clock. If there is no lab, the module prints that and measures nothing.
+node's clock. If a node does not run, the module prints a message and skips the node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENGINE = os.path.join(_FILES, "engine")
 
 
 def measure() -> list[Figure]:
-    """Raises RuntimeError if a resource does not come back."""
+    """Measure each node. Raises RuntimeError if a resource is not registered again."""
     figures = []
     for node in NODES:
         answer = _ask(node)

@@ -1,4 +1,4 @@
-"""10,000 devices in one resource, declared and discovered: the cost of one update."""
+"""Measures the cost of one update with 10,000 devices in one resource, declared and discovered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .settings import Settings, settings, until
 
 DEVICES = 10_000
 ROUNDS = 5
-#: Seconds of CPU.
+#: Limit in seconds of CPU time.
 MOST = 0.5
 
 
@@ -52,14 +52,14 @@ async def _updates(given: Settings, process: processes.Measured) -> tuple[float,
             before = process.cpu()
             os.unlink(given.node(0, number))
             await until(partial(_unhealthy, kubelet, given.resources[0], given.id(0, number)))
-            # The plugin's work after the message is part of the update, too.
+            # Wait, because the plugin's work after the message is also part of the update.
             await asyncio.sleep(0.5)
             used.append(process.cpu() - before)
         return median(used), process.resident(), start
 
 
 def _discover(given: Settings) -> None:
-    """Use nodes instead of links, because all links lead to one device; and let the plugin write their CDI spec."""
+    """Create nodes, because all links lead to one device, and configure a resource that discovers these nodes."""
     specs = os.path.join(given.directory, "cdi")
     os.mkdir(specs)
     os.unlink(given.node(0, 0))

@@ -1,4 +1,4 @@
-"""What the idle plugin needs: resident memory and CPU, with 10 resources of 100 devices."""
+"""Measures the idle plugin's resident memory and CPU time, with 10 resources of 100 devices."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .settings import Settings, settings, until
 
 RESOURCES, DEVICES = 10, 100
 ROUNDS = 5
-#: Seconds in each round for counting the plugin's CPU time.
+#: Seconds of each round in which the plugin's CPU time is counted.
 IDLE = 10.0
-#: Times the floor; percent of one CPU.
+#: Limits: a multiple of the floor's memory, and percent of one CPU.
 MOST_RESIDENT, MOST_CPU = 1.3, 0.2
 
 
@@ -41,7 +41,7 @@ def _floor(given: Settings) -> processes.Measured:
 
 
 async def _once(given: Settings, process: processes.Measured, seconds: float) -> tuple[float, float]:
-    """Return MiB resident, and percent of a CPU."""
+    """Return the resident memory in MiB, and the CPU use in percent of one CPU."""
     async with given.kubelet() as kubelet:
         with process:
             await until(lambda: given.all_connected(kubelet))

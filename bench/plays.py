@@ -21,8 +21,8 @@ _PAUSE = 0.5
 class Run(NamedTuple):
     """One play. seconds: from its first task to its end. tasks: each with ``task`` and ``seconds``, in order.
 
-    executions: a line for each, ``task: what``. pss: the most memory of the controller's processes, in bytes, except
-    those that connect ssh to a throwaway node, which no other node has.
+    executions: one line for each, ``task: what``. pss: the peak memory of the controller's processes in bytes, without
+    the ProxyCommand of ssh, which only throwaway nodes need.
     """
 
     seconds: float
@@ -38,8 +38,8 @@ class Unreachable(RuntimeError):
 def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
     """Run a playbook that changes nothing.
 
-    inventory: a directory of its own in a writable directory. Raises RuntimeError if a host fails or changes,
-    Unreachable if no host answers.
+    inventory: a directory inside a writable directory. Raises RuntimeError if a host fails or changes, Unreachable if
+    no host answers.
     """
     times, executed = inventory.parent / "times.json", inventory.parent / "executions"
     for path in [times, *(executed.iterdir() if executed.exists() else ())]:
@@ -51,7 +51,7 @@ def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
         % (CHECKOUT / "bench" / "callback", CHECKOUT / "molecule" / "shared" / "callback"),
         ANSIBLE_CALLBACKS_ENABLED="task_times,executions",
         ANSIBLE_FORKS=str(FORKS),
-        # A coloured recap has colour codes between its words.
+        # Disable colours, because their codes would separate the words of the recap.
         ANSIBLE_FORCE_COLOR="0",
         ANSIBLE_NOCOLOR="1",
         NODE_DEVICES_TASK_TIMES=str(times),
@@ -78,7 +78,7 @@ def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
 
 @contextlib.contextmanager
 def watched(root: int) -> Iterator[list[int]]:
-    """Yield the most memory that a process and its descendants use (PSS, bytes), read twice a second."""
+    """Yield a list with the peak memory (PSS, bytes) of a process and its descendants, read twice a second."""
     most, ended = [0], threading.Event()
 
     def look() -> None:
@@ -95,7 +95,7 @@ def watched(root: int) -> Iterator[list[int]]:
 
 
 def _descendants(root: int) -> list[int]:
-    """Return a process and its descendants, except those of ssh: the lab's ProxyCommand, 20 MB for each connection."""
+    """Return a process and its descendants, except ssh's: the lab's ProxyCommand needs 20 MB for each connection."""
     parents: list[tuple[int, int]] = []
     clients = set()
     for path in pathlib.Path("/proc").glob("[0-9]*/stat"):

@@ -1,4 +1,4 @@
-"""The measured processes (the plugin and the floor), and their needs according to Linux."""
+"""The measured processes (the plugin and the floor), with their CPU time and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Measured:
-    """A Python module as a process; a context manager, which ends the process. log: the file for its output."""
+    """Runs a Python module as a process inside a ``with`` block. log: the file for the process's output."""
 
     def __init__(self, *arguments: str, log: str) -> None:
         self._arguments = arguments
@@ -42,7 +42,7 @@ class Measured:
         return self._process.pid
 
     def cpu(self) -> float:
-        """Return the seconds of CPU so far, of all threads."""
+        """Return the CPU time of all threads so far, in seconds."""
         nanoseconds = 0
         for path in glob.glob("/proc/%d/task/*/schedstat" % self.pid):
             with open(path) as file:
@@ -59,10 +59,10 @@ class Measured:
 
 
 def plugin(config: str, log: str) -> Measured:
-    """Return the plugin with a configuration file."""
+    """Return the plugin's process with a configuration file."""
     return Measured("node_device_plugin", "run", "--config", config, log=log)
 
 
 def floor(directory: str, answers: str, log: str) -> Measured:
-    """Return the bare server; see floor.py."""
+    """Return the bare server's process; see floor.py."""
     return Measured("bench.floor", directory, answers, log=log)

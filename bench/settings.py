@@ -18,9 +18,9 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 
 class Settings:
-    """A configuration of ``resources`` times ``devices`` in a directory of its own.
+    """A configuration of ``resources`` resources with ``devices`` devices each, in a separate directory.
 
-    The device nodes are links to /dev/null, which need no root.
+    The device nodes are links to /dev/null, because creating links does not require root.
     """
 
     def __init__(self, directory: str, resources: int, devices: int) -> None:
@@ -85,7 +85,7 @@ class Settings:
             json.dump({"allocate": answer.SerializeToString().hex(), "lists": listed}, file)
 
     def kubelet(self) -> StandInKubelet:
-        """Return a kubelet for these settings; a context manager."""
+        """Return a kubelet for these settings, which runs inside an ``async with`` block."""
         return StandInKubelet(self.device_plugin_dir)
 
     def log_end(self) -> str:
@@ -118,7 +118,7 @@ def settings(resources: int, devices: int) -> Iterator[Settings]:
 
 
 async def until(condition: Callable[[], bool], timeout: float = 30.0) -> float:
-    """Wait for a condition, checked every millisecond; returns the (monotonic) time when it became true."""
+    """Check a condition every millisecond until it is true. Returns the monotonic time. Raises RuntimeError."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

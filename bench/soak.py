@@ -1,6 +1,7 @@
-"""The tests' faults at random, for hours: ``make soak`` (``python -m bench.soak MINUTES``).
+"""Causes random faults for hours: ``make soak`` (``python -m bench.soak MINUTES``).
 
-Prints a line a minute. Ends with exit code 1 if a resource is lost, or if the plugin uses ever more.
+Prints a line every minute. The exit code is 1 if a resource stays lost, or if the plugin's open files, threads or
+memory grow above MOST_MORE.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from . import processes
 from .settings import Settings, settings, until
 
 RESOURCES, DEVICES = 10, 20
-#: Seconds that the recovery from a fault may take.
+#: Maximum seconds for the recovery from a fault.
 TIMEOUT = 30.0
 #: Allowed growth since the first minute: open files, threads, MiB.
 MOST_MORE = {"files": 12, "threads": 8, "MiB": 16}
@@ -58,7 +59,7 @@ class Soak:
         self.seen[name] += 1
 
     async def held(self) -> dict[str, float]:
-        """Return what the plugin's process uses, after our kubelet has closed its old connections."""
+        """Return the plugin's open files, threads and memory, after our kubelet has closed its old connections."""
         gc.collect()
         await asyncio.sleep(1)
         process = "/proc/%d/" % self.plugin.pid
@@ -135,8 +136,8 @@ async def _run(minutes: float) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """MINUTES: how long, by default an hour."""
-    # The stand-in kubelet would log every restart.
+    """Run for MINUTES, by default 60."""
+    # Silence the stand-in kubelet, which would log every restart.
     logging.getLogger("kubelet").setLevel(logging.CRITICAL)
     return asyncio.run(_run(float(arguments[0]) if arguments else 60.0))
 

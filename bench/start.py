@@ -1,4 +1,4 @@
-"""From the start of the process until the kubelet has every resource's list."""
+"""Measures the time from the start of the plugin's process until the kubelet has every resource's list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .figures import Figure, median
 from .settings import Settings, settings, until
 
 ROUNDS = 5
-#: Times the floor.
+#: Limit as a multiple of the floor.
 MOST = 2.5
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes how long each task took, for bench/fleet.py."""
+"""Writes each task's duration, for bench/fleet.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ description:
 
 
 class CallbackModule(CallbackBase):
-    """Records each task's time; a task ends when the next one begins."""
+    """Records each task's duration. A task ends when the next task or play begins, or at the end of the playbook."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class ProgramError(Exception):
-    """A program cannot be built or pinned; the message says why, and what to do."""
+    """A program cannot be built or pinned. The message gives the reason and the solution."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,14 +22,14 @@ class Recipe:
     """How to build programs from a Go module."""
 
     module: str
-    #: Packages of the programs, below the module; "" is the module itself, "." the Go files of our directory.
+    #: The programs' packages, relative to the module. "" is the module itself, and "." is our directory's Go package.
     packages: tuple[str, ...] = ("",)
-    #: Go's name of a program to its usual name, if they differ.
+    #: Pairs of Go's name for a program and its usual name, if they differ.
     names: tuple[tuple[str, str], ...] = ()
     tags: str = ""
     #: Whether the build needs a C compiler.
     cgo: bool = False
-    #: Go variables for the version; {version}, {major} and {minor} are replaced.
+    #: Go variables for the version, with the placeholders {version}, {major} and {minor}.
     variables: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -39,7 +39,7 @@ class Recipe:
     @property
     def programs(self) -> tuple[str, ...]:
         """The programs' names, in the order of the packages."""
-        # Go names a program after the last element of its path that is no version.
+        # Go names a program after the last element of its path that is not a version.
         built = [re.sub(r"/v\d+$", "", path).rpartition("/")[2] for path in self.paths]
         return tuple(dict(self.names).get(name, name) for name in built)
 
@@ -84,7 +84,7 @@ RECIPES = {
         variables=(("github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", "{version}"),),
     ),
     "kind": Recipe("sigs.k8s.io/kind"),
-    # Reads CDI specs as runtimes do: our own main package over the reference library.
+    # This is our own main package, which reads CDI specs with the reference library, as runtimes do.
     "cdi-judge": Recipe("tags.cncf.io/container-device-interface", (".",), names=((".", "cdi-judge"),)),
 }
 
@@ -104,7 +104,7 @@ def pinned() -> list[str]:
 
 
 def minors(of: str) -> list[str]:
-    """The pinned minors of a program, newest first: `kubernetes` gives kubernetes-1.37, kubernetes-1.36..."""
+    """The pinned minors of a program, newest first, e.g. kubernetes-1.37, kubernetes-1.36 for `kubernetes`."""
     return [name for name in reversed(pinned()) if re.fullmatch(rf"{of}-[0-9.]+", name)]
 
 
@@ -141,7 +141,7 @@ class Pin:
 
     @property
     def digest(self) -> str:
-        """Identifies the build's inputs: the pinned modules, our Go files, and the recipe."""
+        """A hash of the build's inputs: the pinned modules, our Go files, and the recipe."""
         parts = hashlib.sha256(repr(self.recipe).encode())
         for path in sorted(self.directory.iterdir()):
             parts.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -7,7 +7,7 @@ from node_device_plugin.support.channels import grpc
 
 RESOURCE = "example.com/serial"
 
-# Never shut down again: see plugin/tests/conftest.py.
+# Never shut grpc.aio down again (see plugin/tests/conftest.py).
 grpc.aio.init_grpc_aio()
 
 

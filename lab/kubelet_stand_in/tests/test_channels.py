@@ -1,4 +1,4 @@
-"""Channels to unix sockets, and the settings that must be there when grpc is loaded."""
+"""Tests channels to unix sockets, and the settings that must exist when grpc is loaded."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2_grpc as api_grpc
 
 RESOURCE = "example.com/serial"
 
-#: Prints the settings at the moment grpc is loaded.
+#: Prints the settings when grpc is loaded.
 PROGRAM = """
 import importlib, os, sys
 class Watch:

@@ -1,4 +1,4 @@
-"""The checkpoint: compatible with the real kubelet, for reading and for writing."""
+"""The checkpoint is compatible with the real kubelet, for reading and for writing."""
 
 import json
 import os
@@ -82,6 +82,6 @@ async def test_the_checkpoint_is_replayed(folder, plugins):
     await kubelet.restart()
     assert kubelet.manager.state.held_ids(pod.uid, "main", RESOURCE) == {"a0"}
     assert kubelet.devices(RESOURCE) == {}
-    # The file still has the devices of the former life.
+    # The file still has the devices from before the restart.
     assert kubelet.checkpoint().registered == {RESOURCE: ("a0",)}
     await kubelet.stop()

@@ -230,7 +230,7 @@ async def test_the_grace_period_is_five_minutes(folder, plugins):
         assert kubelet.capacity().capacity == {RESOURCE: 1}
         now[0] = 300.1
         assert kubelet.capacity().removed == [RESOURCE]
-        # Reported only once; afterwards the resource is unknown, also in the checkpoint.
+        # The removal is reported only once. Afterwards, the resource is unknown, also in the checkpoint.
         assert kubelet.capacity().removed == []
         assert kubelet.checkpoint().registered == {}
 

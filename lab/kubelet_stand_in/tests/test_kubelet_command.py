@@ -1,4 +1,4 @@
-"""The stand-in's command: its options, its configuration, /pods, and a complete life with a runtime."""
+"""Tests the stand-in's command: options, configuration, /pods, and a complete run with a runtime."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def test_the_version_says_what_it_is(capsys):
 
 
 def test_the_version_is_said_without_what_takes_long_to_import():
-    """Every preflight runs --version, which takes 50 ms for the real kubelet."""
+    """Every preflight check runs --version, which takes 50 ms for the real kubelet."""
     program = "import sys; from kubelet_stand_in import kubelet; kubelet.main(['--version']); print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment)
@@ -82,7 +82,7 @@ async def test_pods_over_http(kubelet):
 
 
 async def test_a_whole_life(short_path):
-    """The command notifies systemd once it listens and runs a static pod; SIGTERM ends it with code 0, not the pod."""
+    """The command notifies systemd and runs a static pod. SIGTERM ends the command with code 0, but not the pod."""
     notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notified.bind(str(short_path / "notify"))
     notified.settimeout(20)

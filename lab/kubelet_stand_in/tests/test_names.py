@@ -1,4 +1,4 @@
-"""Which resource names a kubelet accepts; the transcript of registration has the real kubelet's answers for some."""
+"""Tests the resource names that a kubelet accepts. The transcript of registration has a real kubelet's answers."""
 
 import pytest
 

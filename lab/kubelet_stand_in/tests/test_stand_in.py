@@ -1,4 +1,4 @@
-"""The stand-in as plugin tests use it."""
+"""Tests the stand-in through the interface for plugin tests."""
 
 import asyncio
 import gc
@@ -165,7 +165,7 @@ async def test_150_lives_leave_nothing_behind(folder, plugins):
         await kubelet.restart()
         assert await plugin.register() == "ok"
         await kubelet.registered(RESOURCE)
-    # A leak of one file in each life would make 150. gRPC closes its own files a little later, in another thread.
+    # A leak of one file per restart would add 150 files. gRPC closes its own files a little later, in another thread.
     await kubelet.until(lambda: open_files() < before + 75, 30, "150 lives left 75 files open, or more")
     assert len(asyncio.all_tasks()) < 20
     await kubelet.stop()

@@ -1,4 +1,4 @@
-"""Manifests: how they become pods, and which of them the stand-in refuses as unsupported."""
+"""Tests how manifests become pods, and which manifests the stand-in refuses as unsupported."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_a_pod_without_any_of_roots_powers():
     assert context.no_new_privs
     assert not context.privileged
     assert context.seccomp.profile_type == cri.SecurityProfile.RuntimeDefault
-    # The container's fields take precedence over its pod's.
+    # The container's fields override its pod's fields.
     assert (context.run_as_user.value, context.run_as_group.value) == (0, 7)
     assert context.HasField("run_as_user")
 

@@ -1,6 +1,6 @@
-"""The stand-in must match the real kubelet's transcripts, with a runtime that runs nothing.
+"""With an in-memory runtime, the stand-in must match the real kubelet's transcripts.
 
-`python -m kubelet_stand_in.transcripts check` does the same on a node, with real containers.
+`python -m kubelet_stand_in.transcripts check` compares on a node, with real containers.
 """
 
 import glob
@@ -38,7 +38,7 @@ def test_every_transcript_belongs_to_a_scenario():
         document = transcripts.read(os.path.join(TRANSCRIPTS, minor), name)
         command = "python -m kubelet_stand_in.transcripts record --kubelet KUBELET %s" % name
         assert document["record"] == command
-        # A minor has its own file only if its behaviour differs from the common one.
+        # A minor version has its own file only if its behaviour differs from the common transcript.
         common = transcripts.read(TRANSCRIPTS, name)
         assert not minor or transcripts.minor_of(document["kubelet"]) == minor
         assert not minor or transcripts.difference(common["steps"], document["steps"])

@@ -1,8 +1,9 @@
 """Waits until a throwaway cluster is ready: await_ready.py DIRECTORY CONTROL_PLANE NODE...
 
-Ready: every NODE is Ready, and CONTROL_PLANE has the label that kubeadm sets beside the taint. The script sets that
-label, because a kubelet may not. DIRECTORY: of credentials.py. Prints JSON: changed, whether it set the label. After
-two minutes it exits with 1, and reports what is missing and which services failed. Runs on the control plane's node.
+The cluster is ready if every node is Ready and CONTROL_PLANE has kubeadm's label for a control plane. The script sets
+this label, because a kubelet may not set it. DIRECTORY: the directory of credentials.py. Prints JSON. changed: whether
+the script set the label. After two minutes, the script exits with 1, and reports the nodes' readiness and the stopped
+services. Runs on the control plane's node.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import urllib.request
 from typing import Any
 
 LABEL = "node-role.kubernetes.io/control-plane"
-# Seconds for everything, between two checks, and for an answer.
+# Seconds: for the whole wait, between two checks, and for an answer.
 TIMEOUT, PAUSE, ANSWER = 120, 0.2, 10
 SERVICES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 
@@ -26,7 +27,7 @@ nodes = {control_plane, *others}
 
 
 class Api:
-    """The API server of this node, used as the administrator."""
+    """A client of this node's API server, with the administrator's credentials."""
 
     def __init__(self) -> None:
         self._tls = ssl.create_default_context(cafile=directory + "/apiserver.crt")
@@ -34,7 +35,7 @@ class Api:
             self._token = next(token for token, user, *_rest in csv.reader(file) if user == "admin")
 
     def ask(self, path: str, merge: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The API server's answer. Raises OSError if it does not answer or refuses the request."""
+        """The API server's answer. Raises OSError if the server does not answer or refuses the request."""
         headers = {"Authorization": "Bearer " + self._token, "Content-Type": "application/merge-patch+json"}
         data = None if merge is None else json.dumps(merge).encode()
         request = urllib.request.Request(
@@ -46,7 +47,7 @@ class Api:
 
 
 def readiness(api: Api) -> dict[str, str]:
-    """Node to the status of its condition Ready."""
+    """Maps each node to the status of its condition Ready."""
     return {
         node["metadata"]["name"]: next(
             (each["status"] for each in node["status"].get("conditions", ()) if each["type"] == "Ready"), "not reported"
@@ -56,7 +57,7 @@ def readiness(api: Api) -> dict[str, str]:
 
 
 def label(api: Api) -> bool:
-    """Set the control plane's label; returns whether it was missing."""
+    """Set the control plane's label. Returns whether the label was missing."""
     path = "/api/v1/nodes/" + control_plane
     if LABEL in api.ask(path)["metadata"]["labels"]:
         return False
@@ -65,7 +66,7 @@ def label(api: Api) -> bool:
 
 
 def trouble() -> str:
-    """The journal's last lines of each service here that does not run."""
+    """The last journal lines of each stopped service on this node."""
     states = subprocess.run(["systemctl", "is-active", *SERVICES], stdout=subprocess.PIPE, text=True, check=False)
     down = [name for name, state in zip(SERVICES, states.stdout.split()) if state != "active"]
     command = ["journalctl", "--no-pager", "--output=cat", "--lines=5"]

@@ -1,8 +1,8 @@
 """Creates the keys of a throwaway control plane if they are missing: credentials.py DIRECTORY ADDRESS NODE...
 
 Files in DIRECTORY: service-account.key, apiserver.key, apiserver.crt (self-signed, for ADDRESS and the API server's
-names within a cluster) and tokens.csv, with a token for the administrator and for each NODE. Prints JSON: changed,
-certificate, and tokens by user. Runs on the control plane's node, with its openssl.
+names within a cluster) and tokens.csv, with a token for the administrator and for each NODE. Prints JSON with changed,
+certificate, and tokens by user. Runs on the control plane's node and needs openssl there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 
 # The first address of --service-cluster-ip-range.
 SERVICE = "10.96.0.1"
-# A key format in which the API server also accepts the public part.
+# In this format, the API server also accepts the private key where it needs the public key.
 KEY = ("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out")
 
 
@@ -25,7 +25,7 @@ def openssl(*arguments: str) -> None:
 
 
 def make(address: str, nodes: list[str]) -> None:
-    """Create all files in the current directory. The tokens come last, so their file marks a complete set."""
+    """Create all files in the current directory. The tokens' file comes last, so it marks a complete set."""
     names = f"IP:{address},IP:127.0.0.1,IP:{SERVICE},DNS:kubernetes.default.svc"
     openssl(*KEY, "service-account.key")
     openssl(*KEY, "apiserver.key")

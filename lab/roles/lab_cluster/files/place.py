@@ -1,8 +1,9 @@
-"""Brings a lab node, in one execution, to the state that standard input describes: place.py
+"""Brings a lab node to the state that standard input describes: place.py
 
-Input is JSON, a list of parts: files, each with path, mode and content; routes, subnet to gateway address; services,
-each with its name and files. A service is restarted if one of its files changed, else started, without waiting. Prints
-JSON: changed, the written files. Runs on the node.
+Input is a JSON list of parts. files: each with path, mode and content. routes: maps each subnet to its gateway.
+services: each with its name and files. If a file of a service changed, the script restarts the service. Otherwise, the
+script starts the service. The script does not wait for services. Prints JSON. changed: the written files. Runs on the
+node.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def run(*command: str) -> None:
 
 
 def present(path: str) -> tuple[str, int] | None:
-    """Content and mode of a file; None if it does not exist."""
+    """The content and mode of a file; None if the file does not exist."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read(), os.fstat(file.fileno()).st_mode & 0o7777
@@ -27,7 +28,7 @@ def present(path: str) -> tuple[str, int] | None:
 
 
 def write(path: str, content: str, mode: int) -> None:
-    """Replace a file atomically: a watcher of the directory sees the complete file or none."""
+    """Replace a file atomically, so that a watcher of the directory never reads a partial file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     new = os.path.join(os.path.dirname(path), "." + os.path.basename(path))
     with open(new, "w", encoding="utf-8") as stream:
@@ -49,7 +50,7 @@ services = {each["name"]: set(each["files"]) & set(changed) for part in parts fo
 if changed:
     run("systemctl", "daemon-reload")
     run("systemctl", "enable", "--quiet", *services)
-# One call for each verb, because systemd then orders the services.
+# Use one call for each verb, so that systemd orders the services.
 for verb, names in (
     ("restart", [name for name, of_it in services.items() if of_it]),
     ("start", [name for name, of_it in services.items() if not of_it]),

@@ -1,7 +1,7 @@
 """Prints the facts of a lab node that other nodes and the cluster's files need: read_node.py NAME
 
-Output is JSON: name (NAME), address, and kubelet: the configuration that its kubelet has, or will have, without a
-cluster. Runs on the node.
+Output is JSON. name: NAME. address: the node's IP address. kubelet: the text of the kubelet's configuration file
+without a cluster. Runs on the node.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 
-# After the kubelet's first start, and before it.
+# The paths after and before the kubelet's first start.
 CONFIGURATIONS = ("/var/lib/kubelet/config.yaml", "/usr/local/lib/lab-node/kubelet-config.yaml")
 
 address = subprocess.run(["hostname", "--ip-address"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0]

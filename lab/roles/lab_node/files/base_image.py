@@ -1,4 +1,4 @@
-"""Builds the nodes' root file systems: Debian's packages, from Debian's archive or on a pulled image."""
+"""Builds the nodes' root file systems from Debian packages, alone or on a pulled image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RECIPE = HERE / "base.Containerfile"
 OFFICIAL, RELEASE = "official", "RELEASE"
 _OFFICIAL_IMAGE = f"docker.io/library/debian:{RELEASE}-slim"
 
-# No pip and no ensurepip, as on a bare Debian.
+# The packages include neither pip nor ensurepip, as on a minimal Debian.
 _NODE = (
     "busybox-static ca-certificates containerd containernetworking-plugins dbus iproute2 openssh-server procps"
     " python3 runc systemd systemd-sysv udev"
@@ -24,7 +24,7 @@ PACKAGES = {
     "podman": f"{_NODE} podman",
     "python": "ca-certificates python3 python3-venv",
 }
-# Files that a throwaway container does not need: a third of its size and build time.
+# Exclude files that a throwaway container does not need. They are a third of its size and build time.
 _DPKG_OPTIONS = [
     "path-exclude=/usr/share/doc/*",
     "path-exclude=/usr/share/info/*",
@@ -54,7 +54,7 @@ def base_name(kind: str, release: str) -> str:
 
 
 def build_base(progress: Progress, image: str, kind: str, release: str) -> None:
-    """Build the image. Raises BuildError if that fails."""
+    """Build the image. Raises BuildError if the build fails."""
     pulled = _pulled(release)
     if pulled:
         _add_packages(progress, image, kind, pulled)
@@ -105,7 +105,7 @@ def _bootstrap(progress: Progress, image: str, kind: str, release: str) -> None:
         failure = error
     imported, problem = importing.communicate()
     if importing.returncode:
-        # Report both errors, because either may cause the other: an early end of the import, or half an archive.
+        # Report both errors, because either error may cause the other.
         raise BuildError(f"importing {image} failed:\n{problem}{failure or ''}")
     # Only a complete root file system gets the name.
     if failure:

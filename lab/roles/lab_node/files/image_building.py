@@ -23,11 +23,11 @@ HEARTBEAT = 5
 
 
 class BuildError(Exception):
-    """A step failed; the message has its last lines."""
+    """A step failed. The message contains the last lines of the step's output."""
 
 
 class Progress:
-    """Prints the steps of a release's build, with the seconds since its start; a heartbeat repeats the last line."""
+    """Prints the steps of a release's build with the seconds since its start."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -60,7 +60,7 @@ class Progress:
 
 
 def digest(*parts: str | bytes) -> str:
-    """A short hash of the parts; each part's length is hashed, too, so parts cannot run together."""
+    """A short hash of the parts and of their lengths."""
     total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -99,7 +99,7 @@ def engine(*arguments: str) -> None:
 def run_reporting(progress: Progress, command: list[str], stdout: int | None = None) -> subprocess.Popen[str]:
     """Run a command whose standard error reports progress. Raises BuildError with the last lines if it fails."""
     last: list[str] = []
-    # A new session: if mmdebstrap fails, it sends SIGHUP to its process group, which would otherwise include make.
+    # Start a new session: a failed mmdebstrap sends SIGHUP to its process group, which would otherwise include make.
     process = subprocess.Popen(
         command, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     )
@@ -114,7 +114,7 @@ def run_reporting(progress: Progress, command: list[str], stdout: int | None = N
 
 
 def mmdebstrap(*arguments: str) -> list[str]:
-    """mmdebstrap's command line, with root's rights. Raises BuildError if it is not installed."""
+    """The command line that runs mmdebstrap as root. Raises BuildError if mmdebstrap is not installed."""
     if not shutil.which("mmdebstrap", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin"):
         raise BuildError("mmdebstrap is missing: apt-get install mmdebstrap")
     return [*([] if os.geteuid() == 0 else ["sudo", "-n"]), "mmdebstrap", *arguments]

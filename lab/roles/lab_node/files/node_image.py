@@ -3,18 +3,18 @@
 
 Usage: node_image.py [--kind node|podman|python] RELEASE...
 
-Each image is built in two steps: a root file system, then the files that turn it into a node (files/image). The name of
-each contains the hash of its inputs, so an existing image is never built again, and no change is missed. Releases are
-built in parallel. Progress goes to standard error; standard output has, for each release, the image's name and `built`
+The script first builds a root file system, then adds the files of a node (files/image). An image's name contains the
+hash of its inputs, so that a changed input leads to a new image, and an existing image is not built again. Releases are
+built in parallel. Progress goes to standard error. Standard output has, for each release, the image's name and `built`
 or `present`.
 
-mmdebstrap builds the root file system, and needs no container registry. To add the packages to a pulled image instead,
+mmdebstrap builds the root file system without a container registry. To add the packages to a pulled image instead,
 set the environment variable LAB_BASE: `official` for docker.io/library/debian:RELEASE-slim, or an image's name with
 RELEASE in place of the release, such as mirror.example/debian:RELEASE-slim.
 
 Kinds: node    systemd, containerd, sshd, Python: a throwaway node
-       podman  a node with Podman, too
-       python  Python and nothing else: for running unit tests under a release's Python
+       podman  a node that also has Podman
+       python  only Python, to run unit tests with a release's Python
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def node_name(kind: str, release: str) -> str:
 def build_node(progress: Progress, image: str, base: str) -> None:
     """Build the node's image on its base."""
     progress.say("building the node's image")
-    # The steps need no network; `host` is the only choice that sets none up.
+    # The steps need no network. With `host`, the engine sets up no network.
     recipe = str(CONTEXT / "Containerfile")
     engine("build", "--network", "host", "--build-arg", f"BASE={base}", "--file", recipe, "--tag", image, str(CONTEXT))
 
 
 def ensure(kind: str, release: str) -> tuple[str, bool]:
-    """The image's name, and whether it had to be built. Raises BuildError."""
+    """The image's name, and whether this call built the image. Raises BuildError."""
     image = base_name(kind, release) if kind == "python" else node_name(kind, release)
     if exists(image):
         return image, False

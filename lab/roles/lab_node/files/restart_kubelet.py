@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Restart a lab node's kubelet several times, and wait each time until all resources are registered again.
+"""Restarts a lab node's kubelet several times, and waits each time until all resources are registered again.
 
-Usage, on the node: restart_kubelet.py TIMES. Prints as JSON the kubelet's version, and for each restart the seconds
-from the new socket until the plugin logs the last resource as registered. If a resource is missing after a minute, it
-exits with 1 and names the resource.
+Usage on the node: restart_kubelet.py TIMES. Prints JSON. kubelet: the version. back: for each restart, the seconds from
+the new socket until the plugin logs the last registration. If a resource is missing after a minute, the script exits
+with 1 and names the resource.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def output(*command: str) -> str:
 
 
 def identity() -> tuple[int, int] | None:
-    """Identifies the kubelet's current socket; None if there is none."""
+    """The identity of the kubelet's current socket; None if no socket exists."""
     try:
         found = os.stat(SOCKET)
     except OSError:
@@ -35,7 +35,7 @@ def identity() -> tuple[int, int] | None:
 
 
 def registered(cursor: str) -> dict[str, float]:
-    """Resource to the time of its registration, in seconds since the epoch, from the journal after ``cursor``."""
+    """Maps each resource to its registration time (seconds since the epoch) in the journal after ``cursor``."""
     entries = [json.loads(line) for line in output(*JOURNAL, "--after-cursor", cursor).splitlines()]
     return {
         entry["MESSAGE"][len(REGISTERED) :]: int(entry["__REALTIME_TIMESTAMP"]) / 1e6
@@ -45,7 +45,7 @@ def registered(cursor: str) -> dict[str, float]:
 
 
 def restart(resources: set[str]) -> float:
-    """Restart the kubelet; returns the seconds from its new socket to the last registration."""
+    """Restart the kubelet. Returns the seconds from its new socket to the last registration."""
     cursor = json.loads(output(*JOURNAL, "--lines", "1"))["__CURSOR"]
     before = identity()
     output("systemctl", "restart", "kubelet")
