@@ -41,8 +41,8 @@ _NOT_READY = (429, 502, 503, 504)
 # Prefixes of a 500's message if etcd or the connection to etcd failed. Kubernetes 1.36.2 answered a write without etcd
 # quorum with "rpc error: code = Unknown desc = context deadline exceeded". etcd's own errors begin with "etcdserver: ".
 _OF_ETCD = ("rpc error: ", "etcdserver: ")
-# Matches an authorizer's refusal (responsewriters.ForbiddenMessage), because quotas, Pod Security and webhooks also
-# answer 403. If a user may not impersonate, then the right to impersonate is missing, not the right for the request.
+# Matches an authorizer's message (responsewriters.ForbiddenMessage). Quotas, Pod Security and webhooks also answer 403.
+# A missing right to impersonate does not match, because this right is not the right for the request.
 _LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
 # OpenSSL's names of the TLS alerts with which a server refuses a client's certificate.
 _CERTIFICATE_REFUSED = re.compile(r"ALERT_(?:.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")

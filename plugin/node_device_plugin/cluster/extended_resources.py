@@ -126,7 +126,7 @@ class Restoration(NamedTuple):
 
 
 def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]) -> Restoration:
-    """Plan to restore the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
+    """Plan the restoration of the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
 
     capacities, registered: as in Wanted. Restores only recorded capacities, because a run may be adding or removing
     other capacities. Restores only a capacity of 0, because another writer has set any other number on purpose.
@@ -147,7 +147,7 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
 def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expected: Plan) -> list[str]:
     """The device plugin's resources that a plan removed from the node object but that the kubelet still writes.
 
-    The node object before the plan cannot show this, because a removed resource has 0 allocatable in both cases.
+    Before the patch, the node object does not show whether the kubelet still writes a resource with 0 allocatable.
     before: the node object before the plan. Returns an empty list if any other resource also differs from the plan.
     """
     wrong, served = differing(now, expected, "allocatable"), remembered(before).served
@@ -263,7 +263,7 @@ def _is_the_kubelets(node: Mapping[str, Any], name: str) -> bool:
 
 
 def registered_by(node: Mapping[str, Any]) -> frozenset[str]:
-    """The resources whose capacity the kubelet wrote and whose allocatable quantity is not 0: those of device plugins.
+    """The resources of device plugins: the kubelet wrote their capacity, and their allocatable quantity is not 0.
 
     A capacity that we patched is not included, because managedFields names us as its manager.
     """

@@ -272,7 +272,7 @@ def _expired(token: str) -> str:
     """The time at which a token expired, for messages; empty if the token is valid or has no readable expiry.
 
     The comparison uses this machine's clock. An API server's refusal does not mention the expiry. The tokens of OpenID
-    Connect and of service accounts (JWT, RFC 7519) contain it.
+    Connect and of service accounts (JWT, RFC 7519) contain the expiry.
     """
     try:
         content = token.split(".")[1]

@@ -29,7 +29,7 @@ class TooLarge(OSError):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect, because only a server that is not an API server redirects, and must not get the token."""
+    """Follows no redirect. An API server does not redirect, and any other server must not get the token."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None

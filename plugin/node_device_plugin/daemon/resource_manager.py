@@ -261,7 +261,7 @@ class ResourceManager:
     async def _ask(self, place: Place, places: Places) -> _Answer | None:
         """The holdings of containers. If they are unknown, logs the reason and returns None.
 
-        If the kubelet does not answer, reads its checkpoint, which lists every allocated device.
+        If the kubelet does not answer, reads the kubelet's checkpoint, which lists every allocated device.
         """
         directory, links = place.device_plugin_dir, self._scanner.links
         specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)

@@ -89,7 +89,7 @@ async def scan(
         _left_out(suggestions[name].kind, device, reason)
         for name, each in found.items()
         for device, reason in each.left_out
-        # Skip hardware that another suggestion has already.
+        # Skip hardware that another suggestion already has.
         if " is already " not in reason
     )
     # Read the names with a time limit, because reading sysfs blocks while a device resets.

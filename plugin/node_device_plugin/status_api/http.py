@@ -38,7 +38,7 @@ class Response(NamedTuple):
 
 #: The coroutine function that makes a page.
 Page = Callable[[], Awaitable[Response]]
-#: Method (GET or POST) and path to the page.
+#: Maps method (GET or POST) and path to the page.
 Routes = Mapping[tuple[str, str], Page]
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Key(NamedTuple):
-    """group: the owner of a call, such as a resource. name: the call itself."""
+    """Identifies a call. group: the owner of the call, such as a resource. name: the call itself."""
 
     group: str
     name: str

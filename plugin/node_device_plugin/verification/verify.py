@@ -98,7 +98,7 @@ class _NoListing(NamedTuple):
 
 
 async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
-    """Verify this node against ``configuration``. Every problem is in the report and never raised as an exception."""
+    """Verify this node against ``configuration``. The report contains every problem, and none raises an exception."""
     # Discover the expected devices with the plugin's own code.
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     links = Links()

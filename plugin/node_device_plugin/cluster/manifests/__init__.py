@@ -1,8 +1,8 @@
 """Renders the plugin as a DaemonSet: every object that a cluster needs, from the nodes' configurations.
 
-Only ``files`` reads files. On the controller, Ansible imports the package from the collection's path. Therefore the
-package needs only the standard library and Python 3.9. From the rest of the plugin, it imports only the declaration,
-host directories, socket paths and quantities.
+Only ``files`` reads files. On the controller, Ansible imports the package from the collection's path. Therefore all
+modules except ``files`` need only the standard library and Python 3.9. From the rest of the plugin, they import only
+the declaration, host directories, socket paths and quantities.
 """
 
 from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment

@@ -11,7 +11,7 @@ from ...declaration.schema import Field, normalise
 from .. import quantity
 
 #: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). The limit is twice as
-#: high, because the kernel kills a plugin that reaches the limit, and the node loses its devices.
+#: high, because the kernel kills a plugin that reaches the limit, and then the node loses its devices.
 _MEMORY_LIMIT = "96Mi"
 
 #: A busy node divides its CPU time by the pods' requests (cpu.weight), and pod admission waits for the plugin.
