@@ -15,7 +15,7 @@ from .pods import Pod
 
 
 class Rejection(NamedTuple):
-    """Why a pod was rejected, as in its status."""
+    """The reason and message of a rejection, as in the pod's status."""
 
     reason: str
     message: str

@@ -94,7 +94,7 @@ class Allocator:
             self._write()
 
     async def before_start(self, pod_uid: str, container: str, limits: Mapping[str, int]) -> dict[str, Held]:
-        """Map each resource to the devices from a container's first allocation, before the container is created.
+        """The devices from a container's first allocation, by resource. The caller then creates the container.
 
         Calls PreStartContainer if a plugin requires this call. Raises AllocationError.
         """

@@ -39,7 +39,7 @@ class Capacity(NamedTuple):
 
 
 class DeviceManager:
-    """One life of a kubelet's device manager.
+    """A device manager, from one start of the kubelet until its stop.
 
     directory: the device plugin directory. active_pods: returns the uids of pods that may hold devices; if None, no
     pod ever loses its devices. clock, dial_timeout: seconds. is_running, chance: see Allocator. minor: the version of

@@ -20,7 +20,7 @@ Status = dict[str, dict[str, str]]
 
 
 class ResourceHealth:
-    """The health of the devices in ``state``, as pods' statuses report the health."""
+    """The health of the devices in ``state`` for the pods' statuses."""
 
     def __init__(self, state: DeviceState) -> None:
         self._state = state

@@ -9,8 +9,8 @@ machine.
 
 DIR/SCENARIO.json is the behaviour of the stand-in and of most kubelets. If a minor version of Kubernetes differs, its
 behaviour is in DIR/MINOR/SCENARIO.json, for example DIR/1.37/handover.json. `check` prefers this file for a kubelet of
-this minor version. `record` writes this file if the kubelet differs from DIR/SCENARIO.json and its minor version does,
-too.
+this minor version. `record` writes this file if both the kubelet's minor version and its behaviour differ from those in
+DIR/SCENARIO.json.
 """
 
 from __future__ import annotations

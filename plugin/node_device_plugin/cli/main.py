@@ -71,7 +71,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports an error with the usage of its command, and proposes the correct spelling of a mistyped word."""
+    """Reports an error with the usage of the failed command, and proposes the correct spelling of a mistyped word."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

@@ -15,7 +15,7 @@ from .shared import CONFIG, Failure, command
 @command("run", CONFIG, examples=("run --config trial.yaml",))
 def run(options: argparse.Namespace) -> int:
     """Run the device plugin until SIGTERM or SIGINT."""
-    # Ignore SIGHUP until the reloader runs. The daemon compares the file again at its start.
+    # Ignore SIGHUP until the reloader runs. At its start, the daemon checks whether the file has changed.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # The start creates no garbage, but garbage collections would take a tenth of the start time.
     # daemon.main enables garbage collection again.

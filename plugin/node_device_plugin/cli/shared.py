@@ -1,4 +1,4 @@
-"""Shared parts of the commands: options, questions to the node, and output as text, JSON or YAML."""
+"""Shared parts of the commands: options, queries to the node, and output as text, JSON or YAML."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _is_group(value: Any) -> bool:
 
 
 def _literal(value: Any) -> Any:
-    # The repr of nested mappings contains {{ or {% only if a string in them contains it.
+    # The repr of nested mappings contains {{ or {% only if one of their strings contains the same text.
     if any(begin in repr(value) for begin in ("{{", "{%")):
         raise ValueError(
             "is an expression, which only Ansible evaluates: check the inventory with playbooks/validate.yml"

@@ -131,7 +131,7 @@ def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]
 
 
 def _volumes(ground: CommonGround) -> Iterator[_Volume]:
-    """The host's directories. The paths in the pod are the same, because the kubelet and the runtime get these paths."""
+    """The host's directories. The paths in the pod are the same, because the kubelet and the runtime receive them."""
     device_plugins = ground.kubelet_device_plugin_dir
     yield _Volume("device-plugins", device_plugins, "Directory")
     # The plugin writes only in this subdirectory of the kubelet's directory.
