@@ -45,6 +45,9 @@ _PLAUSIBLE: dict[str, list[str]] = {
     "properties name": ["value", "speed", "id", "x y"],
     "env": ["A=b", "B=c", "A", "=b", "A_{index}", "{id}", "{path} {index}", "{nothing}", "{", "1A=b", "B=é"],
     "annotations": ["x", "{id}", "{nothing}"],
+    "joined_env name": ["JOINED_A", "JOINED_B", "A_{index}", "1A"],
+    "joined_env": ["{id}", "x", "{index}", "{nothing}"],
+    "placeholder": ["tty", "video", "index", "x y"],
     "properties": ["value", "3", "x y", "{id}"],
 }
 #: Keys of which a mapping that has all of them is nothing without one.
