@@ -9,6 +9,8 @@ from typing import Any
 
 #: Maximum levels of lists and mappings. A configuration or CDI spec has about ten.
 _DEEPEST = 50
+#: Maximum of nodes and characters that all aliases of a document stand for. The YAML library of runtimes has a like one.
+_MOST_BY_ALIASES = 4 << 20
 #: The path that stands for stdin on a command line.
 STDIN = "-"
 # PyYAML writes some texts without quotes that another YAML parser, such as kubectl's, reads as a number or a boolean:
@@ -94,10 +96,10 @@ def write_yaml(data: Any) -> str:
 
 
 class _Open:
-    """A list or mapping that has not ended yet. keys: the keys so far; None for a list."""
+    """A list or mapping that has not ended yet. keys: the keys so far; None for a list. begun: the size before it."""
 
-    def __init__(self, keys: set[str] | None) -> None:
-        self.keys = keys
+    def __init__(self, keys: set[str] | None, anchor: str | None = None, begun: int = 0) -> None:
+        self.keys, self.anchor, self.begun = keys, anchor, begun
         self.at_key = keys is not None
 
 
@@ -105,9 +107,13 @@ def _check(events: Iterable[Any], merges: bool) -> None:
     import yaml
 
     inside: list[_Open] = [_Open(None)]
+    # Nodes and characters, of the document, by anchor, and of all aliases: a small document may stand for gigabytes.
+    size, by_aliases = 0, 0
+    sizes: dict[str | None, int] = {}
     for event in events:
         if isinstance(event, yaml.CollectionEndEvent):
-            inside.pop()
+            ended = inside.pop()
+            sizes[ended.anchor] = size - ended.begun
         elif isinstance(event, yaml.NodeEvent):
             around = inside[-1]
             if around.at_key and around.keys is not None and isinstance(event, yaml.ScalarEvent):
@@ -118,7 +124,21 @@ def _check(events: Iterable[Any], merges: bool) -> None:
                     raise ValueError(f"the key {event.value!r} is set twice, again {_one_line(event.start_mark)}")
                 around.keys.add(event.value)
             around.at_key = around.keys is not None and not around.at_key
+            begun = size
+            if isinstance(event, yaml.AliasEvent):
+                if any(each.anchor == event.anchor for each in inside):
+                    raise ValueError(f"{event.anchor!r} contains itself {_one_line(event.start_mark)}")
+                size += sizes.get(event.anchor, 1)
+                by_aliases += size - begun
+                if by_aliases > _MOST_BY_ALIASES:
+                    raise ValueError(f"the aliases stand for too much, up to the one {_one_line(event.start_mark)}")
+                continue
+            size += 1
             if isinstance(event, yaml.CollectionStartEvent):
                 if len(inside) > _DEEPEST:
                     raise ValueError("the document nests more than %d levels deep" % _DEEPEST)
-                inside.append(_Open(set() if isinstance(event, yaml.MappingStartEvent) else None))
+                keys: set[str] | None = set() if isinstance(event, yaml.MappingStartEvent) else None
+                inside.append(_Open(keys, event.anchor, begun))
+            else:
+                size += len(event.value)
+                sizes[event.anchor] = size - begun

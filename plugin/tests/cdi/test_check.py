@@ -225,6 +225,37 @@ def test_files_are_read_as_runtimes_read_them(tmp_path: Path) -> None:
     ]
 
 
+_BOMB = "- &a0 [0, 0]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("kind: vendor.com/class\ndevices: &d [*d]\n", "'d' contains itself at line 2"),
+        (f"cdiVersion: 0.3.0\nkind:\n{_BOMB}", "the aliases stand for too much"),
+        (
+            f"cdiVersion: 0.3.0\nkind: vendor.com/class\ndevices: [{{name: 0x{'f' * 6000}, containerEdits: {{}}}}]",
+            "Exceeds the limit",
+        ),
+    ],
+)
+def test_a_hostile_file_costs_no_other_file(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "good.json").write_text(json.dumps(SMALL))
+    (tmp_path / "hostile.yaml").write_text(content)
+    good, hostile = check_directories([str(tmp_path)], None)
+    assert not good.problems
+    assert says in str(hostile.problems[0])
+
+
+def test_aliases_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "cdiVersion: 0.3.0\nkind: vendor.com/class\ndevices:\n"
+        "- {name: a, containerEdits: &e {env: [A=b]}}\n- {name: b, containerEdits: *e}\n"
+    )
+    (file,) = check_directories([str(tmp_path)], None)
+    assert file.devices == ("a", "b") and not file.problems
+
+
 def test_edits_that_are_none() -> None:
     for edits in ({}, {"env": []}, {"intelRdt": None}, {"netDevices": [], "additionalGids": []}):
         (problem,) = said(changed("devices.0.containerEdits", edits, {**SMALL, "cdiVersion": "1.1.0"}))

@@ -39,7 +39,7 @@ def test_json_below_comments_as_the_role_writes_it(tmp_path: Path) -> None:
         ),
         (b"a: {x} y\n{z}", "is not valid YAML: .* at line 1, column 8; write the text with {x} in quotes$"),
         (b"a: b: c", "mapping values are not allowed in this context at line 1, column 5$"),
-        (b"a: &a [*a]\nresources: []", "a: is not a known key"),
+        (b"a: &a [*a]\nresources: []", "is not valid YAML: 'a' contains itself at line 1, column 8"),
         (
             b"resources: []\nhttp_address: a\nresources: []",
             "the key 'resources' is set twice, again at line 3, column 1",
