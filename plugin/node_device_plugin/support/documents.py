@@ -9,6 +9,9 @@ from typing import Any
 
 #: Maximum levels of lists and mappings. A configuration or CDI spec has about ten.
 _DEEPEST = 50
+#: Maximum of digits of a number. Python cannot write a number of thousands of digits, so no message could name it.
+_MOST_DIGITS = 1000
+_NUMBER = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|[0-9_:]+)")
 #: Maximum of nodes and characters that all aliases of a document stand for. The YAML library of runtimes has a like one.
 _MOST_BY_ALIASES = 4 << 20
 #: The path that stands for stdin on a command line.
@@ -140,5 +143,8 @@ def _check(events: Iterable[Any], merges: bool) -> None:
                 keys: set[str] | None = set() if isinstance(event, yaml.MappingStartEvent) else None
                 inside.append(_Open(keys, event.anchor, begun))
             else:
+                is_text = not (event.implicit[0] or event.tag)
+                if len(event.value) > _MOST_DIGITS and not is_text and _NUMBER.fullmatch(event.value):
+                    raise ValueError("a number has more than %d digits %s" % (_MOST_DIGITS, _one_line(event.start_mark)))
                 size += len(event.value)
                 sizes[event.anchor] = size - begun

@@ -235,7 +235,7 @@ _BOMB = "- &a0 [0, 0]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\
         (f"cdiVersion: 0.3.0\nkind:\n{_BOMB}", "the aliases stand for too much"),
         (
             f"cdiVersion: 0.3.0\nkind: vendor.com/class\ndevices: [{{name: 0x{'f' * 6000}, containerEdits: {{}}}}]",
-            "Exceeds the limit",
+            "a number has more than 1000 digits at line 3",
         ),
     ],
 )
