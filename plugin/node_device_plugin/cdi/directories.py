@@ -104,13 +104,13 @@ def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
         )
     try:
         spec = _parse(path, content)
+        wrong = list(spec_problems(spec, accepted))
+        if wrong:
+            # Values are converted only after a problem, to check thousands of valid devices once.
+            spec = as_read(spec, SPEC)
+            wrong = list(spec_problems(spec, accepted))
     except (ValueError, RecursionError) as error:
         return _unread(path, "cannot be parsed: {}".format(" ".join(str(error).split())), refusals)
-    wrong = list(spec_problems(spec, accepted))
-    if wrong:
-        # Values are converted only after a problem, to check thousands of valid devices once.
-        spec = as_read(spec, SPEC)
-        wrong = list(spec_problems(spec, accepted))
     return of_spec(path, spec if isinstance(spec, dict) else {}, (*refusals, *wrong))
 
 

@@ -237,11 +237,12 @@ _BOMB = "- &a0 [0, 0]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\
             f"cdiVersion: 0.3.0\nkind: vendor.com/class\ndevices: [{{name: 0x{'f' * 6000}, containerEdits: {{}}}}]",
             "a number has more than 1000 digits at line 3",
         ),
+        ('{"kind": %s}' % ("[" * 900 + "]" * 900), "cannot be parsed: maximum recursion depth exceeded"),
     ],
 )
 def test_a_hostile_file_costs_no_other_file(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "good.json").write_text(json.dumps(SMALL))
-    (tmp_path / "hostile.yaml").write_text(content)
+    (tmp_path / ("hostile.json" if content.startswith("{") else "hostile.yaml")).write_text(content)
     good, hostile = check_directories([str(tmp_path)], None)
     assert not good.problems
     assert says in str(hostile.problems[0])
