@@ -145,6 +145,8 @@ def _check(events: Iterable[Any], merges: bool) -> None:
             else:
                 is_text = not (event.implicit[0] or event.tag)
                 if len(event.value) > _MOST_DIGITS and not is_text and _NUMBER.fullmatch(event.value):
-                    raise ValueError("a number has more than %d digits %s" % (_MOST_DIGITS, _one_line(event.start_mark)))
+                    raise ValueError(
+                        "a number has more than %d digits %s" % (_MOST_DIGITS, _one_line(event.start_mark))
+                    )
                 size += len(event.value)
                 sizes[event.anchor] = size - begun

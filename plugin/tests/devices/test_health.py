@@ -502,6 +502,24 @@ async def test_what_a_command_said_of_a_device_that_went_counts_for_nothing_when
     await health.close()
 
 
+async def test_what_a_command_said_of_a_resource_that_went_counts_for_nothing_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run(*_: Any) -> Optional[str]:
+        return None
+
+    monkeypatch.setattr(user_commands, "run_command", run)
+    asked = resource({"path": "/dev/d", "host_path": "/dev/null"}, health={"command": ["/quick"], "period": 3600})
+    health = Health(on_news=lambda: None)
+    for without in ([], [asked._replace(health=resource().health)]):
+        assert await checked(health, asked, []) == {"d0": UNANSWERED}
+        while await checked(health, asked, []) != {"d0": None}:
+            await asyncio.sleep(0)
+        await health.check(without, [])
+    assert await checked(health, asked, []) == {"d0": UNANSWERED}
+    await health.close()
+
+
 async def test_a_command_that_hangs_is_unhealthy_and_holds_up_nobody() -> None:
     news = asyncio.Event()
     health = Health(on_news=news.set)

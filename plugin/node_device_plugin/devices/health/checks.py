@@ -42,27 +42,22 @@ class Health:
             for device in resource.devices
         ]
         reasons = {key: reason_of(answer) for key, answer in (await self._calls.run(due)).items()}
-        return {resource.name: self._of_resource(resource, reasons, unread) for resource in resources}
+        result = {resource.name: _of_resource(resource, reasons, unread) for resource in resources}
+        commanded = [
+            (resource, device)
+            for resource in resources
+            for device in resource.devices
+            if resource.health.command and result[resource.name][device.id] is None
+        ]
+        self._commands.keep_only({(resource.name, device.id) for resource, device in commanded})
+        for resource, device in commanded:
+            result[resource.name][device.id] = self._commands.reason(resource, device)
+        return result
 
     async def _unread(self, names: CdiNames) -> str | None:
         """Why the specs are unknown, or None. If reading hangs, the specs read last still count."""
         answer = (await self._calls.run([(names.key, names.read)]))[names.key]
         return None if isinstance(answer, NoAnswer) and names.is_known else reason_of(answer)
-
-    def _of_resource(
-        self, resource: Resource, reasons: Mapping[Key, str | None], unread: str | None
-    ) -> dict[str, str | None]:
-        result: dict[str, str | None] = {}
-        for device in resource.devices:
-            reason = reasons[Key(resource.name, device.id)]
-            if reason is None and unread is not None and resource.cdi_names(device):
-                reason = f"cannot read the CDI specs: {unread}"
-            result[device.id] = reason
-        there = [device for device in resource.devices if result[device.id] is None]
-        self._commands.keep_only(resource, {device.id for device in there})
-        if resource.health.command:
-            result.update((device.id, self._commands.reason(resource, device)) for device in there)
-        return result
 
     async def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:
         """Whether the specs are unchanged since the last check; False if reading them hangs."""
@@ -77,6 +72,17 @@ class Health:
     async def close(self) -> None:
         """End the running commands."""
         await self._commands.close()
+
+
+def _of_resource(resource: Resource, reasons: Mapping[Key, str | None], unread: str | None) -> dict[str, str | None]:
+    """The reasons for a resource's devices, without the answers of commands. unread: why the specs are unknown."""
+    result: dict[str, str | None] = {}
+    for device in resource.devices:
+        reason = reasons[Key(resource.name, device.id)]
+        if reason is None and unread is not None and resource.cdi_names(device):
+            reason = f"cannot read the CDI specs: {unread}"
+        result[device.id] = reason
+    return result
 
 
 def reason_of(answer: str | Exception | None) -> str | None:

@@ -53,9 +53,12 @@ class UserCommands:
             asked.task.add_done_callback(self._running.discard)
         return asked.answer
 
-    def keep_only(self, resource: Resource, devices: Collection[str]) -> None:
-        """Forget the answers for the resource's other devices, because a returning id may be another device."""
-        for key in [key for key in self._asked if key[0] == resource.name and key[1] not in devices]:
+    def keep_only(self, asked: Collection[tuple[str, str]]) -> None:
+        """Forget the answers for all other devices, because a returning id may be another device.
+
+        asked: resources and ids of devices.
+        """
+        for key in self._asked.keys() - asked:
             task = self._asked.pop(key).task
             if task is not None:
                 task.cancel()
