@@ -142,7 +142,7 @@ def _check(events: Iterable[Any], merges: bool) -> None:
                     raise ValueError("the document nests more than %d levels deep" % _DEEPEST)
                 keys: set[str] | None = set() if isinstance(event, yaml.MappingStartEvent) else None
                 inside.append(_Open(keys, event.anchor, begun))
-            else:
+            elif isinstance(event, yaml.ScalarEvent):
                 is_text = not (event.implicit[0] or event.tag)
                 if len(event.value) > _MOST_DIGITS and not is_text and _NUMBER.fullmatch(event.value):
                     raise ValueError(
