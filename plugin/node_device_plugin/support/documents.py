@@ -12,7 +12,7 @@ _DEEPEST = 50
 #: Maximum of digits of a number. Python cannot write a number of thousands of digits, so no message could name it.
 _MOST_DIGITS = 1000
 _NUMBER = re.compile(r"[-+]?(0x[0-9a-fA-F_]+|[0-9_:]+)")
-#: Maximum of nodes and characters that all aliases of a document stand for. The YAML library of runtimes has a like one.
+#: Maximum of nodes and characters that all aliases of a document stand for. Runtimes' YAML library has such a limit.
 _MOST_BY_ALIASES = 4 << 20
 #: The path that stands for stdin on a command line.
 STDIN = "-"

@@ -254,7 +254,8 @@ def test_aliases_are_read(tmp_path: Path) -> None:
         "- {name: a, containerEdits: &e {env: [A=b]}}\n- {name: b, containerEdits: *e}\n"
     )
     (file,) = check_directories([str(tmp_path)], None)
-    assert file.devices == ("a", "b") and not file.problems
+    assert file.devices == ("a", "b")
+    assert not file.problems
 
 
 def test_edits_that_are_none() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Callable, Optional
 import pytest
 
 from node_device_plugin.cdi import reader
+from node_device_plugin.cdi.resolution import Resolution
 from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_resources
 from node_device_plugin.devices.health import Health, cdi_names, unhealthy_reason, user_commands
 from node_device_plugin.devices.health.cdi_names import CdiNames
@@ -314,6 +315,19 @@ def test_paths_that_the_sandbox_hides_or_cannot_read_are_not_judged(
     # Any other error may be the plugin's alone, such as a directory that its user cannot read.
     loop.symlink_to(loop)
     assert problem(loop / "library.so") == ""
+
+
+def test_devices_of_specs_that_nobody_needs_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small spec may give thousands of devices the same thousands of nodes."""
+    looked: list[str] = []
+    paths = Resolution.host_paths
+    monkeypatch.setattr(Resolution, "host_paths", lambda self, name: (looked.append(name), paths(self, name))[1])
+    (tmp_path / FILE).write_text(json.dumps(SPEC))
+    names = CdiNames([str(tmp_path)])
+    for _again in range(2):
+        names.read()
+        assert names.problem("example.com/dev=d1") is None
+    assert looked == ["example.com/dev=d1"]
 
 
 def test_a_pod_does_not_judge_host_paths_that_it_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...cdi.directories import OURS, SpecFile
@@ -24,11 +24,20 @@ _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 class _Names(NamedTuple):
     """The names in the specs.
 
-    paths: by fully qualified name, the host paths to check. nodes.py checks the device nodes of our own devices.
+    paths: the host paths to check by fully qualified name, filled on demand: a kind of another program may have
+    thousands of nodes for each of its thousands of devices, of which a resource needs a few.
     """
 
     resolution: Resolution
-    paths: Mapping[str, tuple[HostPath, ...]]
+    paths: dict[str, tuple[HostPath, ...]]
+
+    def to_check(self, name: str) -> tuple[HostPath, ...]:
+        """The host paths to check for a name that resolves. nodes.py checks the device nodes of our own devices."""
+        if name not in self.paths:
+            is_foreign = self.resolution.is_foreign(name)
+            found = self.resolution.host_paths(name)
+            self.paths[name] = tuple(each for each in found if is_foreign or each.what != "device node")
+        return self.paths[name]
 
 
 class CdiNames:
@@ -62,23 +71,17 @@ class CdiNames:
         self._looked = {}
         found = self._reader.read()
         if self._names is None or found is not self._names.resolution:
-            paths = {name: found.host_paths(name) for name in found.files}
-            self._names = _Names(
-                found,
-                {
-                    name: tuple(each for each in those if found.is_foreign(name) or each.what != "device node")
-                    for name, those in paths.items()
-                },
-            )
+            self._names = _Names(found, {})
 
     def problem(self, name: str) -> str | None:
         """Why a container cannot get the device of a CDI name, or would get another device; None if it can get it."""
-        names, paths = self._names or _Names(NO_SPECS, {})
+        known = self._names or _Names(NO_SPECS, {})
+        names = known.resolution
         if name in names.files:
             if name in names.overridden:
                 path, why = names.overridden[name]
                 return Reason(why, path)
-            missing = next((each for each in paths.get(name, ()) if not self._exists(each)), None)
+            missing = next((each for each in known.to_check(name) if not self._exists(each)), None)
             return None if missing is None else _missing(name, missing, names.files[name])
         places = "is in no valid spec of {}".format(", ".join(self._reader.directories))
         broken = names.broken.get(name)
