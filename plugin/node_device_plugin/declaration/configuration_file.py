@@ -80,7 +80,9 @@ def _read(content: bytes) -> Any:
 
 
 def _hint(content: bytes, message: str) -> str:
-    """Advice on a placeholder at the place of a YAML error: YAML reads a brace without quotes as a mapping."""
+    """Advice on a tag, or on a placeholder at the place of an error: YAML reads a brace without quotes as a mapping."""
+    if "constructor for the tag '!" in message:
+        return "; if it is Ansible's, check the inventory with playbooks/validate.yml"
     marks = re.findall(r"line (\d+), column (\d+)", message)
     if not marks:
         return ""

@@ -49,6 +49,11 @@ def test_json_below_comments_as_the_role_writes_it(tmp_path: Path) -> None:
             "the key 'name' is set twice, again at line 1, column 40",
         ),
         (b"resources: !!python/object:os.system []", "is not valid YAML"),
+        (
+            b"node_devices_resources: []\npassword: !vault |\n  secret\n",
+            "the tag '!vault' at line 2, column 11; if it is Ansible's, check the inventory with "
+            "playbooks/validate.yml$",
+        ),
         (b"resources: 0x" + b"f" * 6000, "a number has more than 1000 digits at line 1, column 12$"),
         (b'{"resources": %s}' % (b"9" * 6000), "a number has more than 1000 digits at line 1, column 15$"),
         (b"[" * 200000, "is not valid YAML: the document nests more than 50 levels deep"),
