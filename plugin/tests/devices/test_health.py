@@ -330,6 +330,32 @@ def test_devices_of_specs_that_nobody_needs_cost_nothing(tmp_path: Path, monkeyp
     assert looked == ["example.com/dev=d1"]
 
 
+async def test_a_mount_that_hangs_costs_only_the_resources_that_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many devices have it: a file server that is dead must not use up all threads."""
+    hangs, status = threading.Event(), os.stat
+    monkeypatch.setattr(os, "stat", lambda path, **keys: hangs.wait() if path == "/nfs" else status(path, **keys))
+    of_mount = [
+        {
+            "name": f"example.com/mount{number}",
+            "container_edits": {"mounts": ["/nfs:/nfs"]},
+            "devices": [{"id": f"d{number}-{each}", "nodes": ["/dev/null"]} for each in range(8)],
+        }
+        for number in range(5)
+    ]
+    declared = parse_resources([*of_mount, {"name": "example.com/other", "devices": ["/dev/zero"]}])
+    for file, spec in cdi.render_specs(declared).items():
+        (tmp_path / file).write_text(json.dumps(spec))
+    health = Health(on_news=lambda: None, limit=0.3)
+    found = await health.check(declared, [str(tmp_path)])
+    hangs.set()
+    assert set(found.pop("example.com/other").values()) == {None}
+    assert {reason for reasons in found.values() for reason in reasons.values()} == {
+        "the check did not answer in 0.3 s"
+    }
+
+
 def test_a_pod_does_not_judge_host_paths_that_it_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     specs = Specs(tmp_path)

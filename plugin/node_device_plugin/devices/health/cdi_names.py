@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...cdi.directories import OURS, SpecFile
@@ -12,7 +13,7 @@ from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS, HostPath, Resolution
 from ...declaration.cdi import TEMPLATE_PREFIX
 from ...declaration.named_directories import HIDDEN
-from ...support.bounded_calls import Key
+from ...support.bounded_calls import BoundedCalls, Key
 from ..reason import Reason
 
 #: Directories that the service's unit hides from the plugin (HIDDEN, ProtectHome and PrivateTmp).
@@ -53,7 +54,7 @@ class CdiNames:
         #: Replaced as a whole, because device checks run meanwhile.
         self._names: _Names | None = None
         #: Mounts and hooks, each with whether it exists. Every device of a kind may have the same ones.
-        self._looked: dict[HostPath, bool] = {}
+        self._looked: dict[HostPath, bool | Exception] = {}
         self.is_as_read = self._reader.is_as_read
 
     @property
@@ -88,12 +89,23 @@ class CdiNames:
         why = f": {broken}" if broken else ""
         return Reason(f"the CDI name {name} {places}{why}", "the CDI name " + places)
 
+    async def look(self, calls: BoundedCalls, names: Iterable[str]) -> None:
+        """Look at the mounts and hooks of these names, each once: one that hangs takes one thread, not one a device."""
+        known = self._names or _Names(NO_SPECS, {})
+        found = {each for name in names if name in known.resolution.files for each in known.to_check(name)}
+        shared = {Key(each.path, each.what): each for each in found if each.what != "device node"}
+        answers = await calls.run([(key, functools.partial(_exists, each)) for key, each in shared.items()])
+        self._looked.update((shared[key], answer) for key, answer in answers.items())
+
     def _exists(self, each: HostPath) -> bool:
         if each.what == "device node":
             return _exists(each)
         if each not in self._looked:
             self._looked[each] = _exists(each)
-        return self._looked[each]
+        answer = self._looked[each]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def _missing(name: str, each: HostPath, spec: SpecFile) -> Reason:

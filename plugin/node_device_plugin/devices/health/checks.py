@@ -33,6 +33,11 @@ class Health:
         # The specs are read first, because the checks of devices need them.
         unread = await self._unread(names) if names is not None else None
         readable = names if unread is None else None
+        if readable is not None:
+            named = [
+                name for resource in resources for device in resource.devices for name in resource.cdi_names(device)
+            ]
+            await readable.look(self._calls, dict.fromkeys(named))
         due: list[Call[str | None]] = [
             (
                 Key(resource.name, device.id),
