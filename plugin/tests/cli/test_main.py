@@ -118,7 +118,7 @@ def test_an_inventory_itself_is_for_ansible(tmp_path: Path, capsys: pytest.Captu
     path = tmp_path / "hosts.yml"
     path.write_text("all: {children: {workers: {hosts: {worker1: {}}}}}")
     assert main(["validate", str(path)]) == 1
-    expected = f"node-device-plugin: {path}: is an inventory: to check it, run playbooks/validate.yml with Ansible\n"
+    expected = f"node-device-plugin: {path}: is an inventory: to check it, run node-device-plugin validate --inventory PATH\n"
     assert capsys.readouterr().err == expected
 
 
@@ -384,3 +384,13 @@ def test_holders_says_that_nobody_says(
     monkeypatch.setattr("node_device_plugin.kubelet.queries.holders", holders)
     assert main(["holders"]) == 0
     assert capsys.readouterr().out == "no device is held\n"
+
+
+def test_an_inventory_needs_ansible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["validate", "--inventory", "/none/such"]) == 1
+    assert capsys.readouterr().err == "node-device-plugin: /none/such: no such inventory\n"
+    assert main(["validate", "--inventory", "host1,"]) == 1
+    assert "ansible-playbook is not in PATH" in capsys.readouterr().err

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -36,6 +38,18 @@ def test_the_example_inventories_are_valid(inventory):
     code, said = validated(CHECKOUT / inventory)
     assert code == 0, said
     assert "failed=1" not in said
+
+
+@pytest.mark.parametrize(("hosts", "code"), [({"a": {}}, 0), ({"a": {"node_devices_resources": "x"}}, 1)])
+def test_the_plugin_s_command_runs_the_playbook(tmp_path, hosts, code):
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"node_devices": {"hosts": hosts}}))
+    command = [sys.executable, "-m", "node_device_plugin", "validate", "--inventory", str(tmp_path / "hosts.yml")]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "plugin")}
+    ended = subprocess.run(
+        command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    assert ("a: node_devices_resources: must be a list" in " ".join(ended.stdout.split())) is bool(code)
 
 
 def test_every_problem_of_every_host(validate, tmp_path):
