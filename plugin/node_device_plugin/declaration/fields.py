@@ -31,6 +31,10 @@ def form(pattern: str, must: str) -> Rule:
     return lambda text: None if compiled.fullmatch(text) else f"must be {must}, not {text!r}"
 
 
+#: With room for a name after the prefix. The empty prefix is the default.
+id_prefix = form(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,29})?", "at most 30 letters, digits, '_', '.' and '-'")
+
+
 def absolute(path: str) -> str | None:
     """The path must be absolute and normalised, and not the root directory."""
     if path == "/":

@@ -232,6 +232,8 @@ class Discovery(NamedTuple):
     #: For ``paths``: template of the matching node's path in a container; None means the host's
     #: path.
     container_path: str | None = None
+    #: Text before the id of each device.
+    id_prefix: str = ""
 
     @property
     def methods(self) -> tuple[str, ...]:

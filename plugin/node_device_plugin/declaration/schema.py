@@ -392,6 +392,13 @@ DISCOVER: dict[str, Field] = {
         "IOMMU group) or a device node.",
         rule=rules.exclusion,
     ),
+    "id_prefix": Field(
+        "str",
+        "Text before the id of each discovered device, e.g. rack- for rack-ttyUSB0. Set it if devices of another "
+        "resource have the same ids.",
+        default="",
+        rule=rules.id_prefix,
+    ),
     **_ACCESS,
 }
 

@@ -118,7 +118,9 @@ def test_an_inventory_itself_is_for_ansible(tmp_path: Path, capsys: pytest.Captu
     path = tmp_path / "hosts.yml"
     path.write_text("all: {children: {workers: {hosts: {worker1: {}}}}}")
     assert main(["validate", str(path)]) == 1
-    expected = f"node-device-plugin: {path}: is an inventory: to check it, run node-device-plugin validate --inventory PATH\n"
+    expected = (
+        f"node-device-plugin: {path}: is an inventory: to check it, run node-device-plugin validate --inventory PATH\n"
+    )
     assert capsys.readouterr().err == expected
 
 

@@ -103,6 +103,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
          "discover.nodes[0].container_path: is the same for every device"),
         ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: '/dev/{nme}'}]}",
          "discover.nodes[0].container_path: the placeholder {nme} is unknown; discovered devices have: name, port"),
+        ("{paths: [/dev/x*], id_prefix: '-a'}", "discover.id_prefix: must be at most 30 letters"),
         ("{usb: [{}]}", "discover.usb[0]: is empty and would match every USB device"),
         ("{usb: [{vendor: '403'}]}", "discover.usb[0].vendor: must be four hexadecimal digits, in quotes, not '403'"),
         ("{usb: [{vendor: 403}]}", "discover.usb[0].vendor: must be text, not 403"),

@@ -47,6 +47,7 @@ _PLAUSIBLE: dict[str, list[str]] = {
     "annotations": ["x", "{id}", "{nothing}"],
     "joined_env name": ["JOINED_A", "JOINED_B", "A_{index}", "1A"],
     "joined_env": ["{id}", "x", "{index}", "{nothing}"],
+    "id_prefix": ["rack-", "a.b_", "-a", "x y"],
     "placeholder": ["tty", "video", "index", "x y"],
     "properties": ["value", "3", "x y", "{id}"],
 }

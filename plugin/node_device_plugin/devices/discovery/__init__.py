@@ -178,8 +178,11 @@ def _find(
     excluded = [compiled(pattern) for pattern in discovery.exclude]
     result = []
 
+    def id_of(name: str) -> str:
+        return device_id(discovery.id_prefix + name, room)
+
     def is_offered(found: Found, name: str) -> bool:
-        return any(node.host_path in offered().get(device_id(name, room), ()) for node in found.own)
+        return any(node.host_path in offered().get(id_of(name), ()) for node in found.own)
 
     for found in method.find(discovery, inside):
         if found.other_names:
@@ -193,7 +196,7 @@ def _find(
             found = found._replace(problem=lack)
         made = before.get(found.name)
         if made is None or made.found != found or made.nodes != nodes:
-            device = _device(device_id(found.name, room), nodes, found, discovery)
+            device = _device(id_of(found.name), nodes, found, discovery)
             if resource.preference == "numa" and device.numa_node is None and nodes:
                 # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
                 device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
@@ -253,7 +256,8 @@ def _assigned(
             if made.problem is not None:
                 left_out.append((device, made.problem))
             elif device.id in ids or owner != resource.name:
-                fix = "if the devices differ, exclude one or declare one with another id"
+                prefix = f"{resource.name.partition('/')[2]}-"
+                fix = f"if the devices differ, set discover.id_prefix, e.g. {prefix}, or exclude one"
                 left_out.append((device, f"{owner} already has a device with this id: {fix}"))
             elif named is not None:
                 left_out.append((device, f"{named} is already a device of {cdi_names[named]}"))

@@ -32,10 +32,20 @@ def test_what_is_declared_comes_first_then_the_resource_further_up(machine: Mach
         ("tty2", "/dev/tty2 is already a node of a.b/by-id=by-id-two"),
         (
             "x0",
-            "a.b/x0 already has a device with this id: if the devices differ, exclude one or declare one with another "
-            "id",
+            "a.b/x0 already has a device with this id: if the devices differ, set discover.id_prefix, e.g. all-, or "
+            "exclude one",
         ),
     ]
+
+
+def test_a_prefix_makes_ids_differ(machine: Machine) -> None:
+    machine.file("/dev/x0")
+    declared = {"name": "a.b/x0", "devices": [{"id": "x0"}], "env": {"X0": "x"}}
+    (found,) = discover(
+        parse_resources([declared, {"name": "a.b/all", "discover": {"paths": ["/dev/x*"], "id_prefix": "all-"}}]),
+        str(machine.path),
+    ).values()
+    assert [device.id for device in found.devices] == ["all-x0"]
 
 
 def test_a_declared_link_is_the_node_that_it_leads_to(machine: Machine) -> None:
