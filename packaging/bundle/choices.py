@@ -10,7 +10,8 @@ from checkout import locked_wheels
 
 #: All Python versions for which the locked requirements have wheels (pyproject.toml, [project] dependencies).
 NODE_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
-#: The Python versions of ansible-core 2.19 on a controller. Source: https://docs.ansible.com/projects/ansible-core/2.19/reference_appendices/release_and_maintenance.html
+#: The Python versions of ansible-core 2.19 on a controller. Source:
+#: https://docs.ansible.com/projects/ansible-core/2.19/reference_appendices/release_and_maintenance.html
 CONTROLLER_PYTHONS = ("3.11", "3.12", "3.13")
 ARCHITECTURES = tuple(sorted(MACHINES))
 #: The oldest glibc that the locked wheels support; they also work with later versions. Only a controller needs
