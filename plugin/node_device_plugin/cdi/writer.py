@@ -36,10 +36,12 @@ _STALE = 60.0
 
 
 class Written(NamedTuple):
-    """A spec that is up to date. found: the file's identity, which shows whether another writer replaced the file."""
+    """A spec that is up to date. kept, omitted: of its kind, see ``write``. found: the file's identity, which shows
+    whether another writer replaced the file."""
 
     resource: Resource
     kept: frozenset[str]
+    omitted: frozenset[str]
     found: Identity
 
 
@@ -57,6 +59,7 @@ def write(
     directory: str,
     before: Written | None = None,
     kept: Collection[str] = (),
+    omitted: Collection[str] = (),
 ) -> Written | None:
     """Write the spec of a resource if the plugin owns the spec; a file that is up to date is not touched.
 
@@ -65,17 +68,20 @@ def write(
     over the role's file.
 
     before: the last call's result, which saves rendering thousands of unchanged devices. kept: fully qualified names
-    that must keep their meaning while containers hold them. Raises NotWritten.
+    that must keep their meaning while containers hold them. omitted: names that no container may resolve now. Raises
+    NotWritten.
     """
     resource, is_ours = _given(declared, links)
     path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
     if resource.injection != "cdi" or not (is_ours or os.path.exists(path)):
         return None
-    stay = frozenset(name for name in kept if name.startswith(resource.cdi_kind + "="))
-    if before != (resource, stay, identity(path, with_status=True)):
-        _write(resource, path, is_ours, stay)
+    stay, out = (
+        frozenset(name for name in names if name.startswith(resource.cdi_kind + "=")) for names in (kept, omitted)
+    )
+    if before != (resource, stay, out, identity(path, with_status=True)):
+        _write(resource, path, is_ours, stay, out)
     found = identity(path, with_status=True)
-    return None if found is None else Written(resource, stay, found)
+    return None if found is None else Written(resource, stay, out, found)
 
 
 def missing(resources: Sequence[Resource], links: Links, directory: str) -> frozenset[str]:
@@ -89,19 +95,21 @@ def _given(resource: Resource, links: Links) -> tuple[Resource, bool]:
     return given, resource.dynamic_cdi or given is not resource
 
 
-def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) -> None:
+def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], omitted: Collection[str]) -> None:
     wanted = cdi.render_spec(resource)
     present = _read(path)
     if present is None and os.path.exists(path):
         log.warning("replacing an invalid CDI spec", path=path)
-    if wanted is not None and (kept or not is_ours):
-        there = set(_names(present))
+    there = set(_names(present))
+    if wanted is not None and (kept or omitted or not is_ours):
         stay = {name for name in there if _qualified(wanted, name) in kept}
-        devices = [device for device in wanted["devices"] if device["name"] not in stay]
+        out = {device["name"] for device in wanted["devices"] if _qualified(wanted, device["name"]) in omitted}
+        devices = [device for device in wanted["devices"] if device["name"] not in stay | out]
         wanted = {**wanted, "devices": [device for device in devices if is_ours or device["name"] in there]}
-    if wanted is not None and wanted["devices"]:
+        there -= out
+    if wanted is not None and (wanted["devices"] or there != set(_names(present))):
         names = {device["name"] for device in wanted["devices"]}
-        others = [name for name in _names(present) if name not in names]
+        others = [name for name in _names(present) if name in there - names]
         try:
             _replace(path, cdi.serialise(cdi.with_kept(wanted, present, others)))
         except OSError as error:
@@ -110,28 +118,6 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) 
             there_already = [] if is_other else (present or {}).get("devices", [])
             unwritten = [device["name"] for device in wanted["devices"] if device not in there_already]
             raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
-
-
-def redefined(
-    resources: Sequence[Resource], links: Links, directory: str, former: Sequence[Resource] = ()
-) -> frozenset[str]:
-    """The fully qualified names that stand for one device in our specs, and for another device in the declaration.
-
-    A container that holds such a name would get the other device when it restarts. One more or one less host path
-    does not make another device. Nor does a new target of a link, as after a re-plug, so for links the former
-    declaration decides. resources: as declared. former: the earlier declaration, as far as this process knows it.
-    """
-    there = {name: each.nodes | each.mounts for spec in given([directory]) for name, each in spec.items()}
-    declared = {each.cdi_name(device): device.host_paths for each in former for device in each.devices}
-    found = set()
-    for resource in resources:
-        for device in resource.devices:
-            name, now = resource.cdi_name(device), device.host_paths
-            if name in there:
-                before = declared.get(name, now) if any(map(links.is_link, now)) else there[name]
-                if not (before <= now or now <= before):
-                    found.add(name)
-    return frozenset(found)
 
 
 def orphans(resources: Sequence[Resource], links: Links, directory: str) -> list[str]:
@@ -270,12 +256,20 @@ def _qualified(spec: Mapping[str, Any], name: str) -> str:
 
 
 def _own_files(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    # A file with our name that is not a spec counts as empty, so that prune removes it.
+    return ((path, _read(path) or {}) for path in _own_paths(directory))
+
+
+def _own_paths(directory: str) -> Iterator[str]:
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(directory)):
             if name.startswith(cdi.FILE_PREFIX) and name.endswith(".json"):
-                path = os.path.join(directory, name)
-                # A file with our name that is not a spec counts as empty, so that prune removes it.
-                yield path, _read(path) or {}
+                yield os.path.join(directory, name)
+
+
+def exists(directory: str) -> bool:
+    """Whether the directory has a spec of ours. Raises OSError if it cannot be read."""
+    return any(True for _ in _own_paths(directory))
 
 
 def _names(spec: Mapping[str, Any] | None) -> list[str]:

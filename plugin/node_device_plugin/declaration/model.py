@@ -111,6 +111,8 @@ class Device(NamedTuple):
     cdi_devices: tuple[str, ...] = ()
     #: The device nodes of these specs; set only by a caller that has read the specs.
     foreign_nodes: tuple[DeviceNode, ...] = ()
+    #: What a discovered device is as a whole, such as a PCI address; empty if its nodes identify it.
+    identity: str = ""
 
     @property
     def has_edits(self) -> bool:

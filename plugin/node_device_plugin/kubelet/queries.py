@@ -202,6 +202,17 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
     return found
 
 
+def given_paths(device_plugin_dir: str, resource: str, kubelet_ids: Collection[str]) -> list[frozenset[str]]:
+    """The host paths of device nodes that the kubelet gives each container with exactly these shares of a resource.
+
+    Raises CheckpointError and OSError.
+    """
+    checkpoint = read_checkpoint(device_plugin_dir)
+    entries = checkpoint.pod_devices if checkpoint else ()
+    found = [each for each in entries if each.resource == resource and set(each.device_ids) == set(kubelet_ids)]
+    return [frozenset(node.host_path for node in answer.devices) for answer in _answers(found).values()]
+
+
 class _Given:
     """The host paths that containers got with their devices, by the checkpoint and the present CDI specs."""
 

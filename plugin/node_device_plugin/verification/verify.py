@@ -16,7 +16,6 @@ from ..cdi.resolution import Resolution
 from ..declaration import Configuration, Resource, foreign_cdi
 from ..devices.discovery import Discoverer, with_discovered
 from ..devices.health import CdiNames, problem_of
-from ..devices.holdings import held_by_other_names
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.pod_resources import Holder, PodResourcesError
@@ -32,6 +31,7 @@ from .proof_record import Record, read_file
 from .report import Report, Row
 from .slots import NEEDED, SlotCounter
 from .static_pod import is_proof, remove_leftovers
+from .withheld import withheld
 
 #: Seconds between two reads of the kubelet's lists.
 _LOOK = 0.2
@@ -210,7 +210,7 @@ async def _held_by_other_names(
     state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, places, links)
     await links.look_at(node_paths(resources))
     holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-    return held_by_other_names(resources, holdings, links.real, specs)
+    return await in_thread(withheld, configuration, resources, holdings, specs)
 
 
 def _expected_ids(resource: Resource, held: Mapping[str, str], names: CdiNames) -> list[str]:

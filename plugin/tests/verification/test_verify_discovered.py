@@ -10,7 +10,6 @@ from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cdi.resolution import resolution
 from node_device_plugin.declaration import cdi, parse_resources
 from node_device_plugin.declaration.expectations import expected_in_container
-from node_device_plugin.devices import holdings
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.pod_resources import Holder
@@ -90,13 +89,10 @@ async def test_a_kubelet_that_needs_a_moment_for_what_was_plugged_in_gets_it(
     assert (node.lists, report.problems) == (4, [])
 
 
-async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(
-    node: FakeNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(node: FakeNode, tmp_path: Path) -> None:
     """Nor is it missed; and it may have come free since."""
     plug(tmp_path, "lamp0")
     node.held = [kubelet_queries.HeldDevice("example.com/old", "lamp0", "default", "own", "main", by_our_cdi=True)]
-    monkeypatch.setattr(holdings, "_host_paths", lambda device, **_: frozenset())
     for listed in (["first"], ["first", "lamp0"]):
         report = await verified(node, listed)
         says = "lamp0: held by default/own as example.com/old"

@@ -355,4 +355,5 @@ def _device(device_id: str, nodes: Sequence[Node], found: Found, discovery: Disc
         numa_node=found.numa_node,
         attributes=found.attributes,
         cdi_devices=(found.cdi_name,) if found.cdi_name else (),
+        identity=found.identity,
     )

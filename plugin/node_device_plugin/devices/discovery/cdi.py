@@ -96,6 +96,8 @@ class Cdi(DiscoveryMethod):
                 cdi_name=qualified_cdi_name(selector.kind, name),
                 cdi_paths=_real(_without_control(own, root), root),
                 part_of=_real(part_of, root),
+                # Drivers count device nodes anew at each start, while a UUID stays.
+                identity=qualified_cdi_name(selector.kind, name) if UUID.search(name) else "",
             )
 
     def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:

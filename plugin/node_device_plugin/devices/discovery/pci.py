@@ -58,6 +58,7 @@ class Pci(DiscoveryMethod):
                 numa_node(function.directory, root),
                 function.attributes,
                 drivers=function.drivers,
+                identity="pci " + function.address,
             )
 
 

@@ -57,6 +57,7 @@ def _found(matching: Sequence[Function], root: Root) -> Found:
         numa_node=numa_node(first.directory, root),
         attributes=first.attributes,
         drivers=first.drivers,
+        identity="pci " + first.address,
     )
     if not group:
         advice = "enable the IOMMU in the firmware, and on Intel boot with intel_iommu=on"

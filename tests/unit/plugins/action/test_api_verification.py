@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     LacksRights,
     Unavailable,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.holdings import HELD_BY_ANOTHER_NAME
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry.exposition import gauge
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
