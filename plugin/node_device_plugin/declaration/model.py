@@ -80,14 +80,16 @@ class Attributes(NamedTuple):
     """Attributes that discovery found for a device on a bus; None if not applicable or unknown.
 
     pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower
-    case. driver: the driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a
-    field of Device, because a declaration can set it.
+    case. usb_port: the controller and the ports from there, such as ``0000:00:14.0-1.2``. driver: the
+    driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a field of Device,
+    because a declaration can set it.
     """
 
     pci_address: str | None = None
     usb_vendor: str | None = None
     usb_product: str | None = None
     usb_serial: str | None = None
+    usb_port: str | None = None
     driver: str | None = None
     subsystem: str | None = None
 
@@ -205,11 +207,11 @@ DISCOVERY_METHODS = ("paths", "usb", "pci", "vfio", "udev", "cdi")
 NODE_METHODS = frozenset({"paths", "udev"})
 #: Methods whose devices may have no node, or several in any order.
 _WITHOUT_FIRST_NODE = frozenset({"usb", "pci", "cdi"})
-#: The properties of a method's devices. usb: serial is empty for none, port is the name in sysfs (1-1.2). pci: address
-#: is 0000:3b:00.0, and iommu_group is empty for none. vfio: those of the first matching function, and addresses of all
-#: in the group that match. cdi: pci_address is empty if unknown.
+#: The properties of a method's devices. usb: serial is empty for none, port is the name in sysfs (1-1.2), busnum and
+#: devnum name the node in /dev/bus/usb. pci: address is 0000:3b:00.0, and iommu_group is empty for none. vfio: those of
+#: the first matching function, and addresses of all in the group that match. cdi: pci_address is empty if unknown.
 _PROPERTIES = {
-    "usb": frozenset({"vendor", "product", "serial", "port"}),
+    "usb": frozenset({"vendor", "product", "serial", "port", "busnum", "devnum"}),
     "pci": frozenset({"address", "vendor", "device", "class_code", "iommu_group"}),
     "vfio": frozenset({"address", "addresses", "vendor", "device", "class_code", "iommu_group"}),
     "cdi": frozenset({"kind", "name", "pci_address"}),
@@ -236,6 +238,8 @@ class Discovery(NamedTuple):
     container_path: str | None = None
     #: Text before the id of each device.
     id_prefix: str = ""
+    #: For ``usb``: ``serial``, or ``port`` if any matching device at a port is the same device.
+    identify_by: str = "serial"
 
     @property
     def methods(self) -> tuple[str, ...]:

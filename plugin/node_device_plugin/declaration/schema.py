@@ -338,8 +338,8 @@ DISCOVER: dict[str, Field] = {
         model.UsbSelector,
         USB_SELECTOR,
         "Selectors of USB devices; a device must match at least one. A device is named after vendor, product and "
-        "serial number. The port is added if the serial number is missing or shared. Properties: vendor, product, "
-        "serial, port.",
+        "serial number. The port is added if the serial number is missing or shared. With identify_by: port, a device "
+        "is named after its port alone. Properties: vendor, product, serial, port, busnum, devnum.",
     ),
     "pci": _mappings(
         model.PciSelector,
@@ -388,8 +388,8 @@ DISCOVER: dict[str, Field] = {
     ),
     "exclude": _texts(
         "Patterns of devices to exclude. With paths and udev, a pattern may match the path or the target of a link. "
-        "With usb, pci and vfio, a pattern may match the USB port, the PCI address (with vfio, of any function in the "
-        "IOMMU group) or a device node.",
+        "With usb, pci and vfio, a pattern may match a device node, the USB port or the PCI address (with vfio, of any "
+        "function in the IOMMU group). A USB port is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
         rule=rules.exclusion,
     ),
     "id_prefix": Field(
@@ -399,6 +399,14 @@ DISCOVER: dict[str, Field] = {
         default="",
         rule=rules.id_prefix,
     ),
+    "identify_by": Field(
+        "str",
+        "What a USB device keeps while it stays the same device. With serial, these are vendor, product and serial "
+        "number. With port, a device that matches any selector is the same device as long as it is at the same port. "
+        "Set port if a device changes its ids, for example when its firmware is loaded.",
+        default="serial",
+        choices=("serial", "port"),
+    ),
     **_ACCESS,
 }
 
@@ -407,7 +415,7 @@ PRE_START: dict[str, Field] = {
         "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
         "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a device "
         "on a bus, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
-        "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
+        "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_USB_PORT, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
     ),
     "timeout": _number(
         "Time limit in seconds for all devices of a container together, at most 25.",

@@ -15,7 +15,14 @@ def usb(machine: Machine, port: str, number: int, serial: str = "", product: str
     directory = "%s/%s" % (below, port)
     attributes = {"serial": serial} if serial else {}
     machine.on_bus(
-        "usb", directory, idVendor="0403", idProduct=product, devname="bus/usb/001/%03d" % number, **attributes
+        "usb",
+        directory,
+        idVendor="0403",
+        idProduct=product,
+        busnum="1",
+        devnum=str(number),
+        devname="bus/usb/001/%03d" % number,
+        **attributes,
     )
     return directory
 
@@ -27,7 +34,8 @@ def test_usb_by_vendor_product_and_serial(machine: Machine) -> None:
     usb(machine, "1-3", 5, product="6015")
     (device,) = machine.find({"usb": [{"vendor": "0403", "product": "6001"}]})
     assert device.id == "usb-0403-6001-A50285BI"
-    assert device.properties == {"vendor": "0403", "product": "6001", "serial": "A50285BI", "port": "1-2"}
+    told = {"vendor": "0403", "product": "6001", "serial": "A50285BI", "port": "1-2", "busnum": "1", "devnum": "4"}
+    assert device.properties == told
     assert sorted(node.path for node in device.nodes) == ["/dev/bus/usb/001/004", "/dev/ttyUSB0"]
     assert [d.id for d in machine.find({"usb": [{"vendor": "0403"}]})] == [
         "usb-0403-6001-A50285BI",
