@@ -154,8 +154,8 @@ def modems():
 
 
 def accelerators():
-    """The Coral stick has its firmware. The driver of Hailo makes its node without the PCI function as its parent."""
-    usb("1-9", 30, "18d1", "9302")
+    """The Coral stick is without its firmware. Hailo's driver makes its node without the PCI function as its parent."""
+    usb("1-9", 30, "1a6e", "089a")
     pci("0000:04:00.0", "1ac1", "089a", "088000", "apex", below=[("apex", "apex_0", "120:0")])
     pci("0000:05:00.0", "1e60", "2864", "0b4000", "hailo")
     node("hailo0")
