@@ -13,7 +13,10 @@ from kubelet_stand_in import StandInKubelet
 from kubelet_stand_in.stand_in import PodRejected
 from node_device_plugin.cli.main import main
 from node_device_plugin.devices import record
+from node_device_plugin.devices.discovery import Discoverer
+from node_device_plugin.devices.identity import Identities
 
+from ..devices.discovery.conftest import Machine
 from .held_node import HELD, NEW, NULL, OLD, ZERO, Node, device, given, has, hold, resource
 
 MOVED = HELD + " with %s: its link now leads to %s"
@@ -329,3 +332,36 @@ async def test_a_record_goes_with_the_plugin_unless_a_pod_holds_a_recorded_devic
     assert await asyncio.to_thread(main, command) == 0
     assert own.exists() is held
     assert not held or os.listdir(own) == [record.FILE_NAME]
+
+
+async def test_a_stick_whose_ids_change_at_its_port_stays_the_device_of_its_pod(node: Node, tmp_path: Path) -> None:
+    """edgetpu#536: a Coral stick gets other ids when its firmware is loaded on first use."""
+    machine = Machine(tmp_path)
+    directory = "pci0000:00/0000:00:14.0/usb1/1-2"
+
+    def plug(vendor: str, product: str, devnum: int) -> None:
+        path = f"bus/usb/001/{devnum:03d}"
+        machine.on_bus("usb", directory, idVendor=vendor, idProduct=product, devname=path)
+        node_path = tmp_path / "dev" / path
+        node_path.unlink()
+        made(node_path, 189, devnum)
+
+    selectors = [{"vendor": "1a6e", "product": "089a"}, {"vendor": "18d1", "product": "9302"}]
+    plug("1a6e", "089a", 5)
+    await node.start()
+    assert node.resources is not None
+    scanner = node.resources._scanner
+    scanner._discoverer = Discoverer(scanner.links, str(tmp_path))
+    scanner._identities = Identities(str(tmp_path))
+    await node.apply({"name": OLD, "discover": {"usb": selectors, "identify_by": "port"}})
+    (before,) = node.resources.tables[0].resource.devices
+    node.resources.allocated(OLD, [before.id])
+    (tmp_path / "dev/bus/usb/001/005").unlink()
+    plug("18d1", "9302", 6)
+    await check(node)
+    (after,) = node.resources.tables[0].resource.devices
+    assert (after.id, after.nodes[0].host_path) == (before.id, "/dev/bus/usb/001/006")
+    assert given(node.folder) == {before.id: "/dev/bus/usb/001/006"}
+    assert "held" not in str(node.resources.tables[0].reason(after))
+    # Another stick at another port is another device.
+    assert before.identity == after.identity == "usb port 0000:00:14.0-2"

@@ -87,6 +87,8 @@ class Usb(DiscoveryMethod):
             )
             properties = device._asdict()
             found = Found(name, nodes, True, properties, known_as, None, attributes, tuple(others), drivers=drivers)
+            if by_port:
+                found = found._replace(identity=f"usb port {port}")
             yield found if nodes else found._replace(problem=found.without("device node"))
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
