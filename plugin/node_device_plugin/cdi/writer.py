@@ -31,17 +31,17 @@ from .links import Links
 
 log = Log(__name__)
 
+#: Behind the host path of a device node that belongs to another device now, so that no runtime finds the node.
+_TAKEN = " (another device has this path now)"
 #: Seconds after which a file that a killed instance left half written is removed.
 _STALE = 60.0
 
 
 class Written(NamedTuple):
-    """A spec that is up to date. kept, omitted: of its kind, see ``write``. found: the file's identity, which shows
-    whether another writer replaced the file."""
+    """A spec that is up to date. found: the file's identity, which shows whether another writer replaced the file."""
 
     resource: Resource
     kept: frozenset[str]
-    omitted: frozenset[str]
     found: Identity
 
 
@@ -59,7 +59,7 @@ def write(
     directory: str,
     before: Written | None = None,
     kept: Collection[str] = (),
-    omitted: Collection[str] = (),
+    blocked: Collection[str] = (),
 ) -> Written | None:
     """Write the spec of a resource if the plugin owns the spec; a file that is up to date is not touched.
 
@@ -68,20 +68,21 @@ def write(
     over the role's file.
 
     before: the last call's result, which saves rendering thousands of unchanged devices. kept: fully qualified names
-    that must keep their meaning while containers hold them. omitted: names that no container may resolve now. Raises
-    NotWritten.
+    that must keep their meaning while containers hold them. blocked: names whose device nodes belong to other devices
+    now; no container with such a name starts, also if the role owns the spec. Raises NotWritten.
     """
     resource, is_ours = _given(declared, links)
     path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
-    if resource.injection != "cdi" or not (is_ours or os.path.exists(path)):
-        return None
-    stay, out = (
-        frozenset(name for name in names if name.startswith(resource.cdi_kind + "=")) for names in (kept, omitted)
+    stay, closed = (
+        frozenset(name for name in names if name.startswith(resource.cdi_kind + "=")) for names in (kept, blocked)
     )
-    if before != (resource, stay, out, identity(path, with_status=True)):
-        _write(resource, path, is_ours, stay, out)
+    if resource.injection != "cdi" or not (is_ours or closed or os.path.exists(path)):
+        return None
+    resource = _with_closed(resource, closed)
+    if before != (resource, stay, identity(path, with_status=True)):
+        _write(resource, path, is_ours, stay, closed)
     found = identity(path, with_status=True)
-    return None if found is None else Written(resource, stay, out, found)
+    return None if found is None else Written(resource, stay, found)
 
 
 def missing(resources: Sequence[Resource], links: Links, directory: str) -> frozenset[str]:
@@ -95,21 +96,39 @@ def _given(resource: Resource, links: Links) -> tuple[Resource, bool]:
     return given, resource.dynamic_cdi or given is not resource
 
 
-def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], omitted: Collection[str]) -> None:
+def _with_closed(resource: Resource, names: Collection[str]) -> Resource:
+    """The resource, in which the devices of these CDI names have device nodes that no runtime finds."""
+    if not names:
+        return resource
+    return resource._replace(
+        devices=tuple(
+            device._replace(
+                nodes=tuple(
+                    node._replace(host_path=node.host_path + _TAKEN, type=None, major=None, minor=None)
+                    for node in device.nodes
+                )
+            )
+            if resource.cdi_name(device) in names
+            else device
+            for device in resource.devices
+        )
+    )
+
+
+def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], closed: Collection[str]) -> None:
     wanted = cdi.render_spec(resource)
     present = _read(path)
     if present is None and os.path.exists(path):
         log.warning("replacing an invalid CDI spec", path=path)
-    there = set(_names(present))
-    if wanted is not None and (kept or omitted or not is_ours):
+    if wanted is not None and (kept or not is_ours):
+        there = set(_names(present))
         stay = {name for name in there if _qualified(wanted, name) in kept}
-        out = {device["name"] for device in wanted["devices"] if _qualified(wanted, device["name"]) in omitted}
-        devices = [device for device in wanted["devices"] if device["name"] not in stay | out]
-        wanted = {**wanted, "devices": [device for device in devices if is_ours or device["name"] in there]}
-        there -= out
-    if wanted is not None and (wanted["devices"] or there != set(_names(present))):
+        ours = there | {name.partition("=")[2] for name in closed}
+        devices = [device for device in wanted["devices"] if device["name"] not in stay]
+        wanted = {**wanted, "devices": [device for device in devices if is_ours or device["name"] in ours]}
+    if wanted is not None and wanted["devices"]:
         names = {device["name"] for device in wanted["devices"]}
-        others = [name for name in _names(present) if name in there - names]
+        others = [name for name in _names(present) if name not in names]
         try:
             _replace(path, cdi.serialise(cdi.with_kept(wanted, present, others)))
         except OSError as error:

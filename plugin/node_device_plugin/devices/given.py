@@ -105,11 +105,11 @@ def node_paths_of(device: Device, specs: Resolution = NO_SPECS) -> list[str]:
 
 
 class SpecNames(NamedTuple):
-    """Fully qualified names in our CDI specs. kept: their devices keep the edits that they have there. replaced: their
+    """Fully qualified names in our CDI specs. kept: their devices keep the edits that they have there. blocked: their
     device nodes belong to other devices now."""
 
     kept: frozenset[str] = frozenset()
-    replaced: frozenset[str] = frozenset()
+    blocked: frozenset[str] = frozenset()
 
 
 class Now(NamedTuple):
@@ -271,13 +271,13 @@ class Given:
         return {name: {each: _held(who) for each, who in ids.items()} for name, ids in held.items()}
 
     def names(self, verdicts: Mapping[OfferKey, Verdict], offers: Mapping[OfferKey, Offer], now: Now) -> SpecNames:
-        """The CDI names that keep their former edits in our specs, and those that no container may resolve."""
+        """The CDI names that keep their former edits in our specs, and those with which no container may start."""
         stay = {State.IN_DOUBT, State.MOVED}
         kept = {offers[key].cdi_name for key, verdict in verdicts.items() if verdict.state in stay}
         away = {offer.cdi_name: offer for key, offer in self.record.items() if key in verdicts or key not in offers}
         kept.update(name for key, offer in self.record.items() if key not in offers for name in [offer.cdi_name])
-        replaced = frozenset(name for name, offer in away.items() if name and now.is_replaced(offer))
-        return SpecNames(frozenset(kept) - replaced, replaced)
+        blocked = frozenset(name for name, offer in away.items() if name and now.is_replaced(offer))
+        return SpecNames(frozenset(kept) - blocked, blocked)
 
     def _all_holdings(self) -> list[Holding]:
         due = self._clock() - _ADMISSION

@@ -154,7 +154,7 @@ async def test_another_device_at_the_path_of_a_held_one_that_is_gone_reaches_no_
     await check(node)
     a, b = links.id_of("a"), links.id_of("b")
     await has(kubelet, OLD, {a: "Unhealthy", b: "Healthy"})
-    assert given(node.folder) == {b: path}
+    assert given(node.folder) == {a: path + " (another device has this path now)", b: path}
     # It gets the first stick again once this is back, wherever that is.
     back = made(node.folder / "ttyUSB1", 1, 3)
     links.lead(a=back)
