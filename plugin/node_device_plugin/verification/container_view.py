@@ -108,8 +108,8 @@ def _node(view: View, node: DeviceNode, host: Callable[[str], Seen | str] | None
     if not (stat.S_ISCHR(found.mode) or stat.S_ISBLK(found.mode)):
         yield f"{node.path}: expected a device node, found another kind of file"
         return
-    if node.type and node.major is not None and node.minor is not None:
-        given = "%s %d:%d" % (node.type, node.major, node.minor)
+    if node.major is not None and node.minor is not None:
+        given = "%s %d:%d" % (node.type or _numbers(found)[0], node.major, node.minor)
         if _numbers(found) != given:
             yield f"device node {node.path}: expected numbers {given}, found {_numbers(found)}"
     elif host is not None:

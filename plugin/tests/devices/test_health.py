@@ -281,6 +281,42 @@ def test_a_device_of_another_spec_needs_the_host_paths_that_the_spec_names(
         assert ("does not work" in found) is any(node.get("type") for node in edits.get("deviceNodes", ()))
 
 
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        # nvidia-ctk writes numbers without a type: a container gets a node of these numbers.
+        ({"path": "/dev/null", "major": 1, "minor": 3}, None),
+        ({"path": "/dev/null", "major": 1, "minor": 5}, "is not the device 1:5, so vendor.com/gpu=0 does not work"),
+        ({"path": "/dev/null", "major": 4095}, "is not the device 4095:0, so vendor.com/gpu=0 does not work"),
+        (
+            {"path": "/dev/a", "hostPath": "/dev/null", "major": 1, "minor": 5},
+            "is not the device 1:5, so vendor.com/gpu=0 does not work",
+        ),
+        # Runtimes read the type from the path, whatever the numbers are.
+        ({"path": "/dev/no", "major": 1, "minor": 3}, "does not exist, so no container with vendor.com/gpu=0 starts"),
+        ({"path": "/dev/shm", "major": 1, "minor": 3}, "is no device node, so no container"),
+        ({"path": "/dev/null", "minor": 77}, None),
+        ({"path": "/dev/null", "type": "c"}, None),
+        ({"path": "/dev/null", "type": "c", "minor": 5}, None),
+        ({"path": "/dev/null", "type": "b"}, "is not the device block, so no container with vendor.com/gpu=0 starts"),
+        ({"path": "/dev/null", "type": "u"}, "is not the device u, so no container with vendor.com/gpu=0 starts"),
+        ({"path": "/dev/no", "type": "c"}, "does not exist, so no container"),
+        ({"path": "/dev/no", "type": "u", "major": 1, "minor": 3}, None),
+    ],
+)
+def test_what_a_spec_leaves_out_of_a_node_is_read_from_the_host(
+    tmp_path: Path, node: dict[str, Any], says: Optional[str]
+) -> None:
+    """As in the CDI library (fillMissingInfo): it reads the type or the numbers, and compares what it read."""
+    specs = Specs(tmp_path)
+    (specs.dynamic / "vendor.json").write_text(foreign(deviceNodes=[node]))
+    found = specs.problem("vendor.com/gpu=0")
+    if says is None:
+        assert found == ""
+    else:
+        assert found.startswith(f"{node.get('hostPath') or node['path']}: the device node of its CDI spec {says}")
+
+
 def test_a_device_of_ours_needs_what_its_mounts_and_hooks_name(tmp_path: Path) -> None:
     mount = {"hostPath": "/no-such", "containerPath": "/a", "options": ["rbind"]}
     edits = {"deviceNodes": [{"path": "/dev/checked-elsewhere"}], "mounts": [mount]}

@@ -107,6 +107,7 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     names = ["vendor.com/gpu=0", "vendor.com/gpu=all"]
     common = {"deviceNodes": [{"path": "/dev/ctl", "hostPath": "/dev/zero"}]}
     nodes = [{"path": "/dev/gpu0", "hostPath": "/dev/null"}, {"path": "/dev/kfd", "type": "c", "major": 511}]
+    nodes += [{"path": "/dev/uvm", "major": 511, "minor": 2}, {"path": "/dev/cap", "type": "c", "minor": 2}]
     devices = [{"name": "0", "containerEdits": {"deviceNodes": nodes}}]
     spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices, "containerEdits": common}
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
@@ -116,6 +117,8 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     assert [(node.path, node.host_path, node.type, node.major, node.minor) for node in expected.nodes] == [
         ("/dev/gpu0", "/dev/null", None, None, None),
         ("/dev/kfd", "/dev/kfd", "c", 511, 0),
+        ("/dev/uvm", "/dev/uvm", None, 511, 2),
+        ("/dev/cap", "/dev/cap", None, None, None),
         ("/dev/ctl", "/dev/zero", None, None, None),
     ]
     # Our own spec does not give them.

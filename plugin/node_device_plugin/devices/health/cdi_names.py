@@ -110,11 +110,14 @@ class CdiNames:
 
 def _missing(name: str, each: HostPath, spec: SpecFile) -> Reason:
     what = "does not exist"
+    # With numbers from the spec, a container starts, whatever device of the host has them.
+    starts = each.is_complete or (each.number.startswith("/") and _is_device_node(each.path))
     if each.what == "device node" and "\0" not in each.path and os.path.lexists(each.path):
-        what = f"is not the device {each.number}" if each.number else "is no device node"
+        what = "is no device node"
+        if each.number and (starts or _is_device_node(each.path)):
+            what = f"is not the device {each.number.strip('/')}"
     why = f"the {each.what} of its CDI spec {what}"
-    # With numbers from the spec, a container starts, whatever the host has.
-    effect = f"{name} does not work in a container" if each.number else f"no container with {name} starts"
+    effect = f"{name} does not work in a container" if starts else f"no container with {name} starts"
     fix = "generate the spec again"
     if spec.owner == OURS:
         fix = "create it, or change the declaration"
@@ -126,7 +129,7 @@ def _missing(name: str, each: HostPath, spec: SpecFile) -> Reason:
 def _exists(each: HostPath) -> bool:
     """Whether a container's start would find the path; True for a path that the plugin's sandbox hides."""
     if each.what == "device node":
-        return _has_number(each) if each.number else _is_device_node(each.path)
+        return _has_number(each) if each.is_complete else _is_device_node(each.path) and _fits(each)
     if os.environ.get(_POD_VARIABLE) or _is_hidden(each.path):
         return True
     try:
@@ -148,6 +151,20 @@ def _is_device_node(path: str) -> bool:
     except OSError:
         return not path.startswith("/dev/")
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
+
+
+def _fits(each: HostPath) -> bool:
+    """Whether the node at the path is of the type, or has the numbers, that the spec gives."""
+    kind, _slash, numbers = each.number.partition("/")
+    try:
+        found = os.lstat(each.path) if each.number else None
+    except OSError:
+        found = None
+    # A pipe has no numbers.
+    if found is None or (numbers and stat.S_ISFIFO(found.st_mode)):
+        return True
+    is_kind = {"": True, "block": stat.S_ISBLK(found.st_mode), "char": stat.S_ISCHR(found.st_mode)}.get(kind, False)
+    return is_kind and numbers in ("", "%d:%d" % (os.major(found.st_rdev), os.minor(found.st_rdev)))
 
 
 def _has_number(each: HostPath) -> bool:
