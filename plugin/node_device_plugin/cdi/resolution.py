@@ -113,7 +113,11 @@ class Resolution(NamedTuple):
     def _edits_of(self, name: str) -> Iterator[Mapping[str, Any]]:
         if name in self.files:
             yield self.edits[name]
-            yield (self.files[name].spec or {}).get("containerEdits") or {}
+            yield self.edits_of_kind(name)
+
+    def edits_of_kind(self, name: str) -> Mapping[str, Any]:
+        """The edits of the name's file, which each of its devices gives beside its own edits."""
+        return (self.files[name].spec or {}).get("containerEdits") or {}
 
 
 def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
@@ -135,7 +139,7 @@ def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
             overridden[name] = file.path, f"{file.path}: {why}"
     for name, path in conflicts.items():
         # Runtimes drop the name even if a directory with precedence has it, too.
-        broken[name] = f"{path} and another file in its directory both define this name"
+        broken[name] = f"{path} and another file in its directory both define this name: remove one of the files"
     foreign = (edits[name] for name, file in found.items() if file.owner == FOREIGN)
     numbers = {each.number for edit in foreign for each in host_paths(edit) if not each.is_of_host}
     return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs))

@@ -175,6 +175,7 @@ def _find(
     # The id must leave room for a share's number.
     room = MAX_DEVICE_ID - resource.share_length
     before = {made.found.name: made for made in known}
+    former = {made.found.cdi_name: made.found.name for made in known if made.found.cdi_name}
     excluded = [compiled(pattern) for pattern in discovery.exclude]
     result = []
 
@@ -189,6 +190,9 @@ def _find(
             # The device keeps its offered name: another device with that name would be given to a second pod.
             names = (found.name, *found.other_names)
             found = found._replace(name=next((name for name in names if is_offered(found, name)), found.name))
+        if found.problem and found.cdi_name in former:
+            # A CDI name that does not resolve has no PCI address for its id, but its former id finds the device.
+            found = found._replace(name=former[found.cdi_name])
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
         nodes, lack = ((), "") if found.problem else grouped(found, discovery, inside)

@@ -130,7 +130,7 @@ def _exists(each: HostPath) -> bool:
     """Whether a container's start would find the path; True for a path that the plugin's sandbox hides."""
     if each.what == "device node":
         return _has_number(each) if each.is_complete else _is_device_node(each.path) and _fits(each)
-    if os.environ.get(_POD_VARIABLE) or _is_hidden(each.path):
+    if not is_visible(each.path):
         return True
     try:
         os.stat(each.path)
@@ -140,6 +140,11 @@ def _exists(each: HostPath) -> bool:
         # The runtime may be allowed to look where the plugin is not.
         return True
     return True
+
+
+def is_visible(path: str) -> bool:
+    """Whether the plugin can see what a container's start finds at a path that is no device node."""
+    return not (os.environ.get(_POD_VARIABLE) or _is_hidden(path))
 
 
 def _is_device_node(path: str) -> bool:
