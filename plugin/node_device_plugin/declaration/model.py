@@ -333,6 +333,12 @@ class Resource(NamedTuple):
         return device.has_edits or self.container_edits != ContainerEdits()
 
     @property
+    def gives_anything(self) -> bool:
+        """Whether a container gets anything with a device that has nothing of its own."""
+        of_all = (self.env, self.joined_env, self.annotations, self.pre_start.command)
+        return any(of_all) or self.container_edits != ContainerEdits()
+
+    @property
     def uses_cdi(self) -> bool:
         """Whether a device of the resource uses CDI, or a device discovered later may use CDI."""
         return bool(self.has_spec or self.discover.cdi or any(device.cdi_devices for device in self.devices))

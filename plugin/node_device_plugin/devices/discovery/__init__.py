@@ -196,6 +196,8 @@ def _find(
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
         nodes, lack = ((), "") if found.problem else grouped(found, discovery, inside)
+        if not (nodes or lack or found.problem or found.cdi_name or resource.gives_anything):
+            lack = found.without("device node that discover.nodes selects" if found.own else "device node")
         if lack:
             found = found._replace(problem=lack)
         made = before.get(found.name)

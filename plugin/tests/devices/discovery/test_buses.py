@@ -1,6 +1,9 @@
 """USB and PCI devices, in an injected sysfs."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from node_device_plugin.cdi import writer
 from node_device_plugin.devices.discovery import with_discovered
@@ -91,7 +94,8 @@ def test_a_driver_selects_by_what_the_kernel_bound(machine: Machine) -> None:
         found = machine.find({"usb": [{"vendor": "0403", "driver": pattern}]})
         assert [device.properties["port"] for device in found] == ports
     card = pci(machine, "0000:3b:00.0")
-    pci(machine, "0000:3c:00.0")
+    machine.node_of(card + "/drm/card1", "dri/card1")
+    machine.node_of(pci(machine, "0000:3c:00.0") + "/drm/card2", "dri/card2")
     machine.driven_by(card, "vfio-pci")
     for pattern, ids in (("vfio-*", ["pci-0000:3b:00.0"]), ("nvidia", []), ("*", ["pci-0000:3b:00.0"])):
         assert [device.id for device in machine.find({"pci": [{"driver": pattern}]})] == ids
@@ -178,7 +182,8 @@ def test_pci_by_vendor_device_and_class_with_its_numa_node(machine: Machine) -> 
     directory = pci(machine, "0000:3b:00.0", numa_node="1")
     machine.node_of(directory + "/drm/card1", "dri/card1")
     machine.node_of(directory + "/drm/renderD129", "dri/renderD129")
-    pci(machine, "0000:00:02.0", numa_node="-1", **{"class": "0x020000"})
+    network = pci(machine, "0000:00:02.0", numa_node="-1", **{"class": "0x020000"})
+    machine.node_of(network + "/ptp/ptp0", "ptp0")
     (device,) = machine.find({"pci": [{"vendor": "10de", "class_code": "0302"}]})
     assert (device.id, device.numa_node) == ("pci-0000:3b:00.0", 1)
     assert [node.path for node in device.nodes] == ["/dev/dri/card1", "/dev/dri/renderD129"]
@@ -212,8 +217,59 @@ def test_what_hangs_on_a_usb_controller_or_a_bridge_is_not_theirs(machine: Machi
     machine.on_bus("usb", controller + "/usb1", idVendor="1d6b", idProduct="0002", devname="bus/usb/001/001")
     machine.on_bus("pci", controller + "/0000:01:00.0", vendor="0x1", device="0x2", **{"class": "0x3"})
     machine.node_of(controller + "/0000:01:00.0/nvme/nvme0", "nvme0")
-    (device,) = machine.find({"pci": [{"vendor": "10de"}]})
+    (device,) = machine.find({"pci": [{"vendor": "10de"}]}, env={"PCI_{index}": "{address}"})
     assert device.nodes == ()
+
+
+def test_a_function_without_a_node_is_left_out_with_its_driver_as_usb_does(machine: Machine) -> None:
+    """The driver of an accelerator may be missing, or may not have made its node yet."""
+    hailo = {"pci": [{"vendor": "1e60", "device": "2864"}]}
+    directory = pci(machine, "0000:01:00.0", vendor="0x1e60", device="0x2864")
+    bare = "0000:01:00.0 matched, but has no device node: "
+    assert machine.find(hailo) == []
+    assert machine.left_out(hailo) == [("pci-0000:01:00.0", bare + "no driver is bound to it")]
+    machine.driven_by(directory, "hailo")
+    assert machine.left_out(hailo) == [("pci-0000:01:00.0", bare + "its driver is hailo")]
+    machine.node_of(directory + "/hailo_chardev/hailo0", "hailo0")
+    assert [[node.path for node in device.nodes] for device in machine.find(hailo)] == [["/dev/hailo0"]]
+    assert machine.left_out(hailo) == []
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [
+        {"env": {"VF_{index}": "{address}"}},
+        {"joined_env": {"PCIDEVICE_VF": "{address}"}},
+        {"annotations": {"example.com/vf-{index}": "{address}"}},
+        {"pre_start": {"command": ["/usr/local/bin/bind"]}},
+        {"container_edits": {"env": ["VF=yes"]}},
+    ],
+    ids=lambda gives: next(iter(gives)),
+)
+def test_a_function_without_a_node_is_offered_if_a_container_gets_something_else(
+    machine: Machine, gives: dict[str, Any]
+) -> None:
+    pci(machine, "0000:3b:02.0")
+    virtual = {"pci": [{"vendor": "10de"}]}
+    assert machine.find(virtual) == []
+    assert [device.id for device in machine.find(virtual, **gives)] == ["pci-0000:3b:02.0"]
+
+
+@pytest.mark.parametrize("method", ["usb", "pci"])
+def test_a_device_whose_optional_nodes_are_all_missing_gives_nothing(machine: Machine, method: str) -> None:
+    if method == "usb":
+        directory = usb(machine, "1-2", 4)
+        name = "1-2"
+    else:
+        directory, name = pci(machine, "0000:3b:00.0", vendor="0x0403"), "0000:3b:00.0"
+        machine.node_of(directory + "/drm/card1", "dri/card1")
+    machine.driven_by(directory, "x")
+    discover = {method: [{"vendor": "0403"}], "nodes": [{"path": "/dev/video*", "optional": True}]}
+    assert machine.find(discover) == []
+    ((_id, why),) = machine.left_out(discover)
+    assert why.startswith(f"{name} matched, but has no device node that discover.nodes selects")
+    machine.node_of(directory + "/video4linux/video3", "video3")
+    assert [[node.path for node in device.nodes] for device in machine.find(discover)] == [["/dev/video3"]]
 
 
 def test_what_a_device_says_of_itself_makes_no_folders_in_a_container(machine: Machine) -> None:

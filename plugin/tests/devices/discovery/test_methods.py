@@ -69,6 +69,7 @@ def test_what_a_bus_tells_of_a_device_is_on_the_device(machine: Machine) -> None
     )
     card = pci(machine, "0000:3b:00.0", numa_node="1")
     machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/vfio-pci")
+    machine.node_of(card + "/drm/card1", "dri/card1")
     (found,) = machine.find({"pci": [{"vendor": "10de"}]})
     assert found.attributes == Attributes(pci_address="0000:3b:00.0", driver="vfio-pci")
     assert found.numa_node == 1
@@ -76,6 +77,7 @@ def test_what_a_bus_tells_of_a_device_is_on_the_device(machine: Machine) -> None
 
 def test_another_driver_is_another_finding(machine: Machine) -> None:
     card = pci(machine, "0000:3b:00.0")
+    machine.node_of(card + "/drm/card1", "dri/card1")
     for driver in ("nouveau", "vfio-pci"):
         machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/" + driver)
         (found,) = machine.find({"pci": [{"vendor": "10de"}]})
