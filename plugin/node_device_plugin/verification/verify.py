@@ -24,7 +24,7 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
-from . import containers, proof_by_kubelet, proof_by_runtime
+from . import containers, evidence, proof_by_kubelet, proof_by_runtime
 from . import report as states
 from .looking import SETTLE, Outcome
 from .proof_record import Record, read_file
@@ -144,7 +144,11 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
             if row.state == states.FAILED:
                 problems.append(f"{resource.name}: {row.detail}")
             elif row.state in (states.UNPROVEN, states.IN_USE) and not held.get(resource.name):
-                if scope.unproven_only and record.holds(resource, runtime.name):
+                if not evidence.can_show(resource, resource.devices, with_annotations=True):
+                    # A pod would prove nothing, and would be made again in each run.
+                    why = evidence.why_none(resource, resource.devices)
+                    row = row._replace(state=states.UNPROVEN, detail=why, shares=0)
+                elif scope.unproven_only and record.holds(resource, runtime.name):
                     row = row._replace(state=states.PROVEN_BEFORE, detail="", shares=0)
                 else:
                     wanted[resource.name] = row
@@ -192,7 +196,7 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
     outcome = outcomes.get(row.resource)
     if outcome is None:
         return row
-    if outcome.unproven:
+    if outcome.unproven and row.state != states.PENDING:
         return row._replace(state=states.UNPROVEN, seen=outcome.seen, detail=outcome.unproven)
     if outcome.mismatches:
         return row._replace(state=states.FAILED, detail="; ".join(outcome.mismatches), shares=0)
@@ -377,8 +381,9 @@ class _OfKubelet:
                     shares = rows[resource.name].shares
                     if found.seen and not (everyone and shares):
                         outcomes[resource.name] = Outcome(found.seen)
-                    elif not shares and found.mismatches:
-                        why = "no device is free, and a container of {}".format("; of ".join(found.mismatches))
+                    elif not shares and (found.mismatches or found.unproven):
+                        why = "; of ".join(found.mismatches or [found.unproven])
+                        why = f"no device is free, and a container of {why}"
                         outcomes[resource.name] = Outcome(unproven=why)
                     elif shares:
                         proof = await self._by_static_pod(resource, cri)
