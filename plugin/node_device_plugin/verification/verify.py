@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from ..cdi import writer
 from ..cdi.links import Links, node_paths
 from ..cdi.resolution import Resolution
-from ..declaration import Configuration, Resource, foreign_cdi
+from ..declaration import Configuration, Device, Resource, foreign_cdi
 from ..devices.discovery import Discoverer, with_discovered
-from ..devices.health import CdiNames, problem_of
+from ..devices.health import CdiNames, problem_of, problem_of_edits
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.pod_resources import Holder, PodResourcesError
@@ -225,9 +225,13 @@ def _expected_ids(resource: Resource, held: Mapping[str, str], names: CdiNames) 
     return [
         kubelet_id
         for device in resource.devices
-        if device.id not in held and (device.required or problem_of(device, names) is None)
+        if device.id not in held and (device.required or _problem(resource, device, names) is None)
         for kubelet_id in resource.kubelet_ids(device)
     ]
+
+
+def _problem(resource: Resource, device: Device, names: CdiNames) -> str | None:
+    return problem_of(device, names) or problem_of_edits(resource, device, names)
 
 
 async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str]) -> _Runtime:
@@ -323,7 +327,8 @@ def _judge(
         for what, ids in (("missing", missing), ("not declared", foreign)):
             if ids:
                 detail += " ({}: {})".format(what, " ".join(ids))
-        reasons = [reason for device in resource.devices if (reason := problem_of(device, names))]
+        lacking = (device for device in resource.devices if set(resource.kubelet_ids(device)) & set(missing))
+        reasons = [reason for device in lacking if (reason := _problem(resource, device, names))]
         return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
     if held_by_others:
         # Do not prove the resource now: a proof checks all declared devices, but the plugin offers fewer.

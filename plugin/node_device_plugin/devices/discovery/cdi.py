@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import Resolution
+from ...cdi.resolution import UUID, Resolution
 from ...declaration.model import Attributes, CdiSelector, Device, Discovery
 from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled

@@ -102,6 +102,12 @@ def problem_of(device: Device, names: CdiNames) -> str | None:
     return unhealthy_reason(device) or next(filter(None, map(names.problem, device.cdi_devices)), None)
 
 
+def problem_of_edits(resource: Resource, device: Device, names: CdiNames) -> str | None:
+    """Why a container cannot get the device's part of our own spec, such as a mount; None if it can or has no part."""
+    name = resource.cdi_name(device)
+    return names.problem(name) if name is not None and name in names.resolution.files else None
+
+
 def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str | None:
     reason = unhealthy_reason(device)
     if reason is None and resource.health.open:
