@@ -221,6 +221,50 @@ def test_what_hangs_on_a_usb_controller_or_a_bridge_is_not_theirs(machine: Machi
     assert device.nodes == ()
 
 
+def test_a_scalable_function_is_not_a_part_of_its_physical_function(machine: Machine) -> None:
+    """Its nodes are its own, and udev's selectors find them."""
+    directory = pci(machine, "0000:08:00.0", vendor="0x15b3")
+    machine.node_of(directory + "/infiniband_verbs/uverbs0", "infiniband/uverbs0")
+    for number in (2, 3):
+        function = "%s/mlx5_core.sf.%d" % (directory, number)
+        machine.link("/sys/devices/%s/subsystem" % function, "/sys/bus/auxiliary")
+        machine.node_of("%s/infiniband_verbs/uverbs%d" % (function, number), "infiniband/uverbs%d" % number)
+        link = "/sys/class/infiniband_verbs/uverbs%d" % number
+        machine.link(link, "../../devices/%s/infiniband_verbs/uverbs%d" % (function, number))
+    card = {"pci": [{"vendor": "15b3"}]}
+    (device,) = machine.find(card)
+    assert [node.path for node in device.nodes] == ["/dev/infiniband/uverbs0"]
+    devpath = "/devices/pci0000:00/*/mlx5_core.sf.*/infiniband_verbs/uverbs*"
+    parts = {"udev": [{"subsystem": "infiniband_verbs", "properties": {"DEVPATH": devpath}}]}
+    resources = [resource(card, "a.b/card"), resource(parts, "a.b/sf")]
+    for ordered in (resources, resources[::-1]):
+        found = discover(ordered, str(machine.path))
+        assert [[node.path for node in each.nodes] for each in found["a.b/sf"].devices] == [
+            ["/dev/infiniband/uverbs2"],
+            ["/dev/infiniband/uverbs3"],
+        ]
+        assert [each.id for each in found["a.b/card"].devices] == ["pci-0000:08:00.0"]
+
+
+def test_a_mediated_device_is_not_a_part_of_its_card(machine: Machine) -> None:
+    directory = pci(machine, "0000:3b:00.0")
+    machine.node_of(directory + "/drm/card1", "dri/card1")
+    vgpu = directory + "/b1a5ae0e-4d6b-4b5c-8f6c-0d2f3c4b5a69"
+    machine.link("/sys/devices/%s/subsystem" % vgpu, "/sys/bus/mdev")
+    machine.node_of(vgpu + "/vfio-dev/vfio3", "vfio/devices/vfio3")
+    (device,) = machine.find({"pci": [{"vendor": "10de"}]})
+    assert [node.path for node in device.nodes] == ["/dev/dri/card1"]
+
+
+def test_the_children_of_a_device_on_other_buses_are_its_own(machine: Machine) -> None:
+    """Such as the disk of a virtio function."""
+    directory = pci(machine, "0000:00:04.0", vendor="0x1af4")
+    machine.link("/sys/devices/%s/virtio1/subsystem" % directory, "/sys/bus/virtio")
+    machine.node_of(directory + "/virtio1/block/vda", "vda")
+    (device,) = machine.find({"pci": [{"vendor": "1af4"}]})
+    assert [node.path for node in device.nodes] == ["/dev/vda"]
+
+
 def test_a_function_without_a_node_is_left_out_with_its_driver_as_usb_does(machine: Machine) -> None:
     """The driver of an accelerator may be missing, or may not have made its node yet."""
     hailo = {"pci": [{"vendor": "1e60", "device": "2864"}]}
