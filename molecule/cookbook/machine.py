@@ -231,6 +231,13 @@ def gpus():
     amd = [("drm", "dri/card2", "226:2"), ("drm", "dri/renderD129", "226:129")]
     intel = [("drm", "dri/card0", "226:0"), ("drm", "dri/renderD130", "226:130")]
     pci("0000:c1:00.0", "1002", "74a1", "120000", "amdgpu", numa_node=1, below=amd)
+    # The second partition of this GPU is a platform device.
+    partition = "lab-platform/amdgpu_xcp_1/drm/renderD132"
+    with_node(partition, "dri/renderD132", "226:132")
+    whole = "lab/0000:c1:00.0/drm/renderD129"
+    for directory, number, place in ((whole, 129, "pci-0000:c1:00.0"), (partition, 132, "platform-amdgpu_xcp_1")):
+        link_of_class("drm", directory)
+        file(f"/run/udev/data/c226:{number}", f"S:dri/by-path/{place}-render\nE:ID_PATH={place}\n")
     pci("0000:03:00.0", "8086", "56c0", "038000", "xe", numa_node=0, below=intel)
 
 
