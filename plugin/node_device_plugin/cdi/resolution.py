@@ -139,7 +139,7 @@ def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
             overridden[name] = file.path, f"{file.path}: {why}"
     for name, path in conflicts.items():
         # Runtimes drop the name even if a directory with precedence has it, too.
-        broken[name] = f"{path} and another file in its directory both define this name: remove one of the files"
+        broken[name] = f"{path} and another file in its directory both define this name"
     foreign = (edits[name] for name, file in found.items() if file.owner == FOREIGN)
     numbers = {each.number for edit in foreign for each in host_paths(edit) if not each.is_of_host}
     return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs))

@@ -688,7 +688,10 @@ async def test_a_device_goes_to_another_resource_when_its_id_is_free(
         machine.on_bus("pci", "pci0000:00/" + address, vendor="0x10de", device="0x" + model, **{"class": "0x030200"})
 
     models = {OLD: "0001", NEW: "0002"}
-    resources = [{"name": name, "discover": {"pci": [{"device": model}]}} for name, model in models.items()]
+    resources = [
+        {"name": name, "discover": {"pci": [{"device": model}]}, "env": {f"PCI_{model}_{{index}}": "{address}"}}
+        for name, model in models.items()
+    ]
     is_now(models[OLD])
     await node.start()
     assert node.resources is not None

@@ -136,7 +136,7 @@ class Cdi(DiscoveryMethod):
             # "all" is not offered beside other devices anyway. A refused file may have any text as a name.
             is_one = name != ALL or not (chosen.offered or len(broken) > 1)
             if is_one and cdi_device_problem(name) is None:
-                yield (name,), why
+                yield (name,), f"{why}: node-device-plugin cdi check says what to correct"
 
 
 def _key(kind: str, root: Root) -> tuple[str, ...]:

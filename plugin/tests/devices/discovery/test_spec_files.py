@@ -59,7 +59,8 @@ def age(machine: Machine, path: str, seconds: int) -> None:
 
 
 SAME = f"nvidia.com/gpu={NEW_ID} of {NEW} is the same device"
-TWICE = f"{OLD} and another file in its directory both define this name: remove one of the files"
+CHECK = "node-device-plugin cdi check says what to correct"
+TWICE = f"{OLD} and another file in its directory both define this name: {CHECK}"
 
 
 @pytest.mark.parametrize("edits", [{}, {"hooks": hook("../card1::/dev/dri/by-path/pci-0000:01:00.0-card")}])
