@@ -15,6 +15,7 @@ from typing import (
 )
 
 from ..cdi import writer
+from ..cdi.kinds import kinds_of
 from ..cdi.links import Links, node_paths
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import NO_SPECS
@@ -95,6 +96,8 @@ class DeviceScanner:
         #: Other programs' CDI specs, as last read.
         self.specs = NO_SPECS
         self._reader = SpecReader(())
+        #: The kinds that the former and the present devices need: after a reload, both are compared.
+        self._spec_kinds: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         #: Whether a resource discovers devices in CDI specs.
         self._reads_specs = False
         #: Directories that are watched only for their specs.
@@ -288,11 +291,15 @@ class DeviceScanner:
 
     async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
         """Read other programs' specs if a device needs them. Specs that hang count as last read."""
-        if any(device.cdi_devices for resource in resources for device in resource.devices):
+        kinds = kinds_of(name for resource in resources for device in resource.devices for name in device.cdi_devices)
+        if kinds:
+            if kinds != self._spec_kinds[1]:
+                self._spec_kinds = self._spec_kinds[1], kinds
             if self._reader.directories != tuple(dict.fromkeys(places.specs)):
                 self._reader = SpecReader(places.specs)
             key = Key("", "CDI specs that devices need")
-            answer = (await self._calls.run([(key, self._reader.read)]))[key]
+            read = functools.partial(self._reader.read, frozenset().union(*self._spec_kinds))
+            answer = (await self._calls.run([(key, read)]))[key]
             self.specs = self.specs if isinstance(answer, Exception) else answer
 
     async def _scan(self, tables: Sequence[DeviceTable], places: Places) -> None:

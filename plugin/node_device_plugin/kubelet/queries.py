@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from ..cdi import writer
 from ..cdi.directories import DEFAULT_DIRECTORIES
+from ..cdi.kinds import kinds_of
 from ..cdi.links import Links
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import UUID, Resolution
@@ -315,7 +316,7 @@ def _pods_and_specs(
     ours = writer.given(spec_dirs)
     names = {each.name for answer in _answers(pod_devices).values() for each in answer.cdi_devices}
     foreign = names.difference(*ours)
-    return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(), foreign) if foreign else {}
+    return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
 
 
 def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPaths]:

@@ -104,14 +104,14 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     links = Links()
     discoverer = Discoverer(links)
     found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
-    names = CdiNames(configuration.cdi_spec_dirs)
-    await in_thread(names.read)
     resources = [
-        names.resolution.with_foreign_nodes(
-            with_discovered(each, found[each.name].devices) if each.name in found else each
-        )
+        with_discovered(each, found[each.name].devices) if each.name in found else each
         for each in configuration.resources
     ]
+    names = CdiNames(configuration.cdi_spec_dirs)
+    needed = [name for resource in resources for device in resource.devices for name in device.cdi_devices]
+    await in_thread(names.read, needed)
+    resources = [names.resolution.with_foreign_nodes(resource) for resource in resources]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
     # Remove leftovers before reading the holders, because a leftover's pod still runs and holds a device.
     await _without_leftovers(node, scope.timeout, problems)

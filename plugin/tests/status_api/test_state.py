@@ -431,7 +431,7 @@ async def test_reasons_are_as_few_as_there_are_kinds_of_them(tmp_path: Path) -> 
     devices = [{"id": "d0", "nodes": [{"path": "/dev/d", "host_path": str(file)}]}, {"id": "d1", "nodes": [null]}]
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices}])
     names = CdiNames(["/none"])
-    names.read()
+    names.read(["example.com/dev=d0"])
     probe = ["/bin/sh", "-c", "echo '71.2 °C: too hot' >&2; exit 1"]
     held = Reason("held by default/own as example.com/old", HELD_BY_ANOTHER_NAME)
     for reason, kind in (

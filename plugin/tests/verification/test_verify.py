@@ -197,7 +197,7 @@ def test_an_optional_device_that_no_spec_has_is_not_expected(tmp_path: Path) -> 
     spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": listed}
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
     names = CdiNames([str(tmp_path)])
-    names.read()
+    names.read(name for device in resource.devices for name in device.cdi_devices)
     assert _expected_ids(resource, {}, names) == ["a"]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
 
+from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
 from ...declaration.model import DISCOVERY_METHODS, ContainerEdits, DeviceNode, Discovery
@@ -154,6 +155,8 @@ class Discoverer:
             for device in resource.devices
             if device.cdi_devices
         }
+        discovered = {resource.discover.cdi.kind for resource in resources if resource.discover.cdi}
+        CDI.keep_only(discovered.union(kinds_of(name for each in declared.values() for name in each.cdi_devices)))
         if not declared:
             return NOTHING_RESERVED
         key = Key("", "CDI devices that the configuration names")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ...cdi.kinds import kinds_of
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import UUID, Resolution
 from ...declaration.model import Attributes, CdiSelector, Device, Discovery
@@ -47,7 +48,8 @@ class Cdi(DiscoveryMethod):
     needs_uevents = False
 
     def __init__(self) -> None:
-        self._readers: dict[tuple[str, ...], SpecReader] = {}
+        #: By directories and kinds.
+        self._readers: dict[tuple[tuple[str, ...], frozenset[str]], SpecReader] = {}
         #: By directories and kind: the specs, and their devices.
         self._known: dict[tuple[str, ...], tuple[Resolution, list[SpecDevice]]] = {}
         #: By directories and kind: the specs, and the choice, if it needs no look at host paths.
@@ -83,7 +85,7 @@ class Cdi(DiscoveryMethod):
 
     def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
         """What declared devices use from the specs. declared: the devices, by their names in messages."""
-        specs = self._specs(root)
+        specs = self._specs(kinds_of(name for device in declared.values() for name in device.cdi_devices), root)
         names: dict[str, str] = {}
         nodes: dict[str, str] = {}
         of_parts: dict[str, str] = {}
@@ -101,13 +103,20 @@ class Cdi(DiscoveryMethod):
             names.update(with_other_names(kind, self._devices(kind, root)[1], names))
         return Reserved(names, nodes, of_parts)
 
-    def _specs(self, root: Root) -> Resolution:
+    def keep_only(self, kinds: Collection[str]) -> None:
+        """Forget the specs of other kinds."""
+        self._readers = {key: reader for key, reader in list(self._readers.items()) if key[1].issubset(kinds)}
+        self._known = {key: known for key, known in list(self._known.items()) if key[-1] in kinds}
+        self._choices = {key: choice for key, choice in list(self._choices.items()) if key[-1] in kinds}
+
+    def _specs(self, kinds: frozenset[str], root: Root) -> Resolution:
         directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
-        return self._readers.setdefault(directories, SpecReader(directories, root.on_host("/sys"))).read()
+        new = SpecReader(directories, root.on_host("/sys"))
+        return self._readers.setdefault((directories, kinds), new).read(kinds)
 
     def _devices(self, kind: str, root: Root) -> tuple[Resolution, list[SpecDevice]]:
         """The specs, and the devices of the kind that a container would get from another program's spec."""
-        key, specs = _key(kind, root), self._specs(root)
+        key, specs = _key(kind, root), self._specs(frozenset([kind]), root)
         known = self._known.get(key)
         if known is None or known[0] is not specs:
             known = self._known[key] = specs, listed(kind, specs)
@@ -130,7 +139,7 @@ class Cdi(DiscoveryMethod):
         for device, why in chosen.left_out:
             yield device.names, why
         prefix = kind + "="
-        broken = {name: why for name, why in self._specs(root).broken.items() if name.startswith(prefix)}
+        broken = {name: why for name, why in self._specs(frozenset([kind]), root).broken.items() if name.startswith(prefix)}
         for qualified, why in broken.items():
             name = qualified[len(prefix) :]
             # "all" is not offered beside other devices anyway. A refused file may have any text as a name.

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...cdi.directories import OURS, SpecFile
+from ...cdi.kinds import kinds_of
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS, HostPath, Resolution
 from ...declaration.cdi import TEMPLATE_PREFIX
@@ -20,16 +21,18 @@ from ..reason import Reason
 _HIDDEN = (*HIDDEN, "/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - only compared
 #: A variable of every pod; a pod sees only the directories that it mounts.
 _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
+_LATE = "the CDI specs are not read yet"
 
 
 class _Names(NamedTuple):
-    """The names in the specs.
+    """The names in the specs. kinds: the kinds that were read.
 
     paths: the host paths to check by fully qualified name, filled on demand: a kind of another program may have
     thousands of nodes for each of its thousands of devices, of which a resource needs a few.
     """
 
     resolution: Resolution
+    kinds: frozenset[str]
     paths: dict[str, tuple[HostPath, ...]]
 
     def to_check(self, name: str) -> tuple[HostPath, ...]:
@@ -41,10 +44,13 @@ class _Names(NamedTuple):
         return self.paths[name]
 
 
-class CdiNames:
-    """The devices of all specs. directories: a later directory takes precedence.
+_UNREAD = _Names(NO_SPECS, frozenset(), {})
 
-    Reads the file system, so it must not run in the event loop. Parses the files again only after a change.
+
+class CdiNames:
+    """The CDI names that devices need, in the specs. directories: a later directory takes precedence.
+
+    Reads the file system, so it must not run in the event loop. Parses a file again only after a change.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
@@ -52,7 +58,7 @@ class CdiNames:
         #: The key of the call that reads the specs; its group is empty, because no resource has an empty name.
         self.key = Key("", "CDI specs of " + " ".join(self._reader.directories))
         #: Replaced as a whole, because device checks run meanwhile.
-        self._names: _Names | None = None
+        self._names = _UNREAD
         #: Mounts and hooks, each with whether it exists. Every device of a kind may have the same ones.
         self._looked: dict[HostPath, bool | Exception] = {}
         self.is_as_read = self._reader.is_as_read
@@ -60,23 +66,23 @@ class CdiNames:
     @property
     def resolution(self) -> Resolution:
         """The names as last read."""
-        return self._names.resolution if self._names else NO_SPECS
+        return self._names.resolution
 
     @property
     def is_known(self) -> bool:
         """Whether the specs were ever read."""
-        return self._names is not None
+        return self._names is not _UNREAD
 
-    def read(self) -> None:
-        """Read the specs again if any file changed. The next checks look at their host paths again."""
+    def read(self, names: Iterable[str]) -> None:
+        """Read the specs of these names' kinds if any file changed. The next checks look at their host paths again."""
         self._looked = {}
-        found = self._reader.read()
-        if self._names is None or found is not self._names.resolution:
-            self._names = _Names(found, {})
+        kinds = kinds_of(names)
+        found, before = self._reader.read(kinds), self._names
+        self._names = _Names(found, kinds, before.paths if found is before.resolution else {})
 
     def problem(self, name: str) -> str | None:
         """Why a container cannot get the device of a CDI name, or would get another device; None if it can get it."""
-        known = self._names or _Names(NO_SPECS, {})
+        known = self._names
         names = known.resolution
         if name in names.files:
             if name in names.overridden:
@@ -84,14 +90,17 @@ class CdiNames:
                 return Reason(why, path)
             missing = next((each for each in known.to_check(name) if not self._exists(each)), None)
             return None if missing is None else _missing(name, missing, names.files[name])
-        places = "is in no valid spec of {}".format(", ".join(self._reader.directories))
+        directories = ", ".join(self._reader.directories)
+        if not kinds_of([name]) <= known.kinds:
+            return Reason(f"cannot check the CDI name {name}: the specs in {directories} were not read in time", _LATE)
+        places = f"is in no valid spec of {directories}"
         broken = names.broken.get(name)
         why = f": {broken}" if broken else ""
         return Reason(f"the CDI name {name} {places}{why}", "the CDI name " + places)
 
     async def look(self, calls: BoundedCalls, names: Iterable[str]) -> None:
         """Look at the mounts and hooks of these names, each once: one that hangs takes one thread, not one a device."""
-        known = self._names or _Names(NO_SPECS, {})
+        known = self._names
         found = {each for name in names if name in known.resolution.files for each in known.to_check(name)}
         shared = {Key(each.path, each.what): each for each in found if each.what != "device node"}
         answers = await calls.run([(key, functools.partial(_exists, each)) for key, each in shared.items()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Callable
 
 from ...declaration import Device, Resource
@@ -30,14 +30,14 @@ class Health:
         spec_dirs: where the runtime reads CDI specs; if empty, CDI names are not checked.
         """
         names = self._names.setdefault(tuple(spec_dirs), CdiNames(spec_dirs)) if spec_dirs else None
+        needed = dict.fromkeys(
+            name for resource in resources for device in resource.devices for name in resource.cdi_names(device)
+        )
         # The specs are read first, because the checks of devices need them.
-        unread = await self._unread(names) if names is not None else None
+        unread = await self._unread(names, needed) if names is not None else None
         readable = names if unread is None else None
         if readable is not None:
-            named = [
-                name for resource in resources for device in resource.devices for name in resource.cdi_names(device)
-            ]
-            await readable.look(self._calls, dict.fromkeys(named))
+            await readable.look(self._calls, needed)
         due: list[Call[str | None]] = [
             (
                 Key(resource.name, device.id),
@@ -59,9 +59,9 @@ class Health:
             result[resource.name][device.id] = self._commands.reason(resource, device)
         return result
 
-    async def _unread(self, names: CdiNames) -> str | None:
+    async def _unread(self, names: CdiNames, needed: Collection[str]) -> str | None:
         """Why the specs are unknown, or None. If reading hangs, the specs read last still count."""
-        answer = (await self._calls.run([(names.key, names.read)]))[names.key]
+        answer = (await self._calls.run([(names.key, functools.partial(names.read, needed))]))[names.key]
         return None if isinstance(answer, NoAnswer) and names.is_known else reason_of(answer)
 
     async def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:
