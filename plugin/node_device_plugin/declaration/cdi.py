@@ -174,7 +174,7 @@ def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
 
 def minimum_version(spec: Mapping[str, Any]) -> str:
     """The lowest CDI version that the content of ``spec`` needs."""
-    return max([_BASE_VERSION, *(feature.since for feature in features(spec))], key=version_tuple)
+    return max({_BASE_VERSION, *(feature.since for feature in features(spec))}, key=version_tuple)
 
 
 def accepted_version(containerd_version: str) -> str | None:

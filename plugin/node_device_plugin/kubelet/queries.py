@@ -313,8 +313,8 @@ def _pods_and_specs(
 ) -> tuple[tuple[PodDevices, ...], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
     checkpoint = read_checkpoint(device_plugin_dir)
     pod_devices = checkpoint.pod_devices if checkpoint else ()
-    ours = writer.given(spec_dirs)
     names = {each.name for answer in _answers(pod_devices).values() for each in answer.cdi_devices}
+    ours = writer.given(spec_dirs, kinds_of(names))
     foreign = names.difference(*ours)
     return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
 

@@ -15,7 +15,8 @@ from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cdi.reader import SpecReader
 from node_device_plugin.cdi.resolution import NO_SPECS, resolution
 
-KIND, OTHER = "vendor.com/class", "other.com/class"
+#: Kinds that no other test has, because the tests look for them in memory.
+KIND, OTHER = "kinds.example/class", "others.example/class"
 FLOW = 'cdiVersion: 0.6.0\nkind: %s\ndevices: [{name: "0", containerEdits: {env: [A=B]}}]\n'
 
 
@@ -44,7 +45,7 @@ def kept(*kinds: str) -> int:
     return sum(type(each) is dict and each.get("kind") in kinds and "devices" in each for each in gc.get_objects())
 
 
-@pytest.mark.parametrize("kind", [KIND, OTHER, "vendor.com/classes", "vendor.com/clas", "a.vendor.com/class"])
+@pytest.mark.parametrize("kind", [KIND, OTHER, KIND + "es", KIND[:-1], "a." + KIND])
 @pytest.mark.parametrize(
     "written",
     [
@@ -89,7 +90,7 @@ def test_a_kind_is_found_however_it_is_written(tmp_path: Path, kind: str, writte
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_a_kind_is_found_in_json_however_it_is_written(tmp_path: Path, encoding: str) -> None:
-    for name, kind in (("a", KIND), ("b", KIND.replace("/", "\\/")), ("c", KIND.replace("v", "\\u0076"))):
+    for name, kind in (("a", KIND), ("b", KIND.replace("/", "\\/")), ("c", KIND.replace("k", "\\u006b"))):
         (tmp_path / f"{name}.json").write_bytes(json.dumps(spec("KIND", name)).replace("KIND", kind).encode(encoding))
     assert list(SpecReader([str(tmp_path)]).read({KIND}).files) == [f"{KIND}={name}" for name in "abc"]
 

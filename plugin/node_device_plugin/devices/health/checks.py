@@ -30,14 +30,16 @@ class Health:
         spec_dirs: where the runtime reads CDI specs; if empty, CDI names are not checked.
         """
         names = self._names.setdefault(tuple(spec_dirs), CdiNames(spec_dirs)) if spec_dirs else None
-        needed = dict.fromkeys(
-            name for resource in resources for device in resource.devices for name in resource.cdi_names(device)
-        )
-        # The specs are read first, because the checks of devices need them.
-        unread = await self._unread(names, needed) if names is not None else None
-        readable = names if unread is None else None
-        if readable is not None:
-            await readable.look(self._calls, needed)
+        readable, unread = names, None
+        if names is not None:
+            needed = dict.fromkeys(
+                name for resource in resources for device in resource.devices for name in resource.cdi_names(device)
+            )
+            # The specs are read first, because the checks of devices need them.
+            unread = await self._unread(names, needed)
+            readable = names if unread is None else None
+            if readable is not None:
+                await readable.look(self._calls, needed)
         due: list[Call[str | None]] = [
             (
                 Key(resource.name, device.id),
