@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import fields as rules
 from . import model, shorthands
@@ -17,6 +17,8 @@ from .addresses import http_address_problem
 from .names import foreign_cdi_name_problem, foreign_kind_problem, placeholder_problem, resource_name_problem
 from .patterns import pattern_problem
 from .problems import Problem
+
+A, T = TypeVar("A"), TypeVar("T")
 
 #: Each type with its Python types and its name in messages.
 _TYPES: dict[str, tuple[Any, str]] = {
@@ -647,8 +649,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
     if field.type == "dict":
         return _normalise_free_dict(value, field, where, problems)
     if field.type == "list":
-        default = "" if field.elements == "str" else None
-        element = field._replace(type=field.elements or "str", default=default, required=False)
+        element = _once(_element, field)
         return tuple(
             _normalise_element(item, element, "%s[%d]" % (where, position), problems)
             for position, item in enumerate(value)
@@ -661,6 +662,12 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
         problems.append(Problem(where, problem))
         return _default(field)
     return value if field.read is None else field.read(value)
+
+
+def _element(field: Field) -> Field:
+    """An element of a list."""
+    default = "" if field.elements == "str" else None
+    return field._replace(type=field.elements or "str", default=default, required=False)
 
 
 def _normalise_element(item: Any, field: Field, where: str, problems: list[Problem]) -> Any:
@@ -701,14 +708,18 @@ def _normalise_keys(
     for key in value:
         if key not in fields:
             problems.append(Problem(f"{prefix}{key or repr(key)}", _unknown_key(str(key), fields)))
-    result = {}
+    result, defaults = {}, _once(_defaults, fields)
     for key, field in fields.items():
-        if key in value and value[key] is not None:
-            result[key] = normalise(value[key], field, prefix + key, problems)
-        else:
-            if field.required:
-                problems.append(Problem(prefix + key, "is missing"))
-            result[key] = _default(field)
+        given = value.get(key)
+        if given is not None:
+            result[key] = normalise(given, field, prefix + key, problems)
+            continue
+        if field.required:
+            problems.append(Problem(prefix + key, "is missing"))
+        default = defaults[key]
+        # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
+        # took half of the parse time.
+        result[key] = dict(default) if isinstance(default, dict) else default
     return result
 
 
@@ -737,11 +748,26 @@ def _default(field: Field) -> Any:
         return _made(field, {key: _default(inner) for key, inner in field.fields.items()})
     if field.required and field.type == "str":
         return ""
-    # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
-    # took half of the parse time.
     if isinstance(field.default, dict):
         return dict(field.default)
     return tuple(field.default) if isinstance(field.default, list) else field.default
+
+
+def _defaults(fields: Mapping[str, Field]) -> dict[str, Any]:
+    return {key: _default(field) for key, field in fields.items()}
+
+
+#: By function and identity of its argument: the argument, which must stay, and the result.
+_ONCE: dict[tuple[Callable[..., Any], int], tuple[Any, Any]] = {}
+
+
+def _once(function: Callable[[A], T], argument: A) -> T:
+    """The function's result, computed once for a part of this schema: thousands of devices have the same keys."""
+    known = _ONCE.get((function, id(argument)))
+    if known is None:
+        known = _ONCE[function, id(argument)] = argument, function(argument)
+    result: T = known[1]
+    return result
 
 
 def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: list[Problem]) -> dict[str, Any]:
