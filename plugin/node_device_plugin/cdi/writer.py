@@ -15,7 +15,6 @@ import contextlib
 import errno
 import json
 import os
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -315,6 +314,9 @@ def _replace(path: str, text: str) -> None:
     """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched."""
     if _is_there(path, text):
         return
+    # Import tempfile only here, because most starts write no spec.
+    import tempfile
+
     directory, name = os.path.split(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
     # Runtimes read *.json and *.yaml only.
