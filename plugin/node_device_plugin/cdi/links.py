@@ -57,14 +57,19 @@ class Links:
 
     def is_link(self, path: str) -> bool:
         """Whether the path itself is a known symbolic link."""
+        return bool(self._target(path))
+
+    def _target(self, path: str) -> str:
+        """What a known symbolic link leads to; empty for another path."""
         parent, name = os.path.split(path)
-        return parent in self._directories and name in self._directories[parent].links
+        directory = self._directories.get(parent)
+        return directory.links.get(name, "") if directory else ""
 
     def followed(self, resource: Resource) -> Resource:
         """The resource with the links of its nodes' host paths resolved; the same object if there are no links."""
-        links = {path for path in node_paths([resource]) if self.is_link(path)}
+        targets = {path: self._target(path) for path in node_paths([resource])}
         # A file's name may be any bytes, but a spec is UTF-8.
-        leads_to = {link: self.real(link) for link in links if self.real(link).isprintable()}
+        leads_to = {path: target for path, target in targets.items() if target and target.isprintable()}
         if not leads_to:
             return resource
         return resource._replace(

@@ -120,7 +120,7 @@ class _Version(argparse.Action):
 def parser(only: str = "") -> argparse.ArgumentParser:
     """The parser of all commands and their options.
 
-    only: the first word of the only command to add, if it is one. All commands would take a tenth of the plugin's start.
+    only: the first word of the only command to add, if it is one. All commands take a tenth of the plugin's start.
     """
     parsed = _Parser(
         prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.", epilog=EXIT_CODES

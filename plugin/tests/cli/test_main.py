@@ -267,7 +267,7 @@ def test_a_command_is_the_same_without_all_others(command: argparse.ArgumentPars
 def test_the_plugin_starts_without_the_code_of_other_commands(tmp_path: Path) -> None:
     """Nor with a parser of YAML, which only a configuration in YAML or a foreign CDI spec needs."""
     code = (
-        "import sys; from node_device_plugin.cli.main import main, parser; import node_device_plugin.daemon.main as daemon;"
+        "import sys; from node_device_plugin.cli.main import main; import node_device_plugin.daemon.main as daemon;"
         "daemon.run = lambda *_: (_ for _ in ()).throw(OSError('started'));"
         "code = main(['run', '--config', sys.argv[1]]); print(code, *sys.modules)"
     )
