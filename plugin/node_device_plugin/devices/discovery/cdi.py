@@ -139,7 +139,9 @@ class Cdi(DiscoveryMethod):
         for device, why in chosen.left_out:
             yield device.names, why
         prefix = kind + "="
-        broken = {name: why for name, why in self._specs(frozenset([kind]), root).broken.items() if name.startswith(prefix)}
+        broken = {
+            name: why for name, why in self._specs(frozenset([kind]), root).broken.items() if name.startswith(prefix)
+        }
         for qualified, why in broken.items():
             name = qualified[len(prefix) :]
             # "all" is not offered beside other devices anyway. A refused file may have any text as a name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -236,6 +237,22 @@ def test_a_number_belongs_to_another_node_once_the_driver_is_loaded(machine: Mac
     machine.file("/sys/dev/char/226:0/uevent", "DEVNAME=dri/card7\n")
     assert reader.read({"nvidia.com/gpu"}).nodes("nvidia.com/gpu=0") == {"/dev/dri/card7"}
     assert reader.is_as_read()
+
+
+def test_the_specs_of_kinds_that_are_no_longer_discovered_are_not_kept(machine: Machine) -> None:
+    kinds = {"amd.com/kept", "nvidia.com/kept"}
+
+    def kept() -> set[str]:
+        gc.collect()
+        specs = [each for each in gc.get_objects() if type(each) is dict and "cdiVersion" in each]
+        return {each["kind"] for each in specs} & kinds
+
+    for kind in kinds:
+        write(machine, [device("gpu0", "/dev/null")], kind, f"/etc/cdi/{kind[:3]}.json")
+        assert list(found(machine, {"cdi": {"kind": kind}})) == ["gpu0"]
+        assert kept() == {kind}
+    found(machine, {"paths": ["/dev/none*"]})
+    assert kept() == set()
 
 
 def test_an_index_that_moves_is_no_id_where_the_pci_address_is_known(machine: Machine) -> None:
