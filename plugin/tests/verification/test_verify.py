@@ -225,7 +225,7 @@ def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
     assert spec is not None
     (tmp_path / "node-device-plugin_example.com_fpga.json").write_text(cdi.serialise(spec))
     names = CdiNames([str(tmp_path)])
-    names.read()
+    names.read(["example.com/fpga=a"])
     assert _expected_ids(resource, {}, names) == ids
     found = {"example.com/fpga": ("a",)}
     row = _judge(resource, ids, Listing(frozenset(found), found, [], 0), Scope("one", False, None, 1.0), {}, names)
