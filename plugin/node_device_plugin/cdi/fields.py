@@ -108,7 +108,7 @@ def _as_read(value: Any, field: Field, former: bool) -> Any:
     if field.fields is not None:
         return as_read(value, field.fields, former)
     if field.type == "map" and isinstance(value, dict):
-        texts = {_text(key, former): _text(item, former) for key, item in value.items()}
+        texts = {_text(key, former): "" if item is None else _text(item, former) for key, item in value.items()}
         # Keys without quotes, such as 010 and 8, may become one key; they stay, and are refused.
         return texts if len(texts) == len(value) else value
     return _text(value, former) if field.type == "str" else _value(value)

@@ -12,11 +12,14 @@ from .scalars import Plain, Scalar, resolve
 
 #: An escape sequence in double quotes. The group has an escape of JSON that the runtimes' YAML library refuses.
 _ESCAPE = re.compile(r"\\(?:(/|[uU]0*[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
-#: What a JSON file may contain, and the YAML library reads differently or not at all: such an escape, a line break
-#: after a key, a control character, a line separator, a byte order mark.
+#: What a JSON file may contain, and the YAML library reads differently or not at all: such an escape, a control
+#: character, a line separator, a byte order mark; and a line break after a key.
 _NOT_IN_YAML = re.compile(
-    rb'\\(/|[uU][dD][89a-fA-F])|"\s*\n\s*:|[\x00\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef\xbb\xbf|\xef\xbf[\xbe\xbf]'
+    rb"\\(/|[uU][dD][89a-fA-F])|[\x00\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef\xbb\xbf|\xef\xbf[\xbe\xbf]"
 )
+_LATE_COLON = re.compile(rb"\n\s*:")
+#: A byte order mark.
+_MARK = b"\xef\xbb\xbf"
 _PREFIX = "tag:yaml.org,2002:"
 #: The tags of YAML that limit a scalar to one type.
 _TYPES: dict[str, tuple[type, ...]] = {"null": (type(None),), "bool": (bool,), "int": (int,), "float": (int, float)}
@@ -29,7 +32,7 @@ def parse(path: str, content: bytes) -> Any:
     """
     if not path.endswith(".json"):
         return _read_yaml(content)
-    if _NOT_IN_YAML.search(content):
+    if _is_read_differently(content):
         try:
             return _read_yaml(content)
         except ValueError as error:
@@ -43,9 +46,17 @@ def parse(path: str, content: bytes) -> Any:
             raise error from None
 
 
+def _is_read_differently(content: bytes) -> bool:
+    # Most files need no regular expression, which takes as long as reading the file.
+    is_usual = content.isascii() and not any(byte in content for byte in (b"\\", b"\x00", b"\x7f"))
+    return bool(_LATE_COLON.search(content) or (not is_usual and _NOT_IN_YAML.search(content)))
+
+
 def _read_yaml(content: bytes) -> Any:
     import yaml
 
+    if _MARK in content[len(_MARK) :]:
+        raise ValueError("contains a byte order mark after its start, which runtimes read as text: remove it")
     document: list[Any] = []
     builder = _Builder(content)
     for event in builder.events:
@@ -72,23 +83,29 @@ class _Builder:
         #: The text, if one of its escapes may be one that runtimes refuse.
         self._text = content.decode("utf-8-sig", "replace") if has_escape else ""
 
-    def node(self, event: Any) -> Any:
-        """The value of the node that begins with this event."""
+    def node(self, event: Any, in_flow: bool = False) -> Any:
+        """The value of the node that begins with this event. in_flow: whether it is inside of brackets or braces."""
         if isinstance(event, self._yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 raise ValueError(f"the alias *{event.anchor} has no anchor before it{_at(event)}")
             return self._anchors[event.anchor]
+        # The runtimes' older parser ends a text without quotes before "?", and a tag after ",".
+        text = "" if not isinstance(event, self._yaml.ScalarEvent) else event.value or event.style
+        if in_flow and (("?" in text and not event.style) or (event.tag and not text)):
+            raise ValueError(f"a '?' or a tag inside of brackets or braces{_at(event)}: runtimes refuse it: use quotes")
         if isinstance(event, self._yaml.ScalarEvent):
             value = self._scalar(event)
         elif isinstance(event, self._yaml.SequenceStartEvent):
-            value = [self.node(each) for each in self._until(self._yaml.SequenceEndEvent)]
+            in_flow = in_flow or event.flow_style
+            value = [self.node(each, in_flow) for each in self._until(self._yaml.SequenceEndEvent)]
         else:
+            in_flow = in_flow or event.flow_style
             value = {}
             for each in self._until(self._yaml.MappingEndEvent):
-                key = _as_key(self.node(each), each)
+                key = _as_key(self.node(each, in_flow), each)
                 if key in value:
                     raise ValueError(f"the key {key!r} is set twice, again{_at(each)}")
-                value[key] = self.node(next(self.events))
+                value[key] = self.node(next(self.events), in_flow)
         if event.anchor:
             self._anchors[event.anchor] = value
         return value
