@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cdi-judge reads CDI specs as container runtimes do, by the reference library. Arguments are files and directories.
-// It prints one JSON line for each file; "error" is empty if the library accepts the file. A line without a path says
-// which version of CDI the library knows.
+// It prints one JSON line for each file. "error" is empty if the library accepts the file; then "devices" has the edits
+// of each device by its qualified name, and "containerEdits" the edits of the file. In a directory, only devices that
+// the library resolves count. A line without a path says which version of CDI the library knows.
 package main
 
 import (
@@ -17,8 +18,10 @@ import (
 )
 
 type verdict struct {
-	Path  string `json:"path"`
-	Error string `json:"error"`
+	Path    string                          `json:"path"`
+	Error   string                          `json:"error"`
+	Devices map[string]specs.ContainerEdits `json:"devices,omitempty"`
+	Edits   *specs.ContainerEdits           `json:"containerEdits,omitempty"`
 }
 
 func main() {
@@ -35,26 +38,46 @@ func main() {
 func judge(path string) (verdicts []verdict) {
 	defer func() {
 		if crash := recover(); crash != nil {
-			verdicts = []verdict{{path, fmt.Sprint("panic: ", crash)}}
+			verdicts = []verdict{{Path: path, Error: fmt.Sprint("panic: ", crash)}}
 		}
 	}()
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		_, err := cdi.ReadSpec(path, 0)
-		return []verdict{{path, text(err)}}
+		spec, err := cdi.ReadSpec(path, 0)
+		one := verdict{Path: path, Error: text(err)}
+		if err == nil {
+			for _, device := range spec.Devices {
+				one.add(spec.GetDevice(device.Name))
+			}
+		}
+		return []verdict{one}
 	}
 	cache, _ := cdi.NewCache(cdi.WithSpecDirs(path), cdi.WithAutoRefresh(false))
 	found := cache.GetErrors()
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return []verdict{{path, text(err)}}
+		return []verdict{{Path: path, Error: text(err)}}
 	}
 	for _, entry := range entries {
 		file := filepath.Join(path, entry.Name())
 		if ending := filepath.Ext(file); ending == ".json" || ending == ".yaml" {
-			verdicts = append(verdicts, verdict{file, text(errors.Join(found[file]...))})
+			one := verdict{Path: file, Error: text(errors.Join(found[file]...))}
+			for _, name := range cache.ListDevices() {
+				if device := cache.GetDevice(name); device.GetSpec().GetPath() == file {
+					one.add(device)
+				}
+			}
+			verdicts = append(verdicts, one)
 		}
 	}
 	return verdicts
+}
+
+func (one *verdict) add(device *cdi.Device) {
+	if one.Devices == nil {
+		one.Devices = map[string]specs.ContainerEdits{}
+	}
+	one.Devices[device.GetQualifiedName()] = device.Device.ContainerEdits
+	one.Edits = &device.GetSpec().ContainerEdits
 }
 
 func text(err error) string {
