@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from node_device_plugin.cdi.directories import SpecFile
-from node_device_plugin.cdi.fields import EDITS, Field
+from node_device_plugin.cdi.fields import SPEC, Field
 from node_device_plugin.cdi.resolution import resolution
 
 #: Fields whose zero the library tells from a field that is left out.
-_POINTERS = ("fileMode", "uid", "gid", "timeout", "intelRdt")
+_KEPT = ("fileMode", "uid", "gid", "timeout", "intelRdt", "containerEdits")
+_COMMON = ("annotations", "containerEdits")
 
-#: The edits of each device, its own and the file's, by qualified name.
+#: Each device by its qualified name, with what its file has for all devices.
 Devices = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
@@ -40,7 +41,7 @@ class Library(NamedTuple):
         assert last == {"version": self.accepts}
         return {
             line["path"]: Verdict(
-                line["error"], {name: (edits, line["containerEdits"]) for name, edits in line.get("devices", {}).items()}
+                line["error"], {name: (device, line["common"]) for name, device in line.get("devices", {}).items()}
             )
             for line in lines
         }
@@ -51,20 +52,26 @@ def ours(files: Sequence[SpecFile]) -> dict[str, Devices]:
     found: dict[str, dict[str, Any]] = {file.path: {} for file in files}
     names = resolution(files)
     for name, file in names.files.items():
-        common = (file.spec or {}).get("containerEdits") or {}
-        found[file.path][name] = as_printed(names.edits[name], EDITS), as_printed(common, EDITS)
+        spec = file.spec or {}
+        (device,) = (each for each in spec["devices"] if each["name"] == name.partition("=")[2])
+        assert device["containerEdits"] == names.edits[name]
+        common = {"containerEdits": {}, **{key: spec[key] for key in _COMMON if spec.get(key) is not None}}
+        found[file.path][name] = as_printed(device, SPEC["devices"].fields or {}), as_printed(common, SPEC)
     return dict(found)
 
 
-def as_printed(edits: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
-    """The edits as the library prints them: without empty fields that may be left out."""
+def as_printed(values: Mapping[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Part of a spec as the library prints it: without empty fields that may be left out."""
     result = {}
-    for key, value in edits.items():
+    for key, value in values.items():
         field = fields[key]
         if isinstance(value, list) and field.fields is not None:
             value = [as_printed(item, field.fields) for item in value]
         elif isinstance(value, dict) and field.fields is not None:
             value = as_printed(value, field.fields)
-        if value is not None and (value or field.required or (key in _POINTERS and value != "")):
+        elif isinstance(value, dict):
+            # An annotation may be null, which the library reads as empty.
+            value = {name: text or "" for name, text in value.items()}
+        if value is not None and (value or field.required or (key in _KEPT and value != "")):
             result[key] = value
     return result

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cdi-judge reads CDI specs as container runtimes do, by the reference library. Arguments are files and directories.
-// It prints one JSON line for each file. "error" is empty if the library accepts the file; then "devices" has the edits
-// of each device by its qualified name, and "containerEdits" the edits of the file. In a directory, only devices that
-// the library resolves count. A line without a path says which version of CDI the library knows.
+// It prints one JSON line for each file. "error" is empty if the library accepts the file; then "devices" has each
+// device by its qualified name, and "common" what the file has for all of them. In a directory, only devices that the
+// library resolves count. A line without a path says which version of CDI the library knows.
 package main
 
 import (
@@ -18,10 +18,15 @@ import (
 )
 
 type verdict struct {
-	Path    string                          `json:"path"`
-	Error   string                          `json:"error"`
-	Devices map[string]specs.ContainerEdits `json:"devices,omitempty"`
-	Edits   *specs.ContainerEdits           `json:"containerEdits,omitempty"`
+	Path    string                  `json:"path"`
+	Error   string                  `json:"error"`
+	Devices map[string]specs.Device `json:"devices,omitempty"`
+	Common  *common                 `json:"common,omitempty"`
+}
+
+type common struct {
+	Annotations map[string]string    `json:"annotations,omitempty"`
+	Edits       specs.ContainerEdits `json:"containerEdits"`
 }
 
 func main() {
@@ -73,11 +78,12 @@ func judge(path string) (verdicts []verdict) {
 }
 
 func (one *verdict) add(device *cdi.Device) {
+	spec := device.GetSpec()
 	if one.Devices == nil {
-		one.Devices = map[string]specs.ContainerEdits{}
+		one.Devices = map[string]specs.Device{}
+		one.Common = &common{spec.Annotations, spec.ContainerEdits}
 	}
-	one.Devices[device.GetQualifiedName()] = device.Device.ContainerEdits
-	one.Edits = &device.GetSpec().ContainerEdits
+	one.Devices[device.GetQualifiedName()] = *device.Device
 }
 
 func text(err error) string {

@@ -25,6 +25,8 @@ class Field(NamedTuple):
     maximum: int = 2**63 - 1
 
 
+#: The smallest number that no library before 1.1.1 reads as a key.
+_TOO_LARGE = 2**63
 _UINT32 = Field("int", maximum=2**32 - 1)
 
 
@@ -109,8 +111,9 @@ def _as_read(value: Any, field: Field, former: bool) -> Any:
         return as_read(value, field.fields, former)
     if field.type == "map" and isinstance(value, dict):
         texts = {_text(key, former): "" if item is None else _text(item, former) for key, item in value.items()}
-        # Keys without quotes, such as 010 and 8, may become one key; they stay, and are refused.
-        return texts if len(texts) == len(value) else value
+        # Keys without quotes, such as 010 and 8, may become one key, or be too large. They stay, and are refused.
+        is_large = any(isinstance(key, Plain) and key.value >= _TOO_LARGE for key in value)
+        return texts if len(texts) == len(value) and not is_large else value
     return _text(value, former) if field.type == "str" else _value(value)
 
 
