@@ -82,9 +82,7 @@ def matches(known: dict[str, str], ours: str, library: str) -> bool:
     )
 
 
-def test_names_and_edits_are_those_of_the_library(
-    library: Library, records: list[tuple[Path, dict[str, Any]]]
-) -> None:
+def test_names_and_edits_are_those_of_the_library(library: Library, records: list[tuple[Path, dict[str, Any]]]) -> None:
     said = library.read([record / "specs" for record, _ in records])
     devices = 0
     for record, data in records:

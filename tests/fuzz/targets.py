@@ -43,6 +43,7 @@ def cdi_spec(content: bytes) -> None:
         assert all(isinstance(str(problem), str) for problem in found.problems)
         assert found.problems or found.kind, "a spec without a kind was called good"
         assert found.refusals or may_have(content, [found.kind]), "a spec of a needed kind would not be read"
+        assert "Plain(" not in repr(found.spec), "a scalar was not read"
 
 
 def checkpoint(content: bytes) -> None:

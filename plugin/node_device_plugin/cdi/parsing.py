@@ -17,7 +17,7 @@ _ESCAPE = re.compile(r"\\(?:(/|[uU]0*[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTAL
 _NOT_IN_YAML = re.compile(
     rb"\\(/|[uU][dD][89a-fA-F])|[\x00\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]|\xef\xbb\xbf|\xef\xbf[\xbe\xbf]"
 )
-_LATE_COLON = re.compile(rb"\n\s*:")
+_LATE_COLON = re.compile(rb"[\r\n]\s*:")
 #: A byte order mark.
 _MARK = b"\xef\xbb\xbf"
 _PREFIX = "tag:yaml.org,2002:"
@@ -62,11 +62,11 @@ def _read_yaml(content: bytes) -> Any:
     for event in builder.events:
         if isinstance(event, yaml.DocumentStartEvent):
             if event.version and tuple(event.version) != (1, 1):
-                raise ValueError("has the directive %%YAML %d.%d, but runtimes read only 1.1: remove it" % event.version)
+                why = "but runtimes read only 1.1: remove it"
+                raise ValueError("has the directive %%YAML %d.%d, %s" % (*event.version, why))
             if document:
-                line = event.start_mark.line + 1
-                raise ValueError(f"a second document begins in line {line}, and runtimes ignore it: remove it")
-            document.append(builder.node(next(builder.events)))
+                raise ValueError(f"a second document begins{_at(event)}, and runtimes ignore it: remove it")
+            document.append(builder.node(next(builder.events), in_flow=False))
     return document[0] if document else None
 
 
@@ -83,32 +83,32 @@ class _Builder:
         #: The text, if one of its escapes may be one that runtimes refuse.
         self._text = content.decode("utf-8-sig", "replace") if has_escape else ""
 
-    def node(self, event: Any, in_flow: bool = False) -> Any:
+    def node(self, event: Any, in_flow: bool) -> Any:
         """The value of the node that begins with this event. in_flow: whether it is inside of brackets or braces."""
         if isinstance(event, self._yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 raise ValueError(f"the alias *{event.anchor} has no anchor before it{_at(event)}")
             return self._anchors[event.anchor]
-        # The runtimes' older parser ends a text without quotes before "?", and a tag after ",".
-        text = "" if not isinstance(event, self._yaml.ScalarEvent) else event.value or event.style
-        if in_flow and (("?" in text and not event.style) or (event.tag and not text)):
+        is_scalar = isinstance(event, self._yaml.ScalarEvent)
+        # The runtimes' parser is older: there, a "?" ends a text without quotes, and a tag goes on after a bracket.
+        is_refused = ("?" in event.value and not event.style) if is_scalar else bool(event.tag)
+        if in_flow and (is_refused or (is_scalar and event.tag and not event.value and not event.style)):
             raise ValueError(f"a '?' or a tag inside of brackets or braces{_at(event)}: runtimes refuse it: use quotes")
-        if isinstance(event, self._yaml.ScalarEvent):
-            value = self._scalar(event)
-        elif isinstance(event, self._yaml.SequenceStartEvent):
-            in_flow = in_flow or event.flow_style
-            value = [self.node(each, in_flow) for each in self._until(self._yaml.SequenceEndEvent)]
-        else:
-            in_flow = in_flow or event.flow_style
-            value = {}
-            for each in self._until(self._yaml.MappingEndEvent):
-                key = _as_key(self.node(each, in_flow), each)
-                if key in value:
-                    raise ValueError(f"the key {key!r} is set twice, again{_at(each)}")
-                value[key] = self.node(next(self.events), in_flow)
+        value = self._scalar(event) if is_scalar else self._collection(event, in_flow or event.flow_style)
         if event.anchor:
             self._anchors[event.anchor] = value
         return value
+
+    def _collection(self, event: Any, in_flow: bool) -> Any:
+        if isinstance(event, self._yaml.SequenceStartEvent):
+            return [self.node(each, in_flow) for each in self._until(self._yaml.SequenceEndEvent)]
+        values: dict[Any, Any] = {}
+        for each in self._until(self._yaml.MappingEndEvent):
+            key = _as_key(self.node(each, in_flow), each)
+            if key in values:
+                raise ValueError(f"the key {key!r} is set twice, again{_at(each)}")
+            values[key] = self.node(next(self.events), in_flow)
+        return values
 
     def _until(self, end: type) -> Iterator[Any]:
         for event in self.events:

@@ -1,8 +1,8 @@
 """Reads a scalar without quotes as the runtimes' CDI library does, of which there are two generations.
 
-Up to 1.1.0 (containerd 1.7 to 2.3), the library resolves the scalar by YAML 1.1, and writes a number or boolean anew for
-a text field: ``010`` becomes 8. From 1.1.1 on (containerd 2.4), a text field gets the scalar as written. Both read the
-same whole numbers for number fields. Source: resolve.go of go-yaml 2 and 3, and yaml.go of sigs.k8s.io/yaml.
+Up to 1.1.0 (containerd 1.7 to 2.3), the library resolves the scalar by YAML 1.1, and writes a number or boolean again
+for a text field: ``010`` becomes 8. From 1.1.1 on (containerd 2.4), a text field gets the scalar as written. Both read
+the same whole numbers for number fields. Source: resolve.go of go-yaml 2 and 3, and yaml.go of sigs.k8s.io/yaml.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Plain(NamedTuple):
     """A number or boolean without quotes. text: as written. value: by YAML 1.1."""
 
     text: str
-    value: Union[bool, int, float]
+    value: bool | int | float
 
     @property
     def former(self) -> str:

@@ -138,9 +138,9 @@ class Cdi(DiscoveryMethod):
         """The names of each device that is left out, with the reason: of a choice, or of names that do not resolve."""
         for device, why in chosen.left_out:
             yield device.names, why
-        prefix = kind + "="
+        prefix, specs = kind + "=", self._specs(frozenset([kind]), root)
         broken = {
-            name: why for name, why in self._specs(frozenset([kind]), root).broken.items() if name.startswith(prefix)
+            name: why for name, why in specs.broken.items() if name.startswith(prefix) and name not in specs.files
         }
         for qualified, why in broken.items():
             name = qualified[len(prefix) :]

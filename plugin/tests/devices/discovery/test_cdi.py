@@ -456,3 +456,23 @@ def test_a_device_that_is_declared_by_any_of_its_names_is_not_discovered_as_well
     assert [(device.id, why) for device, why in gpus.left_out] == [
         (GPU0, f"nvidia.com/gpu={GPU0} is already a device of example.com/pair=pair0")
     ]
+
+
+def test_a_name_that_runtimes_read_differently_is_left_out_with_its_reason(machine: Machine) -> None:
+    devices = "- {name: 0000:03:00.0, containerEdits: {env: [A=a]}}\n- {name: 010, containerEdits: {env: [A=b]}}\n"
+    machine.file("/etc/cdi/npu.yaml", f"cdiVersion: 0.6.0\nkind: acme.example/npu\ndevices:\n{devices}")
+    result = discovered(machine, {"name": "example.com/npu", "discover": {"cdi": {"kind": "acme.example/npu"}}})
+    found = result["example.com/npu"]
+    assert [device.cdi_devices for device in found.devices] == [("acme.example/npu=0000:03:00.0",)]
+    assert [(device.properties["name"], reason.rpartition(": ")[2]) for device, reason in found.left_out] == [
+        ("8", "quote the name"),
+        ("010", "quote the name"),
+    ]
+
+
+def test_names_of_a_refused_file_are_left_out_with_their_reason(machine: Machine) -> None:
+    write(machine, [device("0", "/dev/a"), device("../x", "/dev/b")], colour="red")
+    left_out = discovered(machine, {"name": "example.com/gpu", "discover": ALL})["example.com/gpu"].left_out
+    ((only, why),) = left_out
+    assert only.properties["name"] == "0"
+    assert "colour: is not a field of CDI" in why
