@@ -130,7 +130,8 @@ def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
         return file
     is_clear = [qualified_cdi_name(file.kind, name) not in found.names for name in file.devices]
     spec = {**found.spec, "devices": list(itertools.compress(found.spec["devices"], is_clear))}
-    return file._replace(warnings=tuple(found.unclear), unclear=found.names, spec=None if file.spec is None else spec)
+    warned = file._replace(warnings=tuple(found.unclear))
+    return warned if file.spec is None else warned._replace(unclear=found.names, spec=spec)
 
 
 def of_spec(path: str, spec: Mapping[str, Any], refusals: Sequence[Problem] = (), owner: str = "") -> SpecFile:

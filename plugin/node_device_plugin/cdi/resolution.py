@@ -138,6 +138,7 @@ def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
         for name, problem in file.unclear.items():
             # What a directory of lower precedence has is hidden for some runtimes.
             found.pop(name, None)
+            edits.pop(name, None)
             broken[name] = f"{file.path}: {problem}"
         for name, why in file.overrides.items():
             overridden[name] = file.path, f"{file.path}: {why}"

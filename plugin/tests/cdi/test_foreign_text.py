@@ -85,6 +85,11 @@ def test_an_unclear_name_and_other_files(tmp_path: Path) -> None:
     # A directory of higher precedence has the name for every runtime.
     assert list(names(low, high).files) == ["acme.example/npu=8"]
     assert not names(high, low).files
+    assert not names(high, low).edits
+    # Runtimes ignore a file with another ending.
+    (low / "unclear.yaml").rename(low / "unclear.yml")
+    assert list(names(high, low).files) == ["acme.example/npu=8"]
+    (low / "unclear.yml").rename(low / "unclear.yaml")
     assert "quote the name" in names(high, low).broken["acme.example/npu=8"]
 
 
