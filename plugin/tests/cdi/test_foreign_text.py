@@ -59,7 +59,7 @@ def test_a_name_that_runtimes_read_alike_is_kept_and_another_is_reported(tmp_pat
     assert list(found.files) == list(found.edits) == ["acme.example/npu=0000:03:00.0"]
     assert found.nodes("acme.example/npu=0000:03:00.0") == {"/dev/null"}
     health = CdiNames([str(tmp_path)])
-    health.read()
+    health.read(["acme.example/npu=0000:03:00.0"])
     assert health.problem("acme.example/npu=0000:03:00.0") is None
     for name in ("acme.example/npu=010", "acme.example/npu=8"):
         assert str(health.problem(name)).endswith("devices[1].name: " + UNCLEAR % ("8", "010", "name"))

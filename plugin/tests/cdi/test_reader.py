@@ -61,7 +61,6 @@ def kept(*kinds: str) -> int:
         '"{ascii}"',
         '"{hex}"',
         '"{long}"',
-        '"{slash}"',
         '"{broken}"',
         '"{carriage}"',
         '"{next}"',
@@ -76,7 +75,6 @@ def test_a_kind_is_found_however_it_is_written(tmp_path: Path, kind: str, writte
         ascii="".join("\\u%04x" % ord(each) for each in kind),
         hex=kind.replace("n", "\\x6e").replace("l", "\\x6c"),
         long=kind.replace("n", "\\U0000006e").replace("l", "\\U0000006c"),
-        slash=kind.replace("/", "\\/"),
         broken=kind.replace("/", "/\\\n  "),
         carriage=kind.replace("/", "\\\r\n  /"),
         next=kind.replace("/", "/\\\x85  "),
@@ -110,9 +108,11 @@ def test_what_cannot_give_a_kind_is_not_parsed(text: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_a_kind_is_found_in_json_however_it_is_written(tmp_path: Path, encoding: str) -> None:
-    for name, kind in (("a", KIND), ("b", KIND.replace("/", "\\/")), ("c", KIND.replace("k", "\\u006b"))):
+    for name, kind in (("a", KIND), ("b", KIND.replace("k", "\\u006b"))):
         (tmp_path / f"{name}.json").write_bytes(json.dumps(spec("KIND", name)).replace("KIND", kind).encode(encoding))
-    assert list(SpecReader([str(tmp_path)]).read({KIND}).files) == [f"{KIND}={name}" for name in "abc"]
+    # Runtimes read no UTF-32.
+    names = "" if encoding == "utf-32" else "ab"
+    assert list(SpecReader([str(tmp_path)]).read({KIND}).files) == [f"{KIND}={name}" for name in names]
 
 
 def test_the_names_of_a_kind_are_those_of_all_specs_read_together(tmp_path: Path) -> None:
