@@ -157,7 +157,8 @@ def _key(kind: str, root: Root) -> tuple[str, ...]:
 def _named(kind: str, names: Sequence[str], address: str = "") -> Found:
     """A finding with its names. address: see _id."""
     name = names[0]
-    return Found(_id(kind, name, address), (), True, {}, tuple(names), cdi_name=qualified_cdi_name(kind, name))
+    properties = {"kind": kind, "name": name, "pci_address": address}
+    return Found(_id(kind, name, address), (), True, properties, tuple(names), cdi_name=qualified_cdi_name(kind, name))
 
 
 def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:

@@ -464,10 +464,8 @@ def test_a_name_that_runtimes_read_differently_is_left_out_with_its_reason(machi
     result = discovered(machine, {"name": "example.com/npu", "discover": {"cdi": {"kind": "acme.example/npu"}}})
     found = result["example.com/npu"]
     assert [device.cdi_devices for device in found.devices] == [("acme.example/npu=0000:03:00.0",)]
-    assert [(device.properties["name"], reason.rpartition(": ")[2]) for device, reason in found.left_out] == [
-        ("8", "quote the name"),
-        ("010", "quote the name"),
-    ]
+    assert [device.properties["name"] for device, _reason in found.left_out] == ["8", "010"]
+    assert all(": quote the name: " in reason for _device, reason in found.left_out)
 
 
 def test_names_of_a_refused_file_are_left_out_with_their_reason(machine: Machine) -> None:
