@@ -61,6 +61,7 @@ class ActionModule(ActionBase):
                 to_come = _to_come(arguments.get("to_come", ()), (task_vars or {}).get("hostvars", {}))
                 arguments["pending"] = [*arguments.get("pending", ()), *to_come]
                 everybody = (task_vars or {}).get("ansible_play_hosts", [host])
+                _require_one_run(self._task, everybody)
                 result.update(self._for_each_daemon_set(step, arguments, everybody))
             else:
                 deployment = deployed.parse(arguments.get("deployment", {}))
@@ -224,6 +225,16 @@ class ActionModule(ActionBase):
                 f"{self._cluster.deployment.name} until a run can evaluate it"
             )
         return [] if nameless else found
+
+
+def _require_one_run(task, hosts):
+    """Raise DeploymentError if the play's strategy ignores run_once, so that each host would run this task."""
+    strategy = task.get_play().strategy
+    if len(hosts) > 1 and strategy.rpartition(".")[2] not in ("linear", "debug", "mitogen_linear"):
+        raise DeploymentError(
+            f"the play's strategy is {strategy}, but one task deploys the DaemonSet for all hosts: set strategy: linear "
+            "in the play"
+        )
 
 
 def _to_come(hosts, hostvars):

@@ -32,7 +32,8 @@ class ActionModule(ActionBase):
             # As what an action did not foresee: `failed_when` has no say in it.
             raise RuntimeError(f"{host} cannot {step}")
         known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True, "declaration": {}}
-        return {"changed": False, "what": [], "other_daemonsets": {}, **known}
+        shown = {"table": "", "resources": [], "capacities": {}}
+        return {"changed": False, "what": [], "other_daemonsets": {}, **known, **shown}
 """
 
 
@@ -81,7 +82,7 @@ def run(tmp_path):
         "node_tools_environment": {"environment": "1.0.0", "changed": False},
     }
 
-    def run_playbook(name, failing, *arguments, **variables_of):
+    def run_playbook(name, failing, *arguments, configured=None, **variables_of):
         hosts = {host: {"failing": failing.get(host, []), **variables_of.get(host, {})} for host in ("a", "b")}
         inventory = {"node_devices": {"hosts": hosts, "vars": variables}}
         (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
@@ -92,6 +93,7 @@ def run(tmp_path):
             "HOME": str(tmp_path),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections"),
+            **(configured or {}),
         }
         steps.write_text("")
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
@@ -158,3 +160,17 @@ def test_a_node_that_only_the_api_reaches_has_a_play_of_its_own(run, name):
     assert daemonset is None or done.hosts_of(daemonset) == ["a", "b"]
     assert "WARNING" not in done.said
     assert "changed=1" not in done.said
+
+
+PLAYBOOKS = sorted(path.name for path in (CHECKOUT / "playbooks").glob("*.yml"))
+
+
+@pytest.mark.parametrize("name", PLAYBOOKS)
+@pytest.mark.parametrize("strategy", ["free", "host_pinned"])
+def test_the_strategy_of_the_users_configuration_does_not_count(run, name, strategy):
+    """add_host fails under both, and both run a task with run_once for each host."""
+    by_api = {"node_devices_api_only": True}
+    done = run(name, {}, *ONE_BATCH, configured={"ANSIBLE_STRATEGY": strategy}, b=by_api)
+    configured = run(name, {}, *ONE_BATCH, b=by_api)
+    assert done.code == configured.code == 0, done.said
+    assert sorted(done.steps) == sorted(configured.steps)

@@ -70,3 +70,11 @@ def test_every_play_is_for_them():
             if "ansible.builtin.import_playbook" not in play:
                 assert play["hosts"] in PATTERNS, path
                 assert play["vars_files"] == ["vars/node_devices_hosts.yml"], path
+
+
+@pytest.mark.parametrize("directory", [PLAYBOOKS, PLAYBOOKS.parent / "lab" / "playbooks"], ids=["collection", "lab"])
+def test_every_play_names_its_strategy(directory):
+    """So a strategy in the user's ansible.cfg or ANSIBLE_STRATEGY does not count: all have tasks with run_once."""
+    plays = [play for path in directory.glob("*.yml") for play in yaml.safe_load(path.read_text())]
+    strategies = [play["strategy"] for play in plays if "ansible.builtin.import_playbook" not in play]
+    assert set(strategies) == {"ansible.builtin.linear"}

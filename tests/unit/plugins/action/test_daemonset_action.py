@@ -146,7 +146,7 @@ def cluster(monkeypatch):
     return made
 
 
-def run(state, node=None, *resources, check=False, **given):
+def run(state, node=None, *resources, check=False, strategy="linear", hosts=("host1",), **given):
     action = object.__new__(daemonset.ActionModule)
     arguments = {
         "state": state,
@@ -157,8 +157,22 @@ def run(state, node=None, *resources, check=False, **given):
         **({"declaration": {"configuration": {"resources": list(resources)}}} if resources else {}),
         **given,
     }
-    action._task = types.SimpleNamespace(args=arguments, check_mode=check)
-    return action.run(None, {"inventory_hostname": "host1"})
+    play = types.SimpleNamespace(strategy=strategy)
+    action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
+    return action.run(None, {"inventory_hostname": "host1", "ansible_play_hosts": list(hosts)})
+
+
+@pytest.mark.parametrize("strategy", ["free", "ansible.builtin.host_pinned", "mitogen_free"])
+@pytest.mark.parametrize("state", ["deployed", "left", "absent"])
+def test_a_strategy_that_runs_a_shared_task_for_each_host_is_refused(cluster, state, strategy):
+    refused = run(state, strategy=strategy, hosts=("host1", "host2"))
+    assert refused["failed"]
+    assert f"the play's strategy is {strategy}, but one task" in refused["msg"]
+    assert "set strategy: linear in the play" in refused["msg"]
+    assert cluster.changes == []
+    # One host is all hosts.
+    assert not run("absent", strategy=strategy).get("failed")
+    assert not run("absent", strategy="mitogen_linear", hosts=("host1", "host2")).get("failed")
 
 
 def deployed(cluster, *nodes):
