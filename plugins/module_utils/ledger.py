@@ -210,10 +210,14 @@ def missing_parents(path):
 
 
 def make_directory(path):
-    """Create a directory if it is missing. The new directory is durable if its parent existed."""
-    if not os.path.isdir(path):
-        os.makedirs(path, mode=0o755, exist_ok=True)
-        sync(os.path.dirname(path))
+    """Create a directory and its missing parents, durably. The umask does not affect their mode."""
+    for directory in [*missing_parents(path), path]:
+        if not os.path.isdir(directory):
+            # Another module may create the directory at the same time.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory)
+                os.chmod(directory, 0o755)  # noqa: S103 (all users may list it)
+                sync(os.path.dirname(directory))
 
 
 def stage_file(path, content, mode, uid=None, gid=None, attributes=None):

@@ -155,7 +155,18 @@ def _sync_file_system(path):
 
 
 def build(directory, name, archive_path, wheels):
-    """Create the environment in a hidden directory beside ``directory``, then rename the hidden directory."""
+    """Create the environment in a hidden directory beside ``directory``, then rename the hidden directory.
+
+    All users may read the environment, whatever umask the connection or sudo has.
+    """
+    umask = os.umask(0o022)
+    try:
+        _build(directory, name, archive_path, wheels)
+    finally:
+        os.umask(umask)
+
+
+def _build(directory, name, archive_path, wheels):
     partial = os.path.join(os.path.dirname(directory), f".{name}.partial")
     ledgers.remove_tree(partial)
     # Debian's Python has no ensurepip without python3-venv, hence --without-pip.

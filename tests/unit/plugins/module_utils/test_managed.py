@@ -92,6 +92,29 @@ def test_writes_then_changes_nothing_then_leaves_nothing(node):
     assert not os.path.exists(node.ledger)
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o027, 0o077])
+def test_the_umask_of_the_connection_does_not_count(node, umask):
+    """A hardened sudo has 077."""
+    node.ledger += "/below/another"
+    was = os.umask(umask)
+    try:
+        node.converge(*everything(node))
+    finally:
+        os.umask(was)
+    modes = {name: mode for name, (mode, _content) in node.snapshot().items()}
+    directories = {name: modes.pop(name) for name in ("bin", "etc", "etc/app", "etc/cdi", "var")}
+    assert set(directories.values()) == {"0o40755"}
+    assert modes == {
+        "bin/tool": "0o120777",
+        "etc/app/secret": "0o100600",
+        "etc/cdi/a.json": "0o100644",
+        "var/sockets": "0o40750",
+    }
+    above = [pathlib.Path(node.ledger), *list(pathlib.Path(node.ledger).parents)[:2]]
+    assert [oct(path.stat().st_mode) for path in above] == ["0o40755"] * 3
+    assert oct((above[0] / "ledger.json").stat().st_mode) == "0o100600"
+
+
 def test_check_mode_tells_what_would_be_done_and_does_nothing(node):
     foretold = node.converge(*everything(node), check=True)
     assert (node.snapshot(), os.path.exists(node.ledger)) == ({}, False)

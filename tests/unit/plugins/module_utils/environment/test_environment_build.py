@@ -62,6 +62,25 @@ def test_it_runs(lay_out):
     assert subprocess.run([directory / "bin" / COMMAND], capture_output=True, check=True).stdout == b"here\n"
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o027, 0o077])
+def test_all_users_may_read_it_and_only_root_may_write_to_it(lay_out, tmp_path, umask):
+    """Whatever umask the connection or sudo has."""
+    (tmp_path / "versions").mkdir()
+    was = os.umask(umask)
+    try:
+        directory = lay_out(plugin="def main():\n    print('here')\n", grpc="")
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(was)
+    modes = {
+        path: path.stat().st_mode & 0o777
+        for path in [directory, *directory.rglob("*")]
+        if not path.is_symlink()
+    }
+    assert set(modes.values()) == {0o755, 0o644}
+    assert {path.name for path, mode in modes.items() if mode == 0o755 and not path.is_dir()} == {COMMAND}
+
+
 def test_it_is_durable_before_it_has_its_name_and_waits_for_no_other_file_system(lay_out, tmp_path, monkeypatch):
     """os.sync waits for an NFS server that hangs."""
     named = []
