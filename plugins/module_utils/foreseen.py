@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicts, during the preflight check, the results of modules that would change nothing.
 
-Each function returns the module's complete result, or None if the module would change something or fail. After None,
-the play executes the module. Runs on nodes: Python 3.9, standard library only.
+Each function returns the module's complete result, or None if the module would change something or may fail. After
+None, the play executes the module. A function raises LedgerConflict if the module would certainly refuse the node.
+Then the preflight refuses the node before any role changes it. Runs on nodes: Python 3.9, standard library only.
 """
 
 from __future__ import annotations
@@ -66,11 +67,16 @@ def service(module, params):
 
 
 def host_devices(module, params):
-    """Return the result of module host_devices for devices that exist as wanted, or None."""
+    """Return the result of module host_devices for devices that exist as wanted, or None. Raises LedgerConflict."""
     try:
-        host = HostDevices(_InCheckMode(module, params), Ledger())
-        host.converge()
+        ledger = Ledger()
     except (LedgerConflict, OSError, ValueError):
+        # The preflight reports this error.
+        return None
+    try:
+        host = HostDevices(_InCheckMode(module, params), ledger)
+        host.converge()
+    except (OSError, ValueError):
         return None
     # Only the module itself repairs a lost ledger.
     if host.more["changed"] or host.leftovers or host.report.kept or not host.is_recorded:
@@ -82,6 +88,16 @@ _MODULES = {"node_tools": node_tools, "service": service, "host_devices": host_d
 
 
 def answers(module, asked):
-    """Return the arguments and the result of each module in ``asked`` that would change nothing, by module name."""
-    found = {name: _MODULES[name](module, params) for name, params in asked.items()}
-    return {name: {"arguments": asked[name], "answer": answer} for name, answer in found.items() if answer is not None}
+    """Return the arguments and the answer of each module in ``asked`` that would change nothing, by module name.
+
+    If a module would refuse the node, its answer is None, and ``refused`` has the message.
+    """
+    found = {}
+    for name, params in asked.items():
+        try:
+            answer, refused = _MODULES[name](module, params), {}
+        except LedgerConflict as conflict:
+            answer, refused = None, {"refused": str(conflict)}
+        if answer is not None or refused:
+            found[name] = {"arguments": params, "answer": answer, **refused}
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from ansible.module_utils.common.process import get_bin_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
     MODULES,
@@ -64,6 +65,7 @@ class HostDevices:
         gone = self._gone(wanted, records)
         access = {node.path: node.access for node in wanted.values()}
         replaced = self._refuse(wanted, records)
+        loads = [] if self._is_made else self._loads()
         self._keep_lines(leaving)
         if self._is_made:
             # The earlier execution would have kept the lines that only this execution removes.
@@ -79,7 +81,8 @@ class HostDevices:
         for path in [*gone, *replaced]:
             self._take_away(path, records[path], stays=path in replaced)
         if not self._is_made:
-            self._load_modules()
+            for command in loads:
+                self._run(*command)
             self._make(wanted, access)
         self._apply_rules()
 
@@ -236,15 +239,32 @@ class HostDevices:
                 self._ledger.entries[path] = node.entry(None)
             self._ledger.save()
 
-    def _load_modules(self):
-        for name in self._module.params["modules"]:
-            # /sys/module lists a built-in module only if it has parameters; modprobe knows every built-in module.
-            if not os.path.isdir("/sys/module/" + name.replace("-", "_")):
-                code, output, _error = self._module.run_command(["modprobe", "--show-depends", name])
-                if code == 0 and all(line.startswith("builtin ") for line in output.splitlines()):
-                    continue
+    def _loads(self):
+        """Return the commands that load the missing kernel modules. Raises LedgerConflict if one cannot be loaded."""
+        names = [name for name in self._module.params["modules"] if not _is_loaded(name)]
+        if not names:
+            return []
+        try:
+            modprobe = get_bin_path("modprobe")
+        except ValueError:
+            raise LedgerConflict(
+                "this node has no modprobe, which host_devices_modules needs to load {}: install kmod (Debian: apt-get "
+                "install kmod)".format(", ".join(names))
+            ) from None
+        commands = []
+        for name in names:
+            code, output, error = self._module.run_command([modprobe, "--show-depends", name])
+            if code:
+                said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()[-1]
+                raise LedgerConflict(
+                    f"host_devices_modules has {name}, which the running kernel {os.uname().release} lacks ({said}): "
+                    "install the package with this module, or reboot if a newer kernel is installed"
+                )
+            # An alias may name a built-in module.
+            if not all(line.startswith("builtin ") for line in output.splitlines()):
                 self.actions.append(f"loaded {name}")
-                self._run("modprobe", name)
+                commands.append([modprobe, name])
+        return commands
 
     def _make(self, wanted, access):
         todo = False
@@ -302,6 +322,19 @@ class HostDevices:
         if code:
             said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
             raise LedgerConflict("{}: {}".format(" ".join(command), said[-1]))
+
+
+def _is_loaded(name):
+    """Return whether a module is loaded or built in. /sys/module lists a built-in module only if it has parameters."""
+    name = name.replace("-", "_")
+    if os.path.isdir("/sys/module/" + name):
+        return True
+    try:
+        with open(f"/lib/modules/{os.uname().release}/modules.builtin", encoding="utf-8") as file:
+            built_in = {os.path.basename(line.strip()).partition(".")[0].replace("-", "_") for line in file}
+    except OSError:
+        return False
+    return name in built_in
 
 
 def _are_about(rules, path):

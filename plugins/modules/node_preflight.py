@@ -148,7 +148,10 @@ environment:
   type: dict
   returned: with O(lock), except in check mode
 python:
-  description: Version as three numbers, and path of the executable.
+  description:
+    - Version as three numbers, and path of the executable. C(obstacle) is the reason why the plugin's service cannot run
+      this Python, and C(hidden_root) is the directory that hides the environments' directory from the service. Both are
+      null if the service can run.
   type: dict
   returned: always
 uid:
@@ -248,6 +251,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, foreseen, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
@@ -392,10 +396,16 @@ def main():
     runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
     hidden = Hidden()
+    root = module.params["foresee"].get("node_tools", {}).get("root")
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
     module.exit_json(
         changed=False,
-        python={"version": list(sys.version_info[:3]), "executable": sys.executable},
+        python={
+            "version": list(sys.version_info[:3]),
+            "executable": sys.executable,
+            "obstacle": interpreter.obstacle(),
+            "hidden_root": interpreter.hidden_below(root) if root else None,
+        },
         uid=os.geteuid(),
         machine=platform.machine(),
         libc=libc(),

@@ -229,6 +229,11 @@ class Preflight:
         else:
             of_node = [name for name in requires if name != "command"]
             sentences = requirements.unmet(of_node, facts, device_paths, cdi)
+            if facts["uid"] == 0:
+                predicted = (facts.get("foreseen") or {}).values()
+                sentences += [module["refused"] for module in predicted if "refused" in module]
+            if facts["uid"] == 0 and (mode == "service" or boolean(self.variable("extended_resources_restore", False))):
+                sentences += requirements.not_for_service(facts["python"])
             if "command" in requires and not self._has(command, facts):
                 sentences.append(str(plugin_cli.PluginCliMissing(command)))
             if declared:

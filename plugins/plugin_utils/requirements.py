@@ -67,6 +67,23 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
     return f"the preflight module failed on the node (-vvv shows its whole output): {said[-400:] or 'no output'}"
 
 
+def not_for_service(python: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one message if the plugin's service cannot or must not run the node's Python, or cannot see its directory.
+
+    python: the fact of the module node_preflight.
+    """
+    if python.get("obstacle"):
+        yield (
+            f"Ansible uses {python['executable']} on this node, but {python['obstacle']}: set "
+            "ansible_python_interpreter to a Python that only root can replace, such as /usr/bin/python3"
+        )
+    if python.get("hidden_root"):
+        yield (
+            f"node_tools_root is below {python['hidden_root']}, which the sandbox of the plugin's service hides: set it "
+            "to another directory, such as /opt/node-devices"
+        )
+
+
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = ()) -> Iterator[str]:
     """Yield one message if our plugin runs in another mode, and for other plugins that serve declared devices.
 

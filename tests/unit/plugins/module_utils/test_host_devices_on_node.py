@@ -42,6 +42,10 @@ class Node:
         for name in ("MODULES", "OPTIONS", "RULES", "NODES"):
             monkeypatch.setattr(module, name, str(tmp_path / name.lower()))
         monkeypatch.setattr(module, "_UDEV", str(tmp_path))
+        #: The programs of the node, and the kernel modules that it has loaded or built in.
+        self.programs, self.loaded = {"modprobe": "/sbin/modprobe"}, set()
+        monkeypatch.setattr(module, "get_bin_path", self.get_bin_path)
+        monkeypatch.setattr(module, "_is_loaded", lambda name: name in self.loaded)
         for name in ("is_node", "access_of", "set_access", "is_the_kernels", "is_device", "in_sysfs"):
             monkeypatch.setattr(device_nodes, name, getattr(self, name))
         monkeypatch.setattr(module.os, "unlink", self.unlink)
@@ -72,12 +76,21 @@ class Node:
         else:
             _UNLINK(path)
 
+    def get_bin_path(self, name):
+        if name not in self.programs:
+            raise ValueError(f"Failed to find required executable {name}")
+        return self.programs[name]
+
     def run_command(self, command, handle_exceptions=True):
         self.commands.append(" ".join(command))
         if self.dies_at and self.dies_at in command:
             raise Killed
         if self.fails and self.fails in command:
             return 1, "", "no"
+        if "--show-depends" in command:
+            return 0, f"insmod /lib/modules/{command[-1]}.ko\n", ""
+        if command[0] == "/sbin/modprobe":
+            self.loaded.add(command[-1])
         if command[0] == "systemd-tmpfiles":
             with open(module.NODES) as file:
                 for node in device_nodes.parsed(file.read().splitlines()).values():
@@ -125,8 +138,8 @@ class Node:
         files = {getattr(module, name): list(wanted[key]) for name, key in names.items() if key in wanted}
         modules = list(wanted.get("modules", ()))
         asked = {"modules": modules, "files": files, "held": [], "prune": False, "made": False}
-        found = foreseen.answers(self, {"host_devices": asked})
-        return found["host_devices"]["answer"] if found else None
+        found = foreseen.answers(self, {"host_devices": asked}).get("host_devices", {})
+        return found.get("refused") or found.get("answer")
 
     def entries(self):
         path = self.root / "ledger" / "ledger.json"
@@ -141,6 +154,55 @@ class Node:
 def node(tmp_path, monkeypatch):
     monkeypatch.setattr(foreseen, "Ledger", lambda: Ledger(str(tmp_path / "ledger")))
     return Node(tmp_path, monkeypatch)
+
+
+def test_a_module_is_loaded_unless_the_kernel_has_it(node):
+    node.loaded = {"fuse"}
+    assert node.run(modules=["fuse", "lamp"]).actions == ["loaded lamp"]
+    assert [command for command in node.commands if "modprobe" in command] == [
+        "/sbin/modprobe --show-depends lamp",
+        "/sbin/modprobe lamp",
+    ]
+
+
+def test_a_node_without_modprobe_is_refused_before_anything_is_written(node):
+    """The module, its check mode and the preflight say the same."""
+    node.programs.clear()
+    says = r"this node has no modprobe, which host_devices_modules needs to load lamp: install kmod"
+    for check in (True, False):
+        with pytest.raises(LedgerConflict, match=says):
+            node.run([line("/dev/lamp0")], modules=["lamp"], check=check)
+    assert node.foreseen(modules=["lamp"]).startswith("this node has no modprobe")
+    assert (node.entries(), node.lines("modules"), node.commands, node.devices) == ({}, [], [], {})
+    # What the kernel has needs no modprobe.
+    node.loaded = {"lamp"}
+    assert not node.run(modules=["lamp"]).actions
+    assert node.foreseen(modules=["lamp"])["changed"] is False
+
+
+def test_a_module_that_the_kernel_lacks_is_refused_before_anything_is_written(node):
+    node.fails = "--show-depends"
+    with pytest.raises(LedgerConflict, match=r"host_devices_modules has lamp, which the running kernel .* lacks \(no\)"):
+        node.run([line("/dev/lamp0")], modules=["lamp"])
+    assert "lamp, which the running kernel" in node.foreseen(modules=["lamp"])
+    assert (node.entries(), node.lines("modules"), node.devices) == ({}, [], {})
+
+
+def test_what_the_module_refuses_is_refused_by_the_preflight(node):
+    node.devices["/dev/lamp0"] = ("1:9", OPEN)
+    assert "already exists and is another device" in node.foreseen(nodes=[line("/dev/lamp0")])
+
+
+def test_modules_that_the_kernel_has(tmp_path, monkeypatch):
+    release = tmp_path / "lib" / "modules" / os.uname().release
+    release.mkdir(parents=True)
+    (release / "modules.builtin").write_text("kernel/fs/fuse/fuse.ko\nkernel/drivers/x/snd-seq.ko\n")
+    (tmp_path / "sys" / "module" / "vfio_pci").mkdir(parents=True)
+    opened = open
+    monkeypatch.setattr(module.os.path, "isdir", lambda path: (tmp_path / path.lstrip("/")).is_dir())
+    monkeypatch.setattr("builtins.open", lambda path, *more, **keys: opened(f"{tmp_path}{path}", *more, **keys))
+    found = [name for name in ("vfio-pci", "vfio_pci", "fuse", "snd_seq", "seq", "lamp") if module._is_loaded(name)]
+    assert found == ["vfio-pci", "vfio_pci", "fuse", "snd_seq"]
 
 
 def test_a_node_is_made_once_and_gets_another_mode_when_it_is_declared(node):

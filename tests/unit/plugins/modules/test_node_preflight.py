@@ -74,6 +74,50 @@ def test_a_command_that_is_missing_is_one_sentence(look):
     assert result["msg"].splitlines()[1:] == [MISSING]
 
 
+HOME = "/home/deploy/.pyenv/versions/3.11.7/bin/python3.11"
+HIDDEN = {"executable": "/home/deploy/venv/bin/python3", "obstacle": f"the sandbox hides {HOME}", "hidden_root": None}
+
+
+@pytest.mark.parametrize(
+    ("mode", "variables", "refused"),
+    [
+        ("service", {}, True),
+        # No unit runs it.
+        ("daemonset", {}, False),
+        (None, {}, False),
+        # The timer's unit runs it.
+        ("daemonset", {"extended_resources_restore": True}, True),
+    ],
+)
+def test_a_python_that_the_service_cannot_run_is_refused(look, mode, variables, refused):
+    facts = {**FACTS, "python": {**FACTS["python"], **HIDDEN}}
+    arguments = {"mode": mode} if mode else {}
+    result, _given = look(facts, requires=["python"], variables=variables, **arguments)
+    assert result.get("failed", False) is refused
+    says = (
+        f"node1: Ansible uses /home/deploy/venv/bin/python3 on this node, but the sandbox hides {HOME}: set "
+        "ansible_python_interpreter to a Python that only root can replace, such as /usr/bin/python3"
+    )
+    assert result.get("msg", "").splitlines()[1:] == [says] * refused
+
+
+def test_environments_that_the_service_cannot_see_are_refused(look):
+    facts = {**FACTS, "python": {**FACTS["python"], "obstacle": None, "hidden_root": "/root"}}
+    result, _given = look(facts, requires=["python"], mode="service")
+    assert "node1: node_tools_root is below /root, which the sandbox of the plugin's service hides" in result["msg"]
+
+
+def test_what_a_module_would_refuse_later_is_refused_now(look):
+    """For example modules that no modprobe can load, although the roles before host_devices change the node."""
+    refused = {"host_devices": {"arguments": {}, "answer": None, "refused": "this node has no modprobe"}}
+    result, _given = look({**FACTS, "foreseen": refused}, requires=["python"])
+    assert result["msg"].splitlines()[1:] == ["node1: this node has no modprobe"]
+    # Without root, the node's answer is unreliable.
+    result, _given = look({**FACTS, "foreseen": refused, "uid": 1000}, requires=["python"])
+    assert len(result["msg"].splitlines()) == 2
+    assert "the collection needs root" in result["msg"]
+
+
 LEFT = {**FACTS, "transaction_left": True, "runtime": {"name": "containerd", "problem": "it does not answer"}}
 
 
