@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ class Case(NamedTuple):
     config: the root file that the daemon is started with. files: what is in each file; of one with the content
     ``default``, what `config default` of the containerd itself prints. links: symbolic links.
     generator: the template that the root file is generated from, as k3s does it at its start.
+    base: what k3s has in place of a template's line {{ template "base" . }}; a root file with the content ``generated``
+    comes from both.
     expect: by the first version that it holds for: ``untouched``, {edited: lines of a diff} or {refused: words}.
     """
 
@@ -26,14 +29,25 @@ class Case(NamedTuple):
     files: dict[str, str]
     links: dict[str, str]
     generator: str | None
+    base: str | None
     expect: dict[str, Any]
 
     def contents(self, node: Containerd) -> dict[str, bytes]:
         """The files as they are on a node."""
-        return {
+        files = {
             path: node.default.encode() if name == "default" else (DIRECTORY / name).read_bytes()
             for path, name in self.files.items()
+            if name != "generated"
         }
+        return {**files, self.config: self.generated(files)} if "generated" in self.files.values() else files
+
+    def generated(self, files: Mapping[str, bytes]) -> bytes:
+        """The root file that the template of these files makes."""
+        assert self.generator
+        template = files[self.generator]
+        if self.base is None:
+            return template
+        return template.replace(b'{{ template "base" . }}', (DIRECTORY / self.base).read_bytes())
 
     def real(self, path: str) -> str:
         """A path without the case's links to folders."""
@@ -57,6 +71,7 @@ def cases() -> list[Case]:
             files=entry.get("files", {CONFIG: f"{entry['name']}.toml"}),
             links=entry.get("links", {}),
             generator=entry.get("generator"),
+            base=entry.get("base"),
             expect={str(first): outcome for first, outcome in entry["expect"].items()},
         )
         for entry in yaml.safe_load((DIRECTORY / "index.yml").read_text())

@@ -6,13 +6,16 @@ One JSON request a line on standard input, one answer a line on standard output:
     {"facts": [argument, ...]}                                what node_preflight reads of a daemon started so
     {"check": text, "drop_in": text or null, "directory": path or null}
         `config dump` of a text under another name, and a drop-in for it
+    {"start": [argument, ...]}                                whether a daemon that is started so serves CRI
 """
 
 import base64
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,12 +73,33 @@ def check(content, drop_in, directory):
     return {"code": done.returncode, "output": done.stdout, "error": done.stderr, "staged": staged}
 
 
+def start(arguments):
+    """Start the daemon with directories of its own. Gives its lines up to the one that says what became of it."""
+    with tempfile.TemporaryDirectory() as top:
+        # The network plugin's binaries are not needed to serve.
+        own = [f"--{name}={top}/{name}" for name in ("root", "state", "address")]
+        daemon = subprocess.Popen([PROGRAM, *arguments, *own], stderr=subprocess.PIPE, text=True, errors="replace")
+        said = []
+        for written in daemon.stderr:
+            said.append(written)
+            if "containerd successfully booted" in written:
+                break
+        daemon.send_signal(signal.SIGTERM)
+        daemon.communicate()
+    failed = [written for written in said if "failed to load" in written or "skip loading" in written]
+    cri = [written for written in failed if re.search(r"io\.containerd\.(grpc\.v1\.cri|cri\.v1\.|service\.v1\.cri)", written)]
+    booted = bool(said) and "containerd successfully booted" in said[-1]
+    return {"serves": booted and not cri, "said": "".join(cri or said[-5:])}
+
+
 for line in sys.stdin:
     request = json.loads(line)
     if "facts" in request:
         answer = facts(request["facts"])
     elif "check" in request:
         answer = check(request["check"], request["drop_in"], request["directory"])
+    elif "start" in request:
+        answer = start(request["start"])
     else:
         answer = place(request["files"], request["links"])
     print(json.dumps(answer), flush=True)

@@ -89,6 +89,10 @@ class Containerd:
         """What node_preflight reads where the daemon was started with these arguments."""
         return self._ask(facts=["containerd", *arguments])
 
+    def start(self, *arguments: str) -> Any:
+        """Whether a daemon that is started with these arguments serves CRI, and what it says if not."""
+        return self._ask(start=list(arguments))
+
     def adapter(self, *arguments: str, hidden: Hidden | None = None) -> runtimes.Adapter:
         """What plans for a daemon that was started with these arguments.
 

@@ -17,12 +17,17 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden impo
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, UnsupportedConfig
 from cases import DIRECTORY, Case, cases
 from containerds import ALWAYS_ON, CONFIG, Containerd
+from remedies import REMEDIES, carried_out, remedies
 
 # Seconds, with an image that is built before.
 pytestmark = pytest.mark.timeout(1200)
 
 CASES = cases()
 DIRS = {"/etc/cdi", "/var/run/cdi"}
+#: The first containerd that passes CDI names on.
+OLDEST = (1, 7, 2)
+#: The remedies that this run has carried out.
+CARRIED_OUT: set[str] = set()
 # Every kind of edit that both 1.7 and 2.1 get: of a key, of a list, of an inline table, of a drop-in.
 UPGRADED = {
     "turned-off",
@@ -49,10 +54,9 @@ def arguments(case: Case) -> list[str]:
     return [] if case.config == CONFIG else ["--config", case.config]
 
 
-def outcome(node: Containerd, case: Case) -> tuple[Any, Change | None]:
-    """What is planned, in the form of the table."""
-    files = case.contents(node)
-    node.place(files, case.links)
+def outcome(node: Containerd, case: Case, files: dict[str, bytes] | None = None) -> tuple[Any, Change | None]:
+    """What is planned, in the form of the table. files: the case's, if not given."""
+    node.place(case.contents(node) if files is None else files, case.links)
     adapter = node.adapter(*arguments(case))
     obstacles = list(adapter.obstacles(cdi=True))
     if obstacles:
@@ -80,14 +84,17 @@ def diff(change: Change) -> list[str]:
     return [line for line in difflib.unified_diff(*texts, n=0) if not line.startswith(("---", "+++", "@@"))]
 
 
-def written(node: Containerd, case: Case, path: str, text: str | None) -> dict[str, bytes]:
+def written(
+    node: Containerd, case: Case, path: str, text: str | None, files: dict[str, bytes] | None = None
+) -> dict[str, bytes]:
     """The node's files with that one; a generated root file with what is generated from it."""
-    files = case.contents(node)
-    for name in (case.real(path), *([case.config] if path == case.generator else [])):
-        if text is None:
-            del files[name]
-        else:
-            files[name] = text.encode()
+    files = case.contents(node) if files is None else dict(files)
+    if text is None:
+        del files[case.real(path)]
+    else:
+        files[case.real(path)] = text.encode()
+    if path == case.generator:
+        files[case.config] = case.generated(files)
     return files
 
 
@@ -155,6 +162,55 @@ def test_plan_effect_and_undo(containerd, case):
     assert configuration(containerd, case, written(containerd, case, change.path, undo.after)) == before
 
 
+def refusal(found: Any) -> str | None:
+    return found["refused"] if isinstance(found, dict) and "refused" in found else None
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_remedy_of_a_refusal_turns_cdi_on(containerd, case):
+    """A message promises what somebody has done: afterwards the role succeeds, and a daemon with the files serves CRI."""
+    message = refusal(outcome(containerd, case)[0])
+    if message is None:
+        return
+    if version_tuple(containerd.version) < OLDEST:
+        # The other way out is another containerd: the rest of this table.
+        assert "upgrade it to 1.7.2 or later" in message
+        assert "or set injection: device_nodes for the resources" in message
+        adapter = containerd.adapter(*arguments(case))
+        assert [said for said in adapter.obstacles(cdi=False) if "CDI" in said or "upgrade" in said] == []
+        return
+    first = remedies(message)
+    assert first, f"no remedy of this message was carried out: {message}"
+    for remedy in first:
+        files, found, change = case.contents(containerd), message, None
+        for _round in range(5):
+            name, match = remedy
+            files = carried_out(files, name, match, case)
+            CARRIED_OUT.add(name)
+            planned, change = outcome(containerd, case, files)
+            found = refusal(planned)
+            if found is None:
+                break
+            # Two things were wrong.
+            remedy = remedies(found)[0]
+        assert found is None, f"{first[0][0]}: {found}"
+        if change is not None:
+            files = written(containerd, case, change.path, change.after, files)
+        containerd.place(files, case.links)
+        adapter = containerd.adapter(*arguments(case))
+        assert adapter.cdi.suffices
+        started = containerd.start(*arguments(case))
+        assert started["serves"], f"{remedy[0]}: {started['said']}"
+
+
+def test_an_upgrade_of_k3s_turns_cdi_on():
+    """The remedy that a message names first: the same files with containerd 2."""
+    told = [case for case in CASES if "upgrade" in str(case.expect.get("1.7"))]
+    assert told
+    for case in told:
+        assert case.expected("2.0.0") == "untouched", case.name
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in UPGRADED], ids=lambda case: case.name)
 def test_an_edit_outlives_an_upgrade_of_containerd(upgrade, case):
     """The next run has nothing to do, and an uninstall gives the former files back, byte for byte."""
@@ -169,7 +225,7 @@ def test_an_edit_outlives_an_upgrade_of_containerd(upgrade, case):
 
 
 def test_the_table_is_whole():
-    named = {name for case in CASES for name in case.files.values()} - {"default"}
+    named = {name for case in CASES for name in (*case.files.values(), case.base)} - {"default", "generated", None}
     assert named == {path.name for path in DIRECTORY.iterdir()} - {"index.yml"}
     assert len(CASES) >= 40
     assert len({case.name for case in CASES}) == len(CASES)
@@ -186,3 +242,8 @@ def test_containerd_1_6_drops_the_key_in_silence(containerd):
     assert config["problem"] is None
     assert "enable_cdi" not in config["effective"]
     assert Path(CONFIG).name in config["path"]
+
+
+def test_every_remedy_was_carried_out():
+    """It is the last test of the file, so a run of a part of the file has nothing to say."""
+    assert set(REMEDIES) == CARRIED_OUT

@@ -12,7 +12,7 @@ from .adapter import Adapter
 from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import ENABLE, TABLES, always_on, wanted_keys
-from .toml_edit import key_lines
+from .toml_edit import header, key_lines, lenient
 
 
 class ByHand(Adapter):
@@ -85,10 +85,11 @@ class Microk8s(_Distribution):
 
     @property
     def advice(self) -> str:
+        file_version = lenient(self.config["content"] or "").get("version")
+        table = TABLES.get(file_version, TABLES[2])
         return (
-            f'set {self._wanted} below [plugins."{TABLES[2]}"] in '
-            "/var/snap/microk8s/current/args/containerd-template.toml, then run `snap restart "
-            "microk8s.daemon-containerd`"
+            f"set {self._wanted} below {header(table)} in /var/snap/microk8s/current/args/containerd-template.toml, "
+            "then run `snap restart microk8s.daemon-containerd`"
         )
 
 
@@ -106,8 +107,8 @@ class K0s(_Distribution):
         # k0s 1.36 has containerd 2, which does not start with a version 2 file.
         file_version = 3 if version_tuple(self.version) >= (2, 0, 0) else 2
         return (
-            f'write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, [plugins."{TABLES[file_version]}"] '
-            f"and {self._wanted}; k0s then restarts its containerd by itself, if {self.config['path']} begins with # "
+            f"write /etc/k0s/containerd.d/cdi.toml with version = {file_version}, {header(TABLES[file_version])} and "
+            f"{self._wanted}; k0s then restarts its containerd by itself, if {self.config['path']} begins with # "
             "k0s_managed=true"
         )
 

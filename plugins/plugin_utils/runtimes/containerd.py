@@ -175,7 +175,7 @@ class Containerd(Adapter):
         """
         said, imported = data.get("version"), {} if self._merges else self._imported
         if not self._merges:
-            root = parsed(self.config["content"] or "")
+            root = lenient(self.config["content"] or "")
             said = last_version([root, *map(lenient, imported.values())])
         depends = "version" in data or imported or any(data.get(key) for key in _VERSIONED_KEYS)
         return said or (1 if depends else None)

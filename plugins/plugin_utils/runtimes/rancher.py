@@ -8,18 +8,22 @@ pkg/agent/templates.
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, wanted_keys
-from .toml_edit import indent_below, key_lines, lines_of
+from .toml_edit import header, indent_below, key_lines, lenient, lines_of
 
 _DIRECTORY = "/agent/etc/containerd/"
+# Matches the action of a template that inserts k3s' own template.
+_BASE = re.compile(r"\{\{-?\s*template\s+\"base\"[^}]*\}\}")
+# The first releases with containerd 2.
+_UPGRADE = "upgrade to k3s or RKE2 1.31.6, 1.32.2 or later, whose containerd 2 has CDI on by default"
 
 
 class Rancher(Containerd):
@@ -31,33 +35,56 @@ class Rancher(Containerd):
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
         return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
+    def obstacles(self, cdi: bool) -> Iterator[str]:
+        """Yield containerd's obstacles. If the root file must be edited, name its template, too."""
+        for obstacle in super().obstacles(cdi):
+            yield f"{obstacle} {self._generated}" if self.config["path"] in obstacle else obstacle
+
+    @contextlib.contextmanager
+    def _of_generated_file(self) -> Iterator[None]:
+        """Name the template in messages about the root file."""
+        try:
+            yield
+        except UnsupportedConfig as error:
+            raise UnsupportedConfig(f"{error} {self._generated}") from error
+
+    @property
+    def _generated(self) -> str:
+        path, template = self._template()
+        place = path if template is not None else f"{path}, as a copy of the file"
+        return f"(k3s or RKE2 generates {self.config['path']} at every start, so make the change in {place})"
+
     def plan(self, check: Check) -> Change | None:
         """Return a drop-in if containerd merges imports, or else an edit of the template."""
-        if self._is_effective():
-            return None
-        if self._merges:
-            change = self._by_drop_in(check)
-            if change is not None:
-                return change
+        with self._of_generated_file():
+            if self._is_effective():
+                return None
+            if self._merges:
+                change = self._by_drop_in(check)
+                if change is not None:
+                    return change
         self._require_one_version()
         wanted = wanted_keys(self.cdi)
-        # Check the same edit of the root file, because a template cannot be checked.
-        checked = self._checked(self._turned_on(self.config["content"] or ""), check)
-        if not checked.suffices:
-            raise UnsupportedConfig(self._overridden())
+        with self._of_generated_file():
+            # Check the same edit of the root file, because a template cannot be checked.
+            checked = self._checked(self._turned_on(self.config["content"] or ""), check)
+            if not checked.suffices:
+                raise UnsupportedConfig(self._overridden())
         path, template = self._template()
         if template is not None:
             return Change(path, template, self._in_template(template, wanted))
         why = (
             "it imports no directory in which a drop-in would be read last:"
             if self._merges
-            else f"containerd {self.version} would not merge a drop-in: upgrade to a release with containerd 2 (k3s or "
-            "RKE2 1.31.6, 1.32.2 or later), where CDI is on by default; or"
+            else f"containerd {self.version} would not merge a drop-in: {_UPGRADE}; or"
         )
-        raise UnsupportedConfig(
-            f"the file is generated at every start, and {why} copy it to {path}, set "
-            f"{' and '.join(key_lines(wanted))} below [plugins.'{self._table}'] in the copy, and keep the copy up to "
-            "date"
+        raise UnsupportedConfig(f"the file is generated at every start, and {why} {self._by_copy(wanted)}")
+
+    def _by_copy(self, wanted: Mapping[str, Any]) -> str:
+        """Return the manual steps for a file whose table no template of the user has."""
+        return (
+            f"copy {self.config['path']} to {self._template()[0]}, set {' and '.join(key_lines(wanted))} below "
+            f"{header(self._table)} in the copy, and keep the copy up to date"
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
@@ -69,16 +96,20 @@ class Rancher(Containerd):
             return Change(path, now, before)
         without = "".join(line for line in lines_of(now) if not _is_key(line))
         kept = [line.strip() for line in lines_of(before or "") if _is_key(line)]
-        header = _below_header(without, self._table, kept) if kept else without
-        return Change(path, now, header if header is not None else without)
+        # The release may have changed since, and with it the table.
+        texts = [_below_header(without, name, kept) for name in sorted(set(TABLES.values())) if kept]
+        return Change(path, now, next((text for text in texts if text is not None), without))
 
     @property
     def _file_version(self) -> int:
-        return tomllib.loads(self.config["content"] or "").get("version", 2)
+        data = lenient(self.config["content"] or "")
+        said = data.get("version") if self.version is None else self._version_of(data)
+        usual = 2 if self.version is None or not self._merges else 3
+        return said if said in TABLES else usual
 
     @property
     def _table(self) -> str:
-        return TABLES[self._file_version]
+        return self._table_with(wanted_keys(self.cdi), lenient(self.config["content"] or ""), self._file_version)
 
     def _template(self) -> tuple[str, str | None]:
         """Return the template's path and text; the text is None if there is no template."""
@@ -88,16 +119,20 @@ class Rancher(Containerd):
 
     def _in_template(self, template: str, wanted: Mapping[str, Any]) -> str:
         """Add the keys to the template as lines, because a Go template is not TOML. Raises UnsupportedConfig."""
+        path, lines = self._template()[0], key_lines(wanted)
+        text = _below_header(template, self._table, lines)
+        if text is None:
+            # TOML allows no second header of a table that the base template has.
+            whose = "only its base template has" if _BASE.search(template) else "it does not have"
+            advice = self._by_copy(wanted)
+            raise UnsupportedConfig(
+                f"{path} cannot be edited, because {whose} the header {header(self._table)}: "
+                f"{advice if self._merges else f'{_UPGRADE}; or {advice}'}"
+            )
         if any(_is_key(line) for line in lines_of(template)):
             raise UnsupportedConfig(
-                f"{self._template()[0]} already has {' or '.join(KEYS)}, so it is not edited: set "
-                f"{', '.join(key_lines(wanted))} there"
-            )
-        text = _below_header(template, self._table, key_lines(wanted))
-        if text is None:
-            raise UnsupportedConfig(
-                f'{self._template()[0]} has no line [plugins."{self._table}"] below which CDI could be turned on '
-                f"(lines of a base template cannot be edited): set {', '.join(key_lines(wanted))} there by hand"
+                f"{path} already has {' or '.join(KEYS)}, so it is not edited: set {' and '.join(lines)} below "
+                f"{header(self._table)} there, and nowhere else"
             )
         return text
 
@@ -108,10 +143,10 @@ def _is_key(line: str) -> bool:
 
 def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
     """Return the template with the lines at the start of a table; None if the table has no header."""
-    name = rf"""(?P<quote>["']){re.escape(table_name)}(?P=quote)"""
-    header = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
-    if not header:
+    name = rf"""(?P<quote>["']{'?' if table_name.isalnum() else ''}){re.escape(table_name)}(?P=quote)"""
+    found = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
+    if not found:
         return None
-    start, rest = template[: header.end()], template[header.end() :]
-    indent = indent_below(header["indent"], rest)
+    start, rest = template[: found.end()], template[found.end() :]
+    indent = indent_below(found["indent"], rest)
     return "\n".join([start.rstrip("\n"), *(indent + line for line in lines), rest])

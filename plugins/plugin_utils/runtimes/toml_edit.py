@@ -101,6 +101,11 @@ def key_lines(keys: Mapping[str, Any]) -> list[str]:
     return [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
 
 
+def header(table_name: str) -> str:
+    """Return the header of a plugin's table."""
+    return f"[plugins.{table_name if _BARE.fullmatch(table_name) else json.dumps(table_name)}]"
+
+
 def indent_below(header_indent: str, rest: str) -> str:
     """Return the indent of a table's first key: the deeper one of the header's and the next line's indents."""
     following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
@@ -139,12 +144,12 @@ def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
 def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
     """Return the text with a key set in its old position or in the best new position; None removes the key."""
     path = (*table, key)
-    header = sibling = None
+    our_header = sibling = None
     for statement in statements(text):
         if statement.path is None:
             continue
         if statement.value is None:
-            header = statement if statement.path == table else header
+            our_header = statement if statement.path == table else our_header
         elif statement.path == path and value is None:
             return text[: statement.start] + text[statement.end :]
         elif statement.path == path[: len(statement.path)]:
@@ -155,16 +160,15 @@ def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
     if value is None:
         return text
     (line,) = key_lines({key: value})
-    if header:
-        before, after = _ended(text[: header.end]), text[header.end :]
-        indent = indent_below(_indent(text, header), after)
+    if our_header:
+        before, after = _ended(text[: our_header.end]), text[our_header.end :]
+        indent = indent_below(_indent(text, our_header), after)
         return f"{before}{indent}{line}\n{after}"
     if sibling:
         prefix = text[sibling.start : sibling.part_ends[len(table) - len(sibling.header or ()) - 1]]
         return f"{_ended(text[: sibling.end])}{prefix}.{line}\n{text[sibling.end :]}"
     gap = "" if not text or text.endswith("\n\n") else "\n"
-    name = table[1] if _BARE.fullmatch(table[1]) else json.dumps(table[1])
-    return f"{_ended(text)}{gap}[plugins.{name}]\n{line}\n"
+    return f"{_ended(text)}{gap}{header(table[1])}\n{line}\n"
 
 
 def _indent(text: str, statement: Statement) -> str:

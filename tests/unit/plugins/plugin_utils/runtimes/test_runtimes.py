@@ -236,8 +236,9 @@ def test_k3s_with_containerd_1_has_its_template_edited_and_given_back():
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "upgrade to a release with containerd 2"),
-        ({"config.toml.tmpl": '{{ template "base" . }}\n'}, "lines of a base template cannot be edited"),
+        ({}, "upgrade to k3s or RKE2 1.31.6, 1.32.2 or later, whose containerd 2 has CDI on by default; or copy"),
+        ({"config.toml.tmpl": '{{ template "base" . }}\n'}, "because only its base template has the header"),
+        ({"config.toml.tmpl": '[plugins."io.containerd.gc.v1.scheduler"]\n'}, "it does not have the header"),
         ({"config.toml.tmpl": TEMPLATE + "  enable_cdi = false\n"}, "already has enable_cdi or cdi_spec_dirs"),
     ],
 )
@@ -245,6 +246,39 @@ def test_k3s_with_containerd_1_that_cannot_be_edited_says_what_to_do(files, word
     files = {f"{K3S}/{name}": text for name, text in files.items()}
     with pytest.raises(UnsupportedConfig, match=words):
         k3s("1.7.26-k3s1", GENERATED_2, OFF_2, files).plan(merged(OFF_2))
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [(None, "config.toml.tmpl"), ("1.7.26-k3s1", "config.toml.tmpl"), ("2.1.4-k3s1", "config-v3.toml.tmpl")],
+)
+@pytest.mark.parametrize("content", ["[plugins\n", 'version = "2"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'])
+@pytest.mark.parametrize("there", [True, False])
+def test_an_obstacle_in_a_generated_file_names_its_template(version, name, content, there):
+    adapter = k3s(version, content, None, {f"{K3S}/{name}": content} if there else {})
+    found = [obstacle for obstacle in adapter.obstacles(True) if f"{K3S}/config.toml" in obstacle]
+    place = f"{K3S}/{name}" if there else f"{K3S}/{name}, as a copy of the file"
+    says = f"(k3s or RKE2 generates {K3S}/config.toml at every start, so make the change in {place})"
+    assert len(found) == 1
+    assert found[0].endswith(says)
+
+
+def test_a_template_of_k3s_without_a_version_is_version_1():
+    """containerd 1.7 reads it so, and ignores the table of version 2."""
+    path, off = f"{K3S}/config.toml.tmpl", "[plugins.cri]\n  enable_cdi = false\n  stream_server_port = 0\n"
+    text = "[plugins.cri]\n  stream_server_port = 0\n"
+    change = k3s("1.7.26-k3s1", text, off, {path: text}).plan(merged(off))
+    keys = '  enable_cdi = true\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
+    assert change == Change(path, text, text.replace("  stream", f"{keys}  stream"))
+    later = change.after + "# later\n"
+    grown = k3s("1.7.26-k3s1", later, off, {path: later})
+    assert grown.undo(path, False, text, None) == Change(path, later, f"{text}# later\n")
+    with pytest.raises(UnsupportedConfig, match=r"below \[plugins\.cri\] in the copy"):
+        k3s("1.7.26-k3s1", text, off).plan(merged(off))
+    full = OFF_2.partition("\n")[2]
+    says = "set version = 2 before the first table (k3s or RKE2 generates"
+    with pytest.raises(UnsupportedConfig, match=re.escape(says)):
+        k3s("1.7.26-k3s1", full, OFF_2, {path: full}).plan(merged(OFF_2))
 
 
 def test_k3s_with_containerd_2_whose_file_imports_nothing_is_not_told_to_upgrade():
