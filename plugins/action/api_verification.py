@@ -7,7 +7,6 @@ import json
 import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
@@ -32,6 +31,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import veri
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 # Seconds between two reads of a node object.
 _PAUSE = 1.0
@@ -40,8 +40,10 @@ _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"memory": "96Mi"}
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Contacts only the API server, from the controller."""
+
+    only_shown = True
 
     _requires_connection = False
 

@@ -8,7 +8,6 @@ import contextlib
 import difflib
 import functools
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     parallel_restarts,
@@ -26,6 +25,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cd
     Checked,
     UnsupportedConfig,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _OWNER = "cdi_runtime"
 _SPECS_OWNER = "cdi_specs"
@@ -40,7 +40,7 @@ class NotApplied(UnsupportedConfig):
         self.answers = answers
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Checks a change and applies the change in a transaction. If CDI is effective, it runs only the preflight."""
 
     def run(self, tmp=None, task_vars=None):

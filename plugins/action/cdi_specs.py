@@ -7,7 +7,6 @@ import contextlib
 import json
 import time
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     planned_files,
     plugin_cli,
@@ -15,6 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     specs,
     task_arguments,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 # Seconds that the kubelet may take to notice that the plugin no longer offers a device.
 _TIMEOUT = 5.0
@@ -22,7 +22,7 @@ _PAUSE = 0.5
 _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "runtime"], "absent": ["python"]}
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Executes at most one module. Before it removes leftover specs, it queries the holders."""
 
     def run(self, tmp=None, task_vars=None):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
@@ -23,6 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
 # States that one task reaches for all hosts of the play.
@@ -39,7 +39,7 @@ _STEPS = {
 }
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Contacts the API from the controller. On the node, it only reads the running plugin's report."""
 
     _requires_connection = False
@@ -232,8 +232,8 @@ def _require_one_run(task, hosts):
     strategy = task.get_play().strategy
     if len(hosts) > 1 and strategy.rpartition(".")[2] not in ("linear", "debug", "mitogen_linear"):
         raise DeploymentError(
-            f"the play's strategy is {strategy}, but one task deploys the DaemonSet for all hosts: set strategy: linear "
-            "in the play"
+            f"the play's strategy is {strategy}, but one task deploys the DaemonSet for all hosts: set strategy: "
+            "linear in the play"
         )
 
 

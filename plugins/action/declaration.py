@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     declaration,
     host_devices,
     preflight,
     role_arguments,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Runs only on the controller, without a connection."""
 
     _requires_connection = False

@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 
 from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     play,
@@ -15,12 +14,13 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     specs,
     task_arguments,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Queries the holders until no pod holds a device or the time is over. Skips nodes without our devices."""
 
     def run(self, tmp=None, task_vars=None):

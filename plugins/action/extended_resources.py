@@ -9,7 +9,6 @@ import shlex
 import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources as resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
@@ -20,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
 # Attempts to patch a node's status. The kubelet may change the status between the plan and the patch.
@@ -31,7 +31,7 @@ class Stopped(Exception):
     """The resources cannot be patched. The text has one message per line."""
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Contacts the API from the controller. If a connection reaches the node, also reads one file on the node."""
 
     def run(self, tmp=None, task_vars=None):

@@ -7,14 +7,16 @@ import datetime
 import json
 from pathlib import Path
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, page, table
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Runs only on the controller, without a connection."""
+
+    only_shown = True
 
     _requires_connection = False
     _VALID_ARGS = frozenset(("hosts", "directory"))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     host_devices,
     plugin_cli,
@@ -14,11 +13,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     specs,
     task_arguments,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _OWNER = "host_devices"
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Executes its module once, or not at all if the node needs no change."""
 
     def run(self, tmp=None, task_vars=None):

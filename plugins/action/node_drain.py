@@ -7,19 +7,19 @@ import datetime
 import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 # Seconds during which an uncordon retries if the API server is unreachable, and seconds between two attempts.
 _TIMEOUT = 60.0
 _PAUSE = 2.0
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Contacts the API from the controller. On the node, it only renews the play's lock while pods end."""
 
     _requires_connection = False

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters, duplicate_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Contacts no node. Contacts API servers only if two hosts have the same node name and different kubeconfigs."""
 
     _requires_connection = False

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Executes its module, unless the play's preflight has already run."""
 
     def run(self, tmp=None, task_vars=None):

@@ -6,12 +6,14 @@ from __future__ import annotations
 import pathlib
 import tempfile
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import scan_archive, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Executes its module once. Ansible removes the archive with the task's temporary directory."""
+
+    only_shown = True
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

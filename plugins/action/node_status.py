@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
     extended_resources,
     kubeconfig,
@@ -24,13 +23,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Runs a module and two commands on the node, all read-only. The status contains the errors."""
+
+    only_shown = True
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

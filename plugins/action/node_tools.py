@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import pathlib
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _MODULE = "nodedevices.kubernetes.node_tools"
 
@@ -23,7 +23,7 @@ def target_of(node: dict) -> wheels.Target:
     return wheels.Target(tuple(node["python"]["version"][:2]), node["machine"], (int(numbers[0]), int(numbers[1])))
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Executes its module to check the environment, and again to create an incomplete environment."""
 
     def run(self, tmp=None, task_vars=None):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests, quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
@@ -16,6 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plug
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 AS_DECLARED = "as declared"
 _ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
@@ -24,8 +24,10 @@ _KINDS = {"service": "service", "pod": "daemonset"}
 _PAUSE = 1.0
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Changes nothing on the node or in the cluster."""
+
+    only_shown = True
 
     _requires_connection = False
 

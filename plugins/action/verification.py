@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
@@ -15,6 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import veri
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
@@ -23,11 +23,13 @@ _ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigErr
 _NAMESPACE = "kube-system"
 
 
-class ActionModule(ActionBase):
+class ActionModule(HidingAction):
     """Runs the plugin's command on the node, and again for each inspection of pods.
 
     If the proof record changes, a module writes the record.
     """
+
+    only_shown = True
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)

@@ -149,9 +149,9 @@ environment:
   returned: with O(lock), except in check mode
 python:
   description:
-    - Version as three numbers, and path of the executable. C(obstacle) is the reason why the plugin's service cannot run
-      this Python, and C(hidden_root) is the directory that hides the environments' directory from the service. Both are
-      null if the service can run.
+    - Version as three numbers, and path of the executable. C(obstacle) is the reason why the plugin's service cannot
+      run this Python, and C(hidden_root) is the directory that hides the environments' directory from the service. Both
+      are null if the service can run.
   type: dict
   returned: always
 uid:

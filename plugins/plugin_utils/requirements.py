@@ -79,8 +79,8 @@ def not_for_service(python: Mapping[str, Any]) -> Iterator[str]:
         )
     if python.get("hidden_root"):
         yield (
-            f"node_tools_root is below {python['hidden_root']}, which the sandbox of the plugin's service hides: set it "
-            "to another directory, such as /opt/node-devices"
+            f"node_tools_root is below {python['hidden_root']}, which the sandbox of the plugin's service hides: set "
+            "it to another directory, such as /opt/node-devices"
         )
 
 

@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_proces
 #: The directories that the unit hides: by ProtectHome, PrivateTmp, TemporaryFileSystem and InaccessiblePaths. See
 #: roles/device_plugin/templates/node-device-plugin.service.j2.
 HIDDEN = (
-    *("/home", "/root", "/tmp", "/var/tmp", "/run", "/var/lib/kubelet"),
+    *("/home", "/root", "/tmp", "/var/tmp", "/run", "/var/lib/kubelet"),  # noqa: S108 (they are only named)
     *("/etc/cni", "/etc/containerd", "/etc/crio", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/ssh"),
     *("/var/lib/cloud", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/etcd"),
     *("/var/lib/k0s", "/var/lib/node-devices", "/var/lib/rancher", "/var/snap"),

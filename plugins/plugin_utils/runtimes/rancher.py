@@ -143,7 +143,7 @@ def _is_key(line: str) -> bool:
 
 def _below_header(template: str, table_name: str, lines: list[str]) -> str | None:
     """Return the template with the lines at the start of a table; None if the table has no header."""
-    name = rf"""(?P<quote>["']{'?' if table_name.isalnum() else ''}){re.escape(table_name)}(?P=quote)"""
+    name = rf"""(?P<quote>["']{"?" if table_name.isalnum() else ""}){re.escape(table_name)}(?P=quote)"""
     found = re.search(rf"(?m)^(?P<indent>[ \t]*)\[\s*plugins\s*\.\s*{name}\s*\][^\n]*\n?", template)
     if not found:
         return None

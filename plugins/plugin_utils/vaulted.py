@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hides values that come from Ansible Vault in the results of this collection's actions.
+
+Ansible marks a vaulted value only until an expression combines the value with another text. Therefore this module
+searches results for the host's decrypted values. It knows two sources: ``!vault`` values, and encrypted files.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ansible._internal._datatag._tags import Origin
+from ansible.parsing.vault import EncryptedString
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import plain
+
+#: What a result has instead of a vaulted value.
+HIDDEN = "(vaulted)"
+# A shorter value is hidden only where it is a whole value, because it occurs in other words, too.
+_SHORTEST = 4
+# Variables with other hosts' values, or with a copy of all values.
+_SKIPPED = frozenset(("hostvars", "vars", "groups", "ansible_facts", "ansible_play_hosts", "ansible_play_batch"))
+# Keys of a result that only people read. Later tasks of a play need the other keys.
+_SHOWN = frozenset(
+    ("diff", "msg", "warnings", "exception", "invocation", "module_stdout", "module_stderr", "stdout", "stderr")
+)
+
+
+class HidingAction(ActionBase):
+    """An action whose results contain no vaulted value, except for later tasks of the play.
+
+    If a successful result still contains a vaulted value, Ansible does not show the result (``no_log``).
+    """
+
+    #: Whether only people read the result, so that it is hidden in the whole result.
+    only_shown = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "run" in vars(cls):
+            cls.run = _hiding(cls.run)
+
+    def _execute_module(self, *positional: Any, **given: Any) -> dict[str, Any]:
+        """Execute a module. A node's syslog does not get arguments with vaulted values."""
+        task_vars = given.get("task_vars")
+        if task_vars and self._values(task_vars).found_in(given.get("module_args")):
+            given["task_vars"] = {**task_vars, "ansible_no_target_syslog": True}
+        answer: dict[str, Any] = super()._execute_module(*positional, **given)
+        return answer
+
+    def _values(self, task_vars: Any) -> Values:
+        """Return the host's vaulted values. Without a vault password, Ansible has decrypted nothing."""
+        if not getattr(getattr(getattr(self, "_loader", None), "_vault", None), "secrets", None):
+            return Values(())
+        return Values(_decrypted(task_vars or {}, self._templar.template))
+
+
+class Values:
+    """Vaulted values of a host."""
+
+    def __init__(self, values: Any) -> None:
+        texts = {text for value in values for text in _forms(value) if text and text != HIDDEN}
+        self._long = sorted((text for text in texts if len(text) >= _SHORTEST), key=len, reverse=True)
+        self._short = sorted(text for text in texts if len(text) < _SHORTEST)
+
+    def __bool__(self) -> bool:
+        return bool(self._long or self._short)
+
+    def hide(self, data: Any) -> Any:
+        """Return data with ``HIDDEN`` instead of each vaulted value."""
+        if isinstance(data, Mapping):
+            return {self.hide(key): self.hide(value) for key, value in data.items()}
+        if isinstance(data, (list, tuple)):
+            return [self.hide(item) for item in data]
+        if not isinstance(data, str):
+            return data
+        if data in self._short:
+            return HIDDEN
+        for text in self._long:
+            data = data.replace(text, HIDDEN)
+        for text in self._short:
+            # As a value in the text of a file.
+            for quote in ('"', "'"):
+                data = data.replace(f"{quote}{text}{quote}", f"{quote}{HIDDEN}{quote}")
+        return data
+
+    def found_in(self, data: Any) -> bool:
+        """Return whether data contains a vaulted value."""
+        return bool(self) and self.hide(data) != plain(data)
+
+
+def _hiding(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    @functools.wraps(run)
+    def hiding(self: Any, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result = run(self, tmp, task_vars)
+        values = self._values(task_vars)
+        if not values:
+            return result
+        if self.only_shown or result.get("failed"):
+            hidden: dict[str, Any] = values.hide(result)
+            return hidden
+        result = {key: values.hide(value) if key in _SHOWN else value for key, value in result.items()}
+        if values.found_in(result):
+            result["_ansible_no_log"] = True
+        return result
+
+    return hiding
+
+
+def _decrypted(data: Any, template: Callable[[Any], Any], top: bool = True) -> Iterator[str]:
+    """Yield the decrypted values in variables, as they are before Ansible evaluates expressions."""
+    if isinstance(data, EncryptedString):
+        try:
+            yield str(data)
+        except Exception:  # without the value's password, the declaration cannot use it
+            return
+    elif isinstance(data, str):
+        origin = Origin.get_tag(data)
+        if origin and origin.path and _is_encrypted(origin.path):
+            yield from _evaluated(data, template)
+    elif isinstance(data, Mapping):
+        for key, value in data.items():
+            if not (top and key in _SKIPPED):
+                yield from _decrypted(value, template, False)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from _decrypted(value, template, False)
+
+
+def _evaluated(text: str, template: Callable[[Any], Any]) -> Iterator[str]:
+    """Yield a text of an encrypted file, or the value of its expression."""
+    if "{{" not in text and "{%" not in text:
+        yield str(text)
+        return
+    try:
+        value = template(text)
+    except Exception:  # an expression may fail in any way, and then it has no value
+        return
+    if isinstance(value, str):
+        yield str(value)
+
+
+@functools.cache
+def _is_encrypted(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(14) == b"$ANSIBLE_VAULT"
+    except OSError:
+        return False
+
+
+def _forms(value: str) -> Iterator[str]:
+    """Yield a value as it may occur in a text: itself, in JSON, in base64, and each of several lines."""
+    yield value
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield base64.b64encode(value.encode("utf-8", "surrogateescape")).decode()
+    lines = value.splitlines()
+    if len(lines) > 1:
+        yield from (line.strip() for line in lines if len(line.strip()) >= 2 * _SHORTEST)

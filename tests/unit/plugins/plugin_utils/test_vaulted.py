@@ -1,0 +1,94 @@
+"""Where vaulted values are hidden: in what people read, and in nothing that a later task needs."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import vaulted
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction, Values
+
+SECRET = 'pass "word"'
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        (SECRET, "(vaulted)"),
+        (f"a{SECRET}b", "a(vaulted)b"),
+        ('{"a": "pass \\"word\\""}', '{"a": "(vaulted)"}'),
+        ("Authorization: cGFzcyAid29yZCI=", "Authorization: (vaulted)"),
+        # Of several lines each one, because YAML indents them.
+        ("  BEGIN KEY\n  abcdefgh\n", "  (vaulted)\n  (vaulted)\n"),
+        # A short one is part of other words.
+        ("x7", "x7"),
+        ("7", "(vaulted)"),
+        ("pin: '7', port: 77", "pin: '(vaulted)', port: 77"),
+        ("another", "another"),
+    ],
+)
+def test_the_forms_of_a_value(text, hidden):
+    values = Values([SECRET, "BEGIN KEY\nabcdefgh", "7", ""])
+    assert values.hide([{"key": text}]) == [{"key": hidden}]
+    assert values.hide({text: 1}) == {hidden: 1}
+    assert values.found_in((text,)) is (text != hidden)
+
+
+def test_a_longer_value_goes_first():
+    assert Values(["secret", "secret-of-all"]).hide("secret-of-all secret") == "(vaulted) (vaulted)"
+
+
+def action(result, only_shown=False):
+    class Action(HidingAction):
+        def run(self, tmp=None, task_vars=None):
+            return result
+
+    Action.only_shown = only_shown
+    made = object.__new__(Action)
+    made._values = lambda _task_vars: Values([SECRET])
+    return made
+
+
+def test_a_later_tasks_keys_stay_and_are_not_shown():
+    result = {"changed": True, "resources": [SECRET], "diff": {"after": SECRET}, "msg": SECRET}
+    assert action(result).run() == {
+        "changed": True,
+        "resources": [SECRET],
+        "diff": {"after": "(vaulted)"},
+        "msg": "(vaulted)",
+        "_ansible_no_log": True,
+    }
+    # Nothing is left to hide.
+    assert "_ansible_no_log" not in action({"changed": True, "diff": SECRET}).run()
+
+
+@pytest.mark.parametrize(("result", "only_shown"), [({"failed": True}, False), ({"changed": False}, True)])
+def test_what_only_people_read_is_shown_without_it(result, only_shown):
+    assert action({**result, "seen": SECRET}, only_shown).run() == {**result, "seen": "(vaulted)"}
+
+
+@pytest.mark.parametrize(("arguments", "hidden"), [({"files": [{"content": SECRET}]}, True), ({"files": []}, False)])
+def test_a_nodes_syslog_does_not_get_it(monkeypatch, arguments, hidden):
+    given = []
+    monkeypatch.setattr(ActionBase, "_execute_module", lambda _self, **more: given.append(more) or {})
+    action({})._execute_module(module_name="x", module_args=arguments, task_vars={"a": 1})
+    assert given[0]["module_args"] == arguments
+    assert given[0]["task_vars"] == {"a": 1, **({"ansible_no_target_syslog": True} if hidden else {})}
+
+
+def test_without_a_password_no_variable_is_read():
+    made = object.__new__(type("Action", (HidingAction,), {"run": lambda self: {}}))
+    made._loader = types.SimpleNamespace(_vault=types.SimpleNamespace(secrets=[]))
+    assert not made._values(types.SimpleNamespace())
+
+
+def test_every_action_hides():
+    import importlib
+    import pathlib
+
+    names = [path.stem for path in (pathlib.Path(vaulted.__file__).parents[1] / "action").glob("*.py")]
+    assert len(names) >= 20
+    for name in names:
+        module = importlib.import_module(f"ansible_collections.nodedevices.kubernetes.plugins.action.{name}")
+        assert issubclass(module.ActionModule, HidingAction), name
