@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import stat
 import struct
@@ -232,7 +233,7 @@ def _not_roots(path: str, status: os.stat_result) -> str | None:
         return "%s belongs to user id %d, not to root" % (path, status.st_uid)
     # If an access control list grants write access, the group bits show that access: see acl(5).
     if status.st_mode & 0o022:
-        return f"users other than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o}): chmod go-w {path}"
+        return f"users other than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o}): chmod go-w {shlex.quote(path)}"
     return None
 
 

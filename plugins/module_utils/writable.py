@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import struct
 
 # FS_IOC_GETFLAGS of linux/fs.h on most architectures. On the others, the flags are unknown.
@@ -32,7 +33,7 @@ def obstacle(path, mounts="/proc/self/mountinfo"):
         return "it is a mount point: change the file at the mount's source"
     for each in (path, directory):
         if _flags(each) & (_IMMUTABLE | _APPEND_ONLY):
-            return f"{each} is immutable: run chattr -i -a {each}"
+            return f"{each} is immutable: run chattr -i -a {shlex.quote(each)}"
     return None
 
 

@@ -87,7 +87,11 @@ def start(arguments):
         daemon.send_signal(signal.SIGTERM)
         daemon.communicate()
     failed = [written for written in said if "failed to load" in written or "skip loading" in written]
-    cri = [written for written in failed if re.search(r"io\.containerd\.(grpc\.v1\.cri|cri\.v1\.|service\.v1\.cri)", written)]
+    cri = [
+        written
+        for written in failed
+        if re.search(r"io\.containerd\.(grpc\.v1\.cri|cri\.v1\.|service\.v1\.cri)", written)
+    ]
     booted = bool(said) and "containerd successfully booted" in said[-1]
     return {"serves": booted and not cri, "said": "".join(cri or said[-5:])}
 

@@ -20,13 +20,14 @@ _CRI_HEADER = rf"""(?m)^[ \t]*\[ *plugins *\. *(?:["']{_CRI}["']|"?cri"?) *\][^\
 
 
 class Remedy(NamedTuple):
-    """words: what it is about in a message. edit: gives the files afterwards, from the files, the match and the case."""
+    """words: the pattern of a message. edit: gives the files afterwards, from the files, the match and the case."""
 
     words: str
     edit: Callable[[Files, re.Match[str], Case], Files]
 
 
-def _changed(files: Files, path: str, edit: Callable[[str], str]) -> Files:
+def _changed(case: Case, files: Files, path: str, edit: Callable[[str], str]) -> Files:
+    path = case.links.get(path) or case.real(path)
     before = files.get(path, b"").decode()
     after = edit(before)
     assert after != before, f"the remedy changes nothing in {path}"
@@ -34,7 +35,7 @@ def _changed(files: Files, path: str, edit: Callable[[str], str]) -> Files:
 
 
 def _with_keys(text: str, keys: str, header: str | None = None) -> str:
-    """A file with ``a = b and c = d`` at the start of the CRI table, and nowhere else. header: where a message has it."""
+    """A file with ``a = b and c = d`` at the start of the CRI table, and nowhere else. header: the message's."""
     lines = [line for line in re.split(r" and (?=[a-z_]+ = )", keys) if line]
     names = "|".join(line.partition(" = ")[0] for line in lines)
     text = re.sub(rf"(?m)^[ \t]*(?:{names})[ \t]*=[^\n]*\n?", "", text)
@@ -57,18 +58,18 @@ def _copied(files: Files, match: re.Match[str], case: Case) -> Files:
 
 
 def _in_template(files: Files, match: re.Match[str], case: Case) -> Files:
-    files = _changed(files, match["path"], lambda text: _with_keys(text, match["keys"], match["header"]))
+    files = _changed(case, files, match["path"], lambda text: _with_keys(text, match["keys"], match["header"]))
     return {**files, case.config: case.generated(files)}
 
 
-def _in_files(files: Files, match: re.Match[str], _case: Case) -> Files:
+def _in_files(files: Files, match: re.Match[str], case: Case) -> Files:
     for keys, path in re.findall(r"((?:[a-z_]+ = (?:true|\[[^\]]*\])(?: and )?)+) in (/[^\s,]+)", match[0]):
-        files = _changed(files, path, lambda text, keys=keys: _with_keys(text, keys))
+        files = _changed(case, files, path, lambda text, keys=keys: _with_keys(text, keys))
     return files
 
 
 def _with_version_2(files: Files, _match: re.Match[str], case: Case) -> Files:
-    return _root(_changed(files, _source(case), lambda text: f"version = 2\n{text}"), case)
+    return _root(_changed(case, files, _source(case), lambda text: f"version = 2\n{text}"), case)
 
 
 def _without_disabled(files: Files, match: re.Match[str], case: Case) -> Files:
@@ -78,17 +79,19 @@ def _without_disabled(files: Files, match: re.Match[str], case: Case) -> Files:
         return text
 
     path = _source(case) if match["path"] == case.config else match["path"]
-    return _root(_changed(files, path, edit), case)
+    return _root(_changed(case, files, path, edit), case)
 
 
-def _import_removed(files: Files, match: re.Match[str], _case: Case) -> Files:
+def _import_removed(files: Files, match: re.Match[str], case: Case) -> Files:
     """The import may be relative."""
     name = match["file"].rpartition("/")[2]
-    return _changed(files, match["path"], lambda text: re.sub(rf"""["'][^"',]*{re.escape(name)}["'],?""", "", text))
+    return _changed(
+        case, files, match["path"], lambda text: re.sub(rf"""["'][^"',]*{re.escape(name)}["'],?""", "", text)
+    )
 
 
-def _import_created(files: Files, match: re.Match[str], _case: Case) -> Files:
-    return {**files, match["file"]: b""}
+def _import_created(files: Files, match: re.Match[str], case: Case) -> Files:
+    return {**files, case.links.get(match["file"], match["file"]): b""}
 
 
 def _one_table(files: Files, match: re.Match[str], case: Case) -> Files:
@@ -102,7 +105,7 @@ def _one_table(files: Files, match: re.Match[str], case: Case) -> Files:
             rest = _with_keys(rest, line, '[plugins."io.containerd.grpc.v1.cri"]')
         return rest
 
-    return _changed(files, path, edit)
+    return _changed(case, files, path, edit)
 
 
 def _other_runtime(files: Files, match: re.Match[str], case: Case) -> Files:
@@ -114,13 +117,15 @@ def _other_runtime(files: Files, match: re.Match[str], case: Case) -> Files:
         if named != text:
             return {**files, path: named.encode()}
     # It is the default: set it in the table that decides.
-    return _changed(files, _deciding(files, case), lambda text: _in_containerd(text, f'default_runtime_name = "{other}"'))
+    return _changed(
+        files, _deciding(files, case), lambda text: _in_containerd(text, f'default_runtime_name = "{other}"')
+    )
 
 
 def _runtime_added(files: Files, match: re.Match[str], case: Case) -> Files:
     added = f'runtimes.{match["name"]}.runtime_type = "io.containerd.runc.v2"'
     path = _deciding(files, case) if "to its last import" in match[0] else match["path"]
-    return _changed(files, path, lambda text: _in_containerd(text, added))
+    return _changed(case, files, path, lambda text: _in_containerd(text, added))
 
 
 def _deciding(files: Files, case: Case) -> str:
@@ -138,7 +143,7 @@ def _in_containerd(text: str, line: str) -> str:
 
 
 def _separate_directory(files: Files, match: re.Match[str], case: Case) -> Files:
-    return _changed(files, case.config, lambda text: text.replace(match["glob"], "conf.d/*.toml"))
+    return _changed(case, files, case.config, lambda text: text.replace(match["glob"], "conf.d/*.toml"))
 
 
 def _fixed(files: Files, match: re.Match[str], case: Case) -> Files:
@@ -159,7 +164,8 @@ def _root(files: Files, case: Case) -> Files:
 _KEYS = r"(?P<keys>[a-z_]+ = (?:true|\[[^\]]*\])(?: and [a-z_]+ = \[[^\]]*\])?)"
 REMEDIES = {
     "copy the generated file": Remedy(
-        rf"copy (?P<source>\S+) to (?P<target>\S+), set {_KEYS} below (?P<header>\[plugins\.[^\]]+\]) in the copy", _copied
+        rf"copy (?P<source>\S+) to (?P<target>\S+), set {_KEYS} below (?P<header>\[plugins\.[^\]]+\]) in the copy",
+        _copied,
     ),
     "edit the template": Remedy(
         rf"(?P<path>\S+) already has [^:]*: set {_KEYS} below (?P<header>\[plugins\.[^\]]+\]) there, and nowhere else",

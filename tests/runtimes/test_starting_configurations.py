@@ -168,7 +168,7 @@ def refusal(found: Any) -> str | None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_each_remedy_of_a_refusal_turns_cdi_on(containerd, case):
-    """A message promises what somebody has done: afterwards the role succeeds, and a daemon with the files serves CRI."""
+    """A message promises what was done here: then the role succeeds, and a daemon with the files serves CRI."""
     message = refusal(outcome(containerd, case)[0])
     if message is None:
         return
@@ -201,6 +201,17 @@ def test_each_remedy_of_a_refusal_turns_cdi_on(containerd, case):
         assert adapter.cdi.suffices
         started = containerd.start(*arguments(case))
         assert started["serves"], f"{remedy[0]}: {started['said']}"
+
+
+def test_a_daemon_that_does_not_serve_cri_is_seen(containerd):
+    """The judge of the remedies: of these files `config dump` says nothing wrong."""
+    if version_tuple(containerd.version) < OLDEST:
+        return
+    runtime = 'version = 2\n[plugins."io.containerd.grpc.v1.cri".containerd]\ndefault_runtime_name = "none-such"\n'
+    for text, serves in (("version = 2\n", True), (runtime, False), ("version = 2\n[plugins\n", False)):
+        containerd.place({CONFIG: text.encode()})
+        started = containerd.start()
+        assert started["serves"] is serves, started["said"]
 
 
 def test_an_upgrade_of_k3s_turns_cdi_on():

@@ -17,7 +17,7 @@ import yaml
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 PROGRAMS = pathlib.Path(sys.executable).parent
-SECRETS = {"of_value": "CANARY-of-a-value", "of_file": "CANARY-of-a-file", "of_line": "CANARY-1234\nCANARY-5678 \"q\"\n"}
+SECRETS = {"of_value": "CANARY-of-a-value", "of_file": "CANARY-of-a-file", "of_line": 'CANARY-1234\nCANARY-5678 "q"\n'}
 RESOURCE = {
     "name": "example.com/meter",
     "env": {"TOKEN": "{{ of_value }}", "ADDRESS": "https://user:{{ of_file }}@meter", "PEM": "{{ of_line }}"},
@@ -55,7 +55,9 @@ def play(tmp_path):
     inline = [vault("encrypt_string", "--stdin-name", name, text=SECRETS[name]) for name in ("of_value", "of_line")]
     inline.append(vault("encrypt_string", "--stdin-name", "pin", text="7"))
     (variables / "inline.yml").write_text("\n".join(inline))
-    encrypted = yaml.safe_dump({"of_file": SECRETS["of_file"], "of_template": "CANARY-{{ of_where }}", "of_where": "template"})
+    encrypted = yaml.safe_dump(
+        {"of_file": SECRETS["of_file"], "of_template": "CANARY-{{ of_where }}", "of_where": "template"}
+    )
     (variables / "file.yml").write_text(vault("encrypt", "--output", "-", "-", text=encrypted))
 
     def run(tasks, resource=RESOURCE):
@@ -107,7 +109,9 @@ def test_diffs_and_results_have_no_vaulted_value_and_later_tasks_have_it(play):
 
 
 def test_what_later_tasks_get_is_the_value(play):
-    code, said = play([DECLARE[0], {"ansible.builtin.debug": {"msg": "{{ read.resources[0].env.TOKEN | hash('sha256') }}"}}])
+    code, said = play(
+        [DECLARE[0], {"ansible.builtin.debug": {"msg": "{{ read.resources[0].env.TOKEN | hash('sha256') }}"}}]
+    )
     assert code == 0, said
     assert hashlib.sha256(SECRETS["of_value"].encode()).hexdigest() in said
 
@@ -122,7 +126,10 @@ def test_an_error_message_has_no_vaulted_value(play):
 def test_without_a_vault_nothing_is_hidden(tmp_path, play):
     for path in (tmp_path / "group_vars" / "all").iterdir():
         path.unlink()
-    tasks = [DECLARE[0], {"nodedevices.kubernetes.managed_files": {"owner": "x", "files": [{"path": "/x", "content": "C"}]}}]
+    tasks = [
+        DECLARE[0],
+        {"nodedevices.kubernetes.managed_files": {"owner": "x", "files": [{"path": "/x", "content": "C"}]}},
+    ]
     plain = {**RESOURCE, "env": {"TOKEN": "CANARY"}, "devices": [{"id": "a"}]}
     code, said = play(tasks, plain)
     assert code == 0, said

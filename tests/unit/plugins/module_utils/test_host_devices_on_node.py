@@ -182,7 +182,7 @@ def test_a_node_without_modprobe_is_refused_before_anything_is_written(node):
 
 def test_a_module_that_the_kernel_lacks_is_refused_before_anything_is_written(node):
     node.fails = "--show-depends"
-    with pytest.raises(LedgerConflict, match=r"host_devices_modules has lamp, which the running kernel .* lacks \(no\)"):
+    with pytest.raises(LedgerConflict, match=r"has lamp, which the running kernel .* lacks \(no\)"):
         node.run([line("/dev/lamp0")], modules=["lamp"])
     assert "lamp, which the running kernel" in node.foreseen(modules=["lamp"])
     assert (node.entries(), node.lines("modules"), node.devices) == ({}, [], {})

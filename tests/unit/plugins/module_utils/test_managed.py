@@ -562,6 +562,21 @@ def test_a_damaged_ledger_is_refused(node, content):
     assert node.snapshot() == {}
 
 
+def test_without_its_damaged_ledger_a_node_recognises_its_files(node):
+    """The message's advice: remove the ledger and run again."""
+    node.converge(node.file("a", "1"))
+    path = pathlib.Path(node.ledger) / "ledger.json"
+    path.write_text("{")
+    with pytest.raises(LedgerConflict, match="Without a backup, remove it and run site") as refused:
+        node.converge(node.file("a", "2"))
+    assert str(refused.value).startswith(f"{path} is damaged")
+    path.unlink()
+    assert node.converge(node.file("a", "2")).written == [node.path("a")]
+    assert node.snapshot()["a"][1] == b"2"
+    node.converge()
+    assert not path.exists()
+
+
 def test_a_full_disk_names_the_file(node, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -9,14 +9,14 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import vaulted
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction, Values
 
-SECRET = 'pass "word"'
+VALUE = 'pass "word"'
 
 
 @pytest.mark.parametrize(
     ("text", "hidden"),
     [
-        (SECRET, "(vaulted)"),
-        (f"a{SECRET}b", "a(vaulted)b"),
+        (VALUE, "(vaulted)"),
+        (f"a{VALUE}b", "a(vaulted)b"),
         ('{"a": "pass \\"word\\""}', '{"a": "(vaulted)"}'),
         ("Authorization: cGFzcyAid29yZCI=", "Authorization: (vaulted)"),
         # Of several lines each one, because YAML indents them.
@@ -29,7 +29,7 @@ SECRET = 'pass "word"'
     ],
 )
 def test_the_forms_of_a_value(text, hidden):
-    values = Values([SECRET, "BEGIN KEY\nabcdefgh", "7", ""])
+    values = Values([VALUE, "BEGIN KEY\nabcdefgh", "7", ""])
     assert values.hide([{"key": text}]) == [{"key": hidden}]
     assert values.hide({text: 1}) == {hidden: 1}
     assert values.found_in((text,)) is (text != hidden)
@@ -46,29 +46,29 @@ def action(result, only_shown=False):
 
     Action.only_shown = only_shown
     made = object.__new__(Action)
-    made._values = lambda _task_vars: Values([SECRET])
+    made._values = lambda _task_vars: Values([VALUE])
     return made
 
 
 def test_a_later_tasks_keys_stay_and_are_not_shown():
-    result = {"changed": True, "resources": [SECRET], "diff": {"after": SECRET}, "msg": SECRET}
+    result = {"changed": True, "resources": [VALUE], "diff": {"after": VALUE}, "msg": VALUE}
     assert action(result).run() == {
         "changed": True,
-        "resources": [SECRET],
+        "resources": [VALUE],
         "diff": {"after": "(vaulted)"},
         "msg": "(vaulted)",
         "_ansible_no_log": True,
     }
     # Nothing is left to hide.
-    assert "_ansible_no_log" not in action({"changed": True, "diff": SECRET}).run()
+    assert "_ansible_no_log" not in action({"changed": True, "diff": VALUE}).run()
 
 
 @pytest.mark.parametrize(("result", "only_shown"), [({"failed": True}, False), ({"changed": False}, True)])
 def test_what_only_people_read_is_shown_without_it(result, only_shown):
-    assert action({**result, "seen": SECRET}, only_shown).run() == {**result, "seen": "(vaulted)"}
+    assert action({**result, "seen": VALUE}, only_shown).run() == {**result, "seen": "(vaulted)"}
 
 
-@pytest.mark.parametrize(("arguments", "hidden"), [({"files": [{"content": SECRET}]}, True), ({"files": []}, False)])
+@pytest.mark.parametrize(("arguments", "hidden"), [({"files": [{"content": VALUE}]}, True), ({"files": []}, False)])
 def test_a_nodes_syslog_does_not_get_it(monkeypatch, arguments, hidden):
     given = []
     monkeypatch.setattr(ActionBase, "_execute_module", lambda _self, **more: given.append(more) or {})

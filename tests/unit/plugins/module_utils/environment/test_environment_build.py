@@ -72,11 +72,7 @@ def test_all_users_may_read_it_and_only_root_may_write_to_it(lay_out, tmp_path, 
         assert os.umask(umask) == umask
     finally:
         os.umask(was)
-    modes = {
-        path: path.stat().st_mode & 0o777
-        for path in [directory, *directory.rglob("*")]
-        if not path.is_symlink()
-    }
+    modes = {path: path.stat().st_mode & 0o777 for path in [directory, *directory.rglob("*")] if not path.is_symlink()}
     assert set(modes.values()) == {0o755, 0o644}
     assert {path.name for path, mode in modes.items() if mode == 0o755 and not path.is_dir()} == {COMMAND}
 

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,6 +185,23 @@ def test_a_damaged_plan_is_said_with_what_to_do(node):
         assert program.main(["recover"], node.places) == 1
     plan.write_text(whole)
     assert node.settle().error.startswith("it was interrupted in step restart")
+
+
+def test_after_the_advice_about_a_damaged_plan_the_next_change_is_made(node):
+    """Correct the configuration from its copy, then remove the copy and the transaction's directory."""
+    node.carry_out(hook=killed_in(node, "restart"))
+    (pathlib.Path(node.places.open) / "plan.json").write_text("{}")
+    with pytest.raises(LedgerConflict) as refused:
+        Plan.load(node.places.open)
+    directory = str(refused.value).rpartition(" and ")[2]
+    assert directory == node.places.open
+    copy = node.config.with_name(".config.toml.node-devices-old")
+    assert copy.name in str(refused.value)
+    copy.replace(node.config)
+    shutil.rmtree(directory)
+    assert node.settle() is None
+    assert node.config.read_text() == OLD
+    assert node.carry_out().error is None
 
 
 def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
