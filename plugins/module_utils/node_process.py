@@ -233,7 +233,8 @@ def _not_roots(path: str, status: os.stat_result) -> str | None:
         return "%s belongs to user id %d, not to root" % (path, status.st_uid)
     # If an access control list grants write access, the group bits show that access: see acl(5).
     if status.st_mode & 0o022:
-        return f"users other than root can write {path} (mode {stat.S_IMODE(status.st_mode):04o}): chmod go-w {shlex.quote(path)}"
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+        return f"users other than root can write {path} (mode {mode}): chmod go-w {shlex.quote(path)}"
     return None
 
 

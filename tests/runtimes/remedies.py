@@ -193,8 +193,8 @@ REMEDIES = {
         _separate_directory,
     ),
     "fix the import": Remedy(
-        r"(?P<path>/?\S+\.toml)(?:, which \S+ imports|\s\(imported\)|(?= is not UTF-8 and may)).*: fix the (?:file|import)"
-        " first",
+        r"(?P<path>/?\S+\.toml)(?:, which \S+ imports|\s\(imported\)|(?= is not UTF-8 and may))"
+        r".*: fix the (?:file|import) first",
         _fixed,
     ),
     "fix the file": Remedy(r"fix the file first", _fixed),
