@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,11 @@ HIDDEN = "(vaulted)"
 _SHORTEST = 4
 # Variables with other hosts' values, or with a copy of all values.
 _SKIPPED = frozenset(("hostvars", "vars", "groups", "ansible_facts", "ansible_play_hosts", "ansible_play_batch"))
+# The beginnings of the collection's variables.
+_PREFIXES = ("node_", "cdi_", "host_devices_", "device_plugin_", "extended_resources_", "verification_")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+# Matches expressions that may use any variable.
+_ANY = re.compile(r"\b(lookup|query|q|vars|hostvars)\b|\.j2$")
 # Keys of a result that only people read. Later tasks of a play need the other keys.
 _SHOWN = frozenset(
     ("diff", "msg", "warnings", "exception", "invocation", "module_stdout", "module_stderr", "stdout", "stderr")
@@ -54,9 +60,12 @@ class HidingAction(ActionBase):
 
     def _values(self, task_vars: Any) -> Values:
         """Return the host's vaulted values. Without a vault password, Ansible has decrypted nothing."""
-        if not getattr(getattr(getattr(self, "_loader", None), "_vault", None), "secrets", None):
-            return Values(())
-        return Values(_decrypted(task_vars or {}, self._templar.template))
+        if not hasattr(self, "_vaulted"):
+            has_password = getattr(getattr(getattr(self, "_loader", None), "_vault", None), "secrets", None)
+            self._vaulted = Values(
+                _decrypted(_used(task_vars, self._task.get_ds()), self._templar.template) if has_password else ()
+            )
+        return self._vaulted
 
 
 class Values:
@@ -111,7 +120,41 @@ def _hiding(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]
     return hiding
 
 
-def _decrypted(data: Any, template: Callable[[Any], Any], top: bool = True) -> Iterator[str]:
+def _used(variables: Mapping[str, Any] | None, task: Any = None) -> list[Any]:
+    """Return the values of the collection's variables, and of the variables that their expressions or the task's name.
+
+    Each decryption takes milliseconds, and a host may have many other vaulted variables. task: as in the playbook.
+    """
+    variables = variables or {}
+    usable = {name: value for name, value in variables.items() if name not in _SKIPPED}
+    seen = {name: None for name in usable if name.startswith(_PREFIXES)}
+    pending = [task, *(usable[name] for name in seen)]
+    while pending:
+        for text in _texts(pending.pop()):
+            if _ANY.search(text):
+                return list(usable.values())
+            names = [name for name in _NAME.findall(text) if name in usable and name not in seen]
+            seen.update(dict.fromkeys(names))
+            pending += [usable[name] for name in names]
+    return [usable[name] for name in seen]
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """Yield the expressions in a value, and the names of the spec templates, which may use any variable."""
+    if isinstance(data, EncryptedString):
+        return
+    if isinstance(data, str):
+        if "{" in data or data.endswith(".j2"):
+            yield data
+    elif isinstance(data, Mapping):
+        for value in data.values():
+            yield from _texts(value)
+    elif isinstance(data, (list, tuple)):
+        for value in data:
+            yield from _texts(value)
+
+
+def _decrypted(data: Any, template: Callable[[Any], Any]) -> Iterator[str]:
     """Yield the decrypted values in variables, as they are before Ansible evaluates expressions."""
     if isinstance(data, EncryptedString):
         try:
@@ -123,12 +166,11 @@ def _decrypted(data: Any, template: Callable[[Any], Any], top: bool = True) -> I
         if origin and origin.path and _is_encrypted(origin.path):
             yield from _evaluated(data, template)
     elif isinstance(data, Mapping):
-        for key, value in data.items():
-            if not (top and key in _SKIPPED):
-                yield from _decrypted(value, template, False)
+        for value in data.values():
+            yield from _decrypted(value, template)
     elif isinstance(data, (list, tuple)):
         for value in data:
-            yield from _decrypted(value, template, False)
+            yield from _decrypted(value, template)
 
 
 def _evaluated(text: str, template: Callable[[Any], Any]) -> Iterator[str]:

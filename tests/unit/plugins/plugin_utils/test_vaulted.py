@@ -83,6 +83,33 @@ def test_without_a_password_no_variable_is_read():
     assert not made._values(types.SimpleNamespace())
 
 
+@pytest.mark.parametrize(
+    ("declared", "used"),
+    [
+        ("plain", []),
+        ("{{ first }}", ["second-value"]),
+        # Another way to name a variable.
+        ("{{ lookup('vars', 'thi' ~ 'rd') }}", ["second-value", "third-value"]),
+        ("{{ vars['third'] }}", ["second-value", "third-value"]),
+    ],
+)
+def test_only_variables_that_the_declaration_names_are_decrypted(declared, used):
+    """Each decryption takes milliseconds, for each task of each host."""
+    variables = {
+        "node_devices_resources": [{"env": {"A": declared}}],
+        "first": "{{ second | trim }} {{ first }}",
+        "second": "second-value",
+        "third": "third-value",
+        "hostvars": {"other": {"third": "x"}},
+    }
+    found = {value for value in vaulted._used(variables) if isinstance(value, str) and value.endswith("-value")}
+    assert sorted(found) == used
+
+
+def test_a_spec_template_may_use_any_variable():
+    assert "s" in vaulted._used({"cdi_specs_templates": [{"src": "a.yaml.j2"}], "secret": "s"})
+
+
 def test_every_action_hides():
     import importlib
     import pathlib
