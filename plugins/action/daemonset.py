@@ -229,8 +229,8 @@ class ActionModule(HidingAction):
 
 def _require_one_run(task, hosts):
     """Raise DeploymentError if the play's strategy ignores run_once, so that each host would run this task."""
-    strategy = task.get_play().strategy
-    if len(hosts) > 1 and strategy.rpartition(".")[2] not in ("linear", "debug", "mitogen_linear"):
+    strategy = task.get_play().strategy if len(hosts) > 1 else "linear"
+    if strategy.rpartition(".")[2] not in ("linear", "debug", "mitogen_linear"):
         raise DeploymentError(
             f"the play's strategy is {strategy}, but one task deploys the DaemonSet for all hosts: set strategy: "
             "linear in the play"

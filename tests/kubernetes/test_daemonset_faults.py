@@ -29,7 +29,9 @@ def run(cluster, monkeypatch):
         action = object.__new__(daemonset.ActionModule)
         declared = {"configuration": {"resources": [{"name": "a.example/b", "devices": []}]}}
         arguments = {"state": state, "kubeconfig": kubeconfig, "declaration": declared, "timeout": 0.2}
-        action._task = types.SimpleNamespace(args=arguments, check_mode=False)
+        action._task = types.SimpleNamespace(
+            args=arguments, check_mode=False, get_play=lambda: types.SimpleNamespace(strategy="linear")
+        )
         result = action.run(None, {"inventory_hostname": "worker1", "ansible_play_hosts": NODES})
         assert result["failed"] is True
         return result["msg"]
