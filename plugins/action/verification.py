@@ -135,8 +135,10 @@ def _command(arguments, node):
     options = {
         "--image": arguments.get("image"),
         "--kubelet-root": kubelet.get("root_dir"),
-        "--static-pod-dir": kubelet.get("static_pod_path"),
     }
+    if kubelet:
+        # Empty if this kubelet runs no static pods.
+        command += ["--static-pod-dir", kubelet.get("static_pod_path") or ""]
     if not arguments.get("kubeconfig"):
         # Without a kubeconfig, proofs are static pods, which need a free pod slot.
         options.update({"--kubelet-kubeconfig": kubelet.get("kubeconfig"), "--max-pods": kubelet.get("max_pods")})

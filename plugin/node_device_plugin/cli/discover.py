@@ -15,6 +15,7 @@ def run(options: argparse.Namespace) -> int:
     from ..cdi import writer
     from ..cdi.links import Links
     from ..devices.discovery import Discoverer
+    from ..devices.health import CdiNames
     from ..diagnostics import discovered
 
     configuration = load(options.config).configuration
@@ -22,7 +23,10 @@ def run(options: argparse.Namespace) -> int:
     discoverer = Discoverer(Links())
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     found = ask(discoverer.discover(resources, offered, spec_dirs=configuration.cdi_spec_dirs))
-    data = discovered.to_data(resources, found)
+    names = CdiNames(configuration.cdi_spec_dirs)
+    if any(each.discover.cdi or any(device.cdi_devices for device in each.devices) for each in resources):
+        names.read()
+    data = discovered.to_data(resources, found, names)
     if options.output != "text":
         print_data(options, data)
     else:
