@@ -512,7 +512,7 @@ async def test_the_reason_of_a_device_that_never_passed_is_told_everywhere(
     lines = [" ".join(each.split()) for each in (await status(kubelet_places(str(node.config)))).to_text().splitlines()]
     assert f"example.com/opt opt0 absent - {number}" in lines
     assert f"example.com/opt opt1 absent - {mount}" in lines
-    assert main(["discover", "--config", str(node.config)]) == 0
+    assert await asyncio.to_thread(main, ["discover", "--config", str(node.config)]) == 0
     shown = capsys.readouterr().out
     assert (number in shown, mount in shown) == (True, True)
     (found,) = [each for each in await node.examine() if each.link == "expected devices"]
