@@ -22,7 +22,7 @@ options:
         requires a container runtime that accepts CDI devices through CRI. V(kubelet) requires that the kubelet, if one
         runs, passes CDI names on. V(devices) requires all device nodes that the declaration marks as required, and the
         host paths of their mounts and hooks. V(host_paths) requires only the latter, without paths that role
-        M(nodedevices.kubernetes.host_devices) may create. V(command) requires the plugin's O(command), except in check mode.
+        C(host_devices) may create. V(command) requires the plugin's O(command), except in check mode.
     type: list
     elements: str
     choices: [python, systemd, runtime, kubelet, devices, host_paths, command]

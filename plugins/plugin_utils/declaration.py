@@ -214,7 +214,9 @@ def host_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str,
             field, who = f"{resource.name}.devices ({device.id})", f"device {resource.name} {device.id}"
             places.append((field, who, device.container_edits, device.required, is_alone))
         for field, who, edits, is_required, is_of_all in places:
-            mounts = [("mounts", n, "host_path", each.host_path) for n, each in enumerate(edits.mounts) if each.has_source]
+            mounts = [
+                ("mounts", n, "host_path", each.host_path) for n, each in enumerate(edits.mounts) if each.has_source
+            ]
             hooks = [("hooks", number, "path", each.path) for number, each in enumerate(edits.hooks)]
             for kind, number, key, path in (*mounts, *hooks):
                 new = {"field": f"{field}.container_edits.{kind}[{number}].{key}", "who": who, "required": False}

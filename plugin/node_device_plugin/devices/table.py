@@ -88,10 +88,10 @@ class DeviceTable:
             self._gone = dict(former._gone)
         before = {device.id: device for device in former.resource.devices}
         for device in self.resource.devices:
-            if before.get(device.id) == device:
-                for known, earlier in ((self._reasons, former._reasons), (self._never_shown, former._never_shown)):
-                    if device.id in earlier:
-                        known[device.id] = earlier[device.id]
+            if before.get(device.id) == device and device.id in former._reasons:
+                self._reasons[device.id] = former._reasons[device.id]
+            elif before.get(device.id) == device and device.id in former._never_shown:
+                self._never_shown[device.id] = former._never_shown[device.id]
 
     @property
     def not_offered(self) -> Mapping[str, str]:

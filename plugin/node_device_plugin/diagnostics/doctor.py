@@ -409,10 +409,12 @@ async def _absent(found: Status) -> tuple[list[str], list[str]]:
         if device["state"] == "absent"
     ]
     looks = [
-        (Key(name, device["id"]), functools.partial(_are_there, tuple(device["host_paths"]))) for name, device in devices
+        (Key(name, device["id"]), functools.partial(_are_there, tuple(device["host_paths"])))
+        for name, device in devices
     ]
     there = await BoundedCalls().run(looks)
-    absent, unusable = [], []
+    absent: list[str] = []
+    unusable: list[str] = []
     for name, device in devices:
         to = unusable if there[Key(name, device["id"])] else absent
         to.append(f"{name}={device['id']}: {device['reason']}")

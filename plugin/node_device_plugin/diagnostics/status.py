@@ -96,8 +96,9 @@ async def status(kubelet: KubeletPlaces, runtime_socket: str | None = None) -> S
     if plugin is None:
         return Status(plugin, problem, holders)
     offers = losses.offers_of(plugin)
-    socket = runtime_socket or await in_thread(cri_socket, None)
-    without = await unserved(kubelet.root_dir, socket, holders, [offer.resource for offer in offers])
+    if runtime_socket is None:
+        runtime_socket = await in_thread(cri_socket, None)
+    without = await unserved(kubelet.root_dir, runtime_socket, holders, [offer.resource for offer in offers])
     spec_dirs = plugin["configuration"].get("cdi_spec_dirs", ())
     return Status(plugin, problem, holders, await losses.losses(offers, holders, without, spec_dirs))
 

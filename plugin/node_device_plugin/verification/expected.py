@@ -65,13 +65,19 @@ class Expected(NamedTuple):
 
 
 def expected(
-    resource: Resource, found: Discovered | None, withheld: Mapping[str, str], held: Iterable[HeldDevice], names: CdiNames
+    resource: Resource,
+    found: Discovered | None,
+    withheld: Mapping[str, str],
+    held: Iterable[HeldDevice],
+    names: CdiNames,
 ) -> Expected:
     """What this node should offer of a resource: its required and held devices, and optional devices that are usable.
 
     resource: with discovered devices. found: the result of its discovery.
     """
-    of_pods = {device_id for each in held if each.resource == resource.name for device_id in devices_behind(each.device)}
+    of_pods = {
+        device_id for each in held if each.resource == resource.name for device_id in devices_behind(each.device)
+    }
     problems = {device.id: why for device in resource.devices if (why := problem_of(resource, device, names))}
     ids = [
         kubelet_id

@@ -45,9 +45,9 @@ _UNKNOWN = "unknown"
 class Node(NamedTuple):
     """The paths and settings of this node.
 
-    static_pod_dir: empty if the kubelet runs no static pods; None if the caller does not know. image: None for the runtime's sandbox image.
-    kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may create static pods; leftovers
-    of killed proofs are removed in any case.
+    static_pod_dir: empty if the kubelet runs no static pods; None if the caller does not know. image: None for the
+    runtime's sandbox image. kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may create
+    static pods; leftovers of killed proofs are removed in any case.
     """
 
     runtime_socket: str
@@ -130,9 +130,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         held = await _held_by_other_names(resources, state, links, names.resolution)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
-    wanted = [
-        expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources
-    ]
+    wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
     listing = await _listing(configuration, node, {each.resource.name: each.ids for each in wanted}, scope.timeout)
     said = await plugins_reasons(configuration.kubelet_device_plugin_dir)
     listed = listing if isinstance(listing, kubelet_queries.Listing) else None
@@ -307,9 +305,7 @@ async def _listing(
         await asyncio.sleep(_LOOK)
 
 
-def _judge(
-    wanted: Expected, offer: Offer, lost: Sequence[Loss], listing: kubelet_queries.Listing, scope: Scope
-) -> Row:
+def _judge(wanted: Expected, offer: Offer, lost: Sequence[Loss], listing: kubelet_queries.Listing, scope: Scope) -> Row:
     """The row of a resource, before its proof. lost: its losses that fail a verification."""
     resource, withheld = wanted.resource, wanted.withheld
     found = listing.allocatable.get(resource.name, ())
@@ -413,7 +409,9 @@ class _OfKubelet:
         if not self._node.makes_static_pods:
             return Outcome(unproven="static pods are turned off (--no-static-pods)")
         if directory is None:
-            return Outcome(unproven="the proof's pod needs a place: set --static-pod-dir to the kubelet's staticPodPath")
+            return Outcome(
+                unproven="the proof's pod needs a place: set --static-pod-dir to the kubelet's staticPodPath"
+            )
         if not directory:
             return Outcome(unproven="the kubelet runs no static pods: set staticPodPath in its configuration")
         if not os.path.isdir(directory):

@@ -35,6 +35,7 @@ from node_device_plugin.diagnostics.kubelet_process import KubeletProcess, runni
 from node_device_plugin.diagnostics.node_process import NotTrusted
 from node_device_plugin.diagnostics.status import Status, status
 from node_device_plugin.kubelet import pod_resources
+from node_device_plugin.kubelet.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET, HeldDevice, Holders
 from node_device_plugin.kubelet.requests import Unserved
 from node_device_plugin.runtime.errors import CriError
@@ -97,7 +98,8 @@ class Node:
             raise CriError(socket, "report its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
         return self.runtime
 
-    async def serve(self, tasks: TaskGroup) -> None:
+    async def serve(self) -> None:
+        self.tasks = tasks = TaskGroup()
         loaded = load(str(self.config))
         self.watch = Watch()
         resources = ResourceManager(tasks, DeviceScanner(self.watch))
@@ -111,6 +113,10 @@ class Node:
         pages = private_pages(State(resources, self.reloader).as_data, self.reloader.reload, {})
         tasks.start(Endpoint(pages, status_socket(str(self.directory))).run())
         tasks.start(self.reloader.run())
+
+    async def stop(self) -> None:
+        await self.tasks.stop()
+        self.watch.close()
 
     async def reload(self) -> Outcome:
         """Take the file in as it is now; returns once the kubelet knows every resource."""
@@ -136,15 +142,13 @@ class Node:
 async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """With the kubelet's stand-in and the plugin running."""
     given = Node(short_path, monkeypatch)
-    tasks = TaskGroup()
     async with StandInKubelet(str(given.directory)) as kubelet:
-        await given.serve(tasks)
+        given.stand_in = kubelet
+        await given.serve()
         for name in ("example.com/dev", "example.com/none"):
             await kubelet.registered(name)
-        given.stand_in = kubelet
         yield given
-        await tasks.stop()
-        given.watch.close()
+        await given.stop()
 
 
 @pytest.mark.parametrize(("folder", "mode"), [("", 0o300), ("node-device-plugin", 0o500)])
@@ -552,6 +556,28 @@ async def test_a_held_device_that_is_lost_is_named_by_both(node: Node, monkeypat
     assert (await node.wrong())["expected devices"] == f"example.com/dev: {loss.text}"
 
 
+async def test_a_damaged_checkpoint_is_written_again_as_the_message_says(node: Node) -> None:
+    """A disk that was full cut it off; an uninstall then stopped without naming a way out."""
+    pod = await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
+    path = node.directory / FILE_NAME
+    held = read_checkpoint(str(node.directory))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="run systemctl restart node-device-plugin;") as caught:
+        read_checkpoint(str(node.directory))
+    assert (await node.wrong())["registration"] == str(caught.value)
+    await node.stop()
+    await node.serve()
+    await node.stand_in.registered("example.com/dev")
+    await node.stand_in.until(lambda: path.read_bytes()[-1:] == b"}")
+    again = read_checkpoint(str(node.directory))
+    assert held is not None
+    assert again is not None
+    assert again.pod_devices == held.pod_devices
+    assert [each.pod_uid for each in again.pod_devices] == [pod.uid]
+    await node.stand_in.registered("example.com/none")
+    assert await node.wrong() == {}
+
+
 async def test_a_container_that_holds_several_shares_is_one_holder(node: Node) -> None:
     await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 2}})
     found = (await status(kubelet_places(str(node.config)))).to_text()
@@ -563,7 +589,9 @@ async def test_status_lists_what_discovery_left_out(node: Node) -> None:
     text = node.config.read_text()
     node.config.write_text(f"{text}  - {{name: example.com/lamp, discover: {{paths: [{node.folder}/lamp*]}}}}\n")
     assert (await node.reload()).result == "applied"
-    (line,) = [each for each in (await status(kubelet_places(str(node.config)))).to_text().splitlines() if "lamp" in each]
+    (line,) = [
+        each for each in (await status(kubelet_places(str(node.config)))).to_text().splitlines() if "lamp" in each
+    ]
     assert line.split()[2:5] == ["left", "out", "-"]
     assert line.endswith(f"{node.folder}/lamp0 is neither a device node nor a link to one")
 

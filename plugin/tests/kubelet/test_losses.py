@@ -121,8 +121,18 @@ def test_what_the_kubelet_keeps_of_requests(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "[]", "{}", '{"data": 1}', '{"data": "["}', '{"data": "[]"}', '{"data": "{}"}', "[" * 100_000]
-    + ['{"data": "{\\"entries\\": {\\"u\\": 1}}"}', '{"data": "{\\"entries\\": {\\"u\\": {\\"ContainerResources\\": 1}}}"}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"data": 1}',
+        '{"data": "["}',
+        '{"data": "[]"}',
+        '{"data": "{}"}',
+        "[" * 100_000,
+        '{"data": "{\\"entries\\": {\\"u\\": 1}}"}',
+        '{"data": "{\\"entries\\": {\\"u\\": {\\"ContainerResources\\": 1}}}"}',
+    ],
 )
 def test_another_form_says_nothing(tmp_path: Path, content: str) -> None:
     assert requested(str(tmp_path), [GPU]) == {}

@@ -29,9 +29,7 @@ def lamp(**others: Any) -> dict[str, Any]:
 
 def plugin(**devices: str) -> dict[str, Any]:
     """The state of a plugin, with the reasons of unhealthy devices."""
-    return {
-        "resources": [{"name": LAMP, "devices": [{"id": name, "reason": why} for name, why in devices.items()]}]
-    }
+    return {"resources": [{"name": LAMP, "devices": [{"id": name, "reason": why} for name, why in devices.items()]}]}
 
 
 async def test_optional_devices_that_never_passed_have_their_reason(node: FakeNode) -> None:
@@ -126,9 +124,7 @@ async def test_without_a_kubelet_the_number_counts_too(node: FakeNode, monkeypat
     assert [row.state for row in report.rows] == ["failed"]
 
 
-async def test_a_pod_without_the_device_that_it_requests_fails(
-    node: FakeNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pod_without_the_device_that_it_requests_fails(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unserved(*_: object) -> list[Unserved]:
         return [Unserved(LAMP, "default", "hold", "main", "1")]
 

@@ -18,8 +18,8 @@ from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.verification import proof_by_runtime
-from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.expected import expected
+from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Row
 from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime, verify
 

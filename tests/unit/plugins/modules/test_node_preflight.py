@@ -319,7 +319,9 @@ def test_a_missing_mount_is_found_before_anything_is_written(look, check):
     node = {**FACTS, "missing_host_paths": ["/etc/nope"]}
     result, (given, *_others) = look(node, check=check, requires=["devices"], declaration=declared)
     assert given["host_paths"] == ["/etc/nope"]
-    assert result["msg"].startswith("The node is not ready; nothing was written on it.\nnode1: /etc/nope does not exist")
+    assert result["msg"].startswith(
+        "The node is not ready; nothing was written on it.\nnode1: /etc/nope does not exist"
+    )
     assert "failed" not in look(FACTS, check=check, requires=["devices"], declaration=declared)[0]
 
 

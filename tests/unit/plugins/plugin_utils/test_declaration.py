@@ -92,7 +92,10 @@ MOUNTS = [
             {"id": "b", "nodes": ["/dev/b"], "container_edits": {"mounts": ["/etc/b:/b", "/etc/nope:/x"]}},
         ],
     },
-    {"name": "devices.example.com/one", "devices": [{"id": "c", "required": False, "container_edits": {"mounts": ["/c:/c"]}}]},
+    {
+        "name": "devices.example.com/one",
+        "devices": [{"id": "c", "required": False, "container_edits": {"mounts": ["/c:/c"]}}],
+    },
     {
         "name": "devices.example.com/found",
         "discover": {"paths": ["/dev/x*"]},

@@ -191,7 +191,8 @@ def test_no_working_resource_loses_all_its_devices():
 
 
 @pytest.mark.parametrize(
-    ("path", "made"), [("/dev/dri", True), ("/run/x", True), ("/sys/x", True), ("/etc/dev/x", False), ("/device", False)]
+    ("path", "made"),
+    [("/dev/dri", True), ("/run/x", True), ("/sys/x", True), ("/etc/dev/x", False), ("/device", False)],
 )
 def test_a_path_that_a_role_makes_is_required_after_that_role(path, made):
     bad = node(missing_host_paths=[path])
