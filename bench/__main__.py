@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Callable
 
-from . import allocate, fleet, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
+from . import allocate, fleet, foreign_specs, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
 from .figures import Figure, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
@@ -18,6 +18,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "lab_kubelet": lab_kubelet.measure,
     "hotplug": hotplug.measure,
     "start": start.measure,
+    "foreign_specs": foreign_specs.measure,
     "allocate": allocate.measure,
     "needs": needs.measure,
     "many_devices": many_devices.measure,

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """Gives a lab node the devices of the cookbook's recipes: device nodes, udev's links, and a /sys that describes them.
 
-A device node is one of the kernel's memory devices under another name, so that it opens without a driver. Files in /sys
-and in udev's database have the numbers of real devices. /sys keeps everything else of this machine, except its USB and
-PCI devices.
+A device node is one of the kernel's memory devices under another name, so that it opens without a driver. A disk is a
+loop device without a file. Files in /sys and in udev's database have the numbers of real devices. /sys keeps everything
+else of this machine, except its USB and PCI devices and its GPIO chips.
 """
 
 import itertools
@@ -25,6 +25,13 @@ def node(path, mode=0o660):
         place.parent.mkdir(parents=True, exist_ok=True)
         os.mknod(place, stat.S_IFCHR | mode, os.makedev(*next(NUMBERS)))
         place.chmod(mode)
+
+
+def disk(name, serial, number):
+    """An NVMe disk with a partition, and udev's links to both."""
+    for path, by_id, minor in ((name, serial, number), (f"{name}p1", f"{serial}-part1", number - 1)):
+        os.mknod(f"/dev/{path}", stat.S_IFBLK | 0o660, os.makedev(7, minor))
+        link(f"disk/by-id/nvme-{by_id}", path)
 
 
 def link(path, target):
@@ -84,17 +91,24 @@ def link_of_class(name, directory):
     point(f"class/{name}/{directory.rpartition('/')[2]}", f"devices/{directory}")
 
 
-def with_node(directory, devname, dev):
-    """A device node, and its directory below the device that has it."""
-    files(directory, dev=dev, uevent=f"DEVNAME={devname}")
+def with_node(directory, devname, dev, **properties):
+    """A device node, and its directory below the device that has it. properties: more of the kernel's properties."""
+    lines = [f"DEVNAME={devname}", *(f"{key}={value}" for key, value in properties.items())]
+    files(directory, dev=dev, uevent="\n".join(lines))
     node(devname)
+
+
+def in_udev(dev, links=(), **properties):
+    """A device's entry in udev's database, without which the device does not count as ready."""
+    lines = ["I:1", *(f"S:{path}" for path in links), *(f"E:{key}={value}" for key, value in properties.items())]
+    file(f"/run/udev/data/c{dev}", "".join(f"{line}\n" for line in lines))
 
 
 def usb(port, number, vendor, product, driver="", below=(), serial=""):
     """A USB device with one interface. below: device nodes, each as class, name and number."""
     directory = f"{USB}/{port}"
     files(directory, **({"serial": serial} if serial else {}))
-    on_bus("usb", directory, "usb", idVendor=vendor, idProduct=product)
+    on_bus("usb", directory, "usb", idVendor=vendor, idProduct=product, busnum=1, devnum=number)
     with_node(directory, f"bus/usb/001/{number:03}", f"189:{number - 1}")
     on_bus("usb", f"{directory}/{port}:1.0", driver, bInterfaceNumber="00")
     for kind, name, dev in below:
@@ -130,7 +144,56 @@ def serial_adapters():
 
 def dongles():
     usb("1-5", 8, "0529", "0001")
+    usb("1-10", 9, "1050", "0407", "usbhid", [("hidraw", "hidraw7", "240:7")])
     node("parport0")
+
+
+def modems():
+    ports = [("tty", f"ttyUSB{number}", f"188:{number}") for number in range(3, 7)]
+    usb("1-8", 31, "2c7c", "0125", "option", [*ports, ("usbmisc", "cdc-wdm0", "180:176")])
+
+
+def accelerators():
+    """The Coral stick is without its firmware. Hailo's driver makes its node without the PCI function as its parent."""
+    usb("1-9", 30, "1a6e", "089a")
+    pci("0000:04:00.0", "1ac1", "089a", "088000", "apex", below=[("apex", "apex_0", "120:0")])
+    pci("0000:05:00.0", "1e60", "2864", "0b4000", "hailo")
+    node("hailo0")
+
+
+def disks():
+    """Each link to a disk has a second one with the number of the NVMe namespace."""
+    for name, serial, number in (("nvme1n1", "411111", 7), ("nvme2n1", "422222", 5)):
+        serial = f"Samsung_SSD_990_PRO_2TB_S6Z1NJ0W{serial}"
+        disk(name, serial, number)
+        link(f"disk/by-id/nvme-{serial}_1", name)
+
+
+def clocks_and_gpio():
+    """Only the first function of the network card has the clock. Another GPIO chip is not the one of the header."""
+    clock = [("ptp", "ptp3", "248:3"), ("gnss", "gnss0", "245:0")]
+    pci("0000:5e:00.0", "8086", "1593", "020000", "ice", below=clock)
+    pci("0000:5e:00.1", "8086", "1593", "020000", "ice")
+    for number, compatible in ((10, "brcm,brcmstb-gpio"), (13, "raspberrypi,rp1-gpio")):
+        directory = f"lab/gpio/gpiochip{number}"
+        on_bus("gpio", directory)
+        with_node(directory, f"gpiochip{number}", f"254:{number}", OF_NAME="gpio", OF_COMPATIBLE_0=compatible)
+        in_udev(f"254:{number}")
+
+
+def dvb():
+    for name in ("frontend0", "demux0", "dvr0"):
+        node(f"dvb/adapter1/{name}")
+
+
+def seat():
+    """Without this machine's own keyboards."""
+    pathlib.Path("/dev/input").mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/dev/input"], check=True)
+    for path in ("dri/renderD131", "input/event0", "input/event1"):
+        node(path)
+    link("dri/by-path/pci-0000:00:02.0-render", "dri/renderD131")
+    pathlib.Path("/tmp/.X11-unix").mkdir(exist_ok=True)
 
 
 def cameras():
@@ -145,9 +208,8 @@ def cameras():
         link_of_class("video4linux", f"{USB}/1-7/1-7:1.0/video4linux/video{number}")
         name = f"v4l/by-id/usb-Elgato_Facecam_FW33K1A04921-video-index{index}"
         link(name, f"video{number}")
-        properties = {"ID_SERIAL": "Elgato_Facecam_FW33K1A04921", "ID_V4L_CAPABILITIES": capabilities}
-        lines = [f"S:{name}", *(f"E:{key}={value}" for key, value in properties.items())]
-        file(f"/run/udev/data/c81:{number}", "".join(f"{line}\n" for line in lines))
+        serial = "Elgato_Facecam_FW33K1A04921"
+        in_udev(f"81:{number}", [name], ID_SERIAL=serial, ID_V4L_CAPABILITIES=capabilities)
 
 
 def sound():
@@ -169,6 +231,13 @@ def gpus():
     amd = [("drm", "dri/card2", "226:2"), ("drm", "dri/renderD129", "226:129")]
     intel = [("drm", "dri/card0", "226:0"), ("drm", "dri/renderD130", "226:130")]
     pci("0000:c1:00.0", "1002", "74a1", "120000", "amdgpu", numa_node=1, below=amd)
+    # The second partition of this GPU is a platform device.
+    partition = "lab-platform/amdgpu_xcp_1/drm/renderD132"
+    with_node(partition, "dri/renderD132", "226:132")
+    whole = "lab/0000:c1:00.0/drm/renderD129"
+    for directory, number, place in ((whole, 129, "pci-0000:c1:00.0"), (partition, 132, "platform-amdgpu_xcp_1")):
+        link_of_class("drm", directory)
+        file(f"/run/udev/data/c226:{number}", f"S:dri/by-path/{place}-render\nE:ID_PATH={place}\n")
     pci("0000:03:00.0", "8086", "56c0", "038000", "xe", numa_node=0, below=intel)
 
 
@@ -187,6 +256,13 @@ def pci_functions():
     ]
     pci("0000:81:00.0", "15b3", "101b", "020700", "mlx5_core", numa_node=1, below=host_adapter)
     node("infiniband/rdma_cm", 0o666)
+    # Another one, with two scalable functions.
+    card = "pci0000:a0/0000:a0:01.0/0000:a1:00.0"
+    for function, number in ((4, 2), (5, 3)):
+        directory = f"{card}/mlx5_core.sf.{function}/infiniband_verbs/uverbs{number}"
+        with_node(directory, f"infiniband/uverbs{number}", f"231:{192 + number}")
+        link_of_class("infiniband_verbs", directory)
+        in_udev(f"231:{192 + number}")
 
 
 def fpgas():
@@ -198,7 +274,7 @@ def fpgas():
 def main():
     extend("devices")
     extend("class")
-    extend("bus", "usb", "pci")
+    extend("bus", "usb", "pci", "gpio")
     extend("kernel/iommu_groups") if (SYS / "kernel/iommu_groups").exists() else extend("kernel")
     on_bus("usb", USB, "usb", idVendor="1d6b", idProduct="0002", bDeviceClass="09")
     with_node(USB, "bus/usb/001/001", "189:0")
@@ -206,11 +282,17 @@ def main():
         node(path, 0o600)
     serial_adapters()
     dongles()
+    modems()
     cameras()
     sound()
+    seat()
+    dvb()
     gpus()
+    accelerators()
     pci_functions()
     fpgas()
+    disks()
+    clocks_and_gpio()
 
 
 if __name__ == "__main__":

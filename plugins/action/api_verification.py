@@ -25,7 +25,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.expectations import (
     expected_in_container,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view, evidence
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
@@ -249,6 +249,9 @@ def _judged(resource, shown, use, devices, held=0):
     if resource.discover.methods:
         why = "its devices are discovered on the node, and the API does not list them"
         return {**row, "state": "unproven", "detail": why}, 0
+    if not evidence.can_show(resource, resource.devices):
+        # A pod would be made again in each run.
+        return {**row, "state": "unproven", "detail": evidence.why_none(resource, resource.devices)}, 0
     free = healthy - use.shares
     if free <= 0:
         return {**row, "state": "in use", "detail": "by " + ", ".join(use.pods)}, 0
@@ -265,13 +268,18 @@ def _compared(resource, shares, outcome):
     if outcome.view is None:
         return {"state": "failed" if outcome.failed else "unproven", "detail": outcome.failed or outcome.unproven}
     sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
-    expectations = [expected_in_container(resource, devices) for devices in sets]
-    found = [(container_view.mismatches(outcome.view, each), each.devices) for each in expectations]
+    found = [
+        (container_view.mismatches(outcome.view, expected_in_container(resource, devices)), devices) for devices in sets
+    ]
     fitting = [devices for mismatches, devices in found if not mismatches]
     if not fitting:
         mismatches, _devices = min(found, key=lambda each: len(each[0]))
         return {"state": "failed", "detail": "in a container: " + "; ".join(mismatches)}
-    if len(fitting) > 1:
-        alike = ", ".join(device for devices in fitting for device in devices)
+    # Every container may have all that some devices give.
+    shown = [ids for devices in fitting if (ids := evidence.shown(outcome.view, resource, devices))]
+    if not shown:
+        return {"state": "unproven", "detail": evidence.why_none(resource, fitting[0])}
+    if len(shown) > 1:
+        alike = ", ".join(device for ids in shown for device in ids)
         return {"state": "proven", "detail": f"one of {alike}, which look alike in a container"}
-    return {"state": "proven", "detail": "", "seen": list(fitting[0])}
+    return {"state": "proven", "detail": "", "seen": shown[0]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from ..declaration import Problem, cdi
 from ..declaration.names import qualified_cdi_name
 from ..support.documents import read_json, read_yaml
 from .fields import SPEC, as_read
+from .kinds import may_have
 from .spec import spec_problems
 
 #: The runtimes' default spec directories; a later directory takes precedence.
@@ -66,18 +67,26 @@ def check_directories(directories: Sequence[str], accepted: str | None) -> list[
     every = []
     for directory in directories:
         try:
-            names = sorted(os.listdir(directory))
+            paths = spec_paths(directory)
         except FileNotFoundError:
             continue
         except OSError as error:
             every.append([_unread(directory, error.strerror or str(error))])
             continue
-        every.append([check_file(os.path.join(directory, name), accepted) for name in names if name.endswith(_SEEN)])
+        every.append([check_file(path, accepted) for path in paths])
     return against_each_other(every)
 
 
-def check_file(path: str, accepted: str | None) -> SpecFile:
-    """Read and check one file. accepted: see spec_problems."""
+def spec_paths(directory: str) -> list[str]:
+    """The paths of the directory's files that are specs by their names. Raises OSError."""
+    return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(_SEEN)]
+
+
+def check_file(path: str, accepted: str | None, kinds: Collection[str] | None = None) -> SpecFile:
+    """Read and check one file. accepted: see spec_problems.
+
+    kinds: if given, a file that has none of these kinds is not parsed, and the result has no kind.
+    """
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
@@ -88,6 +97,8 @@ def check_file(path: str, accepted: str | None) -> SpecFile:
             content = file.read()
     except OSError as error:
         return _unread(path, error.strerror or str(error))
+    if kinds is not None and not may_have(content, kinds):
+        return SpecFile(path, _owner(path), "", "", ())
     checked = check_content(path, content, accepted)
     if found.st_mode & stat.S_IROTH:
         return checked

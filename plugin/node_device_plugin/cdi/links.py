@@ -6,10 +6,11 @@ calls a link "not a device node", so no container with a link starts.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from ..declaration import Resource
 from ..support.bounded_calls import BoundedCalls, Key
@@ -56,14 +57,19 @@ class Links:
 
     def is_link(self, path: str) -> bool:
         """Whether the path itself is a known symbolic link."""
+        return bool(self._target(path))
+
+    def _target(self, path: str) -> str:
+        """What a known symbolic link leads to; empty for another path."""
         parent, name = os.path.split(path)
-        return parent in self._directories and name in self._directories[parent].links
+        directory = self._directories.get(parent)
+        return directory.links.get(name, "") if directory else ""
 
     def followed(self, resource: Resource) -> Resource:
         """The resource with the links of its nodes' host paths resolved; the same object if there are no links."""
-        links = {path for path in node_paths([resource]) if self.is_link(path)}
+        targets = {path: self._target(path) for path in node_paths([resource])}
         # A file's name may be any bytes, but a spec is UTF-8.
-        leads_to = {link: self.real(link) for link in links if self.real(link).isprintable()}
+        leads_to = {path: target for path, target in targets.items() if target and target.isprintable()}
         if not leads_to:
             return resource
         return resource._replace(
@@ -98,6 +104,17 @@ def _look_into(directory: str, names: Collection[str]) -> _Directory:
             links: Sequence[str] = [entry.name for entry in entries if entry.is_symlink() and entry.name in names]
     except (FileNotFoundError, NotADirectoryError):
         links = ()
-    return _Directory(
-        os.path.realpath(directory), {name: os.path.realpath(os.path.join(directory, name)) for name in links}
-    )
+    real = os.path.realpath(directory)
+    # Thousands of links lead to few directories.
+    real_of = functools.lru_cache(maxsize=None)(os.path.realpath)
+    return _Directory(real, {name: _target(os.path.join(real, name), real_of) for name in links})
+
+
+def _target(link: str, real_of: Callable[[str], str]) -> str:
+    """The same as os.path.realpath, for a link in a real directory."""
+    with contextlib.suppress(OSError):
+        parent, name = os.path.split(os.path.join(os.path.dirname(link), os.readlink(link)))
+        path = os.path.join(real_of(parent), name)
+        if name not in ("", ".", "..") and not os.path.islink(path):
+            return path
+    return os.path.realpath(link)

@@ -1,17 +1,40 @@
-"""Reads the CDI specs of a node again and again, and parses them only after a change."""
+"""Reads the CDI specs of a node again and again: only files of wanted kinds, each once, and again after a change."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Mapping, Sequence
-from typing import Optional
+import weakref
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
 
 from ..support.file_identity import Identity, identity
-from .directories import check_directories
-from .resolution import Resolution, nodes_by_number, resolution
+from .directories import SpecFile, against_each_other, check_file, spec_paths
+from .resolution import NO_SPECS, Resolution, nodes_by_number, resolution
 
-_Signature = tuple[tuple[tuple[str, Optional[Identity]], ...], Mapping[str, Optional[str]]]
+
+class _Parsed:
+    """A parsed file. A class, because a tuple cannot be referred to weakly."""
+
+    def __init__(self, file: SpecFile) -> None:
+        self.file = file
+
+
+#: By path and identity, the files that some reader of this process needs. A file that no reader needs is not kept.
+_PARSED: MutableMapping[tuple[str, Identity | None], _Parsed] = weakref.WeakValueDictionary()
+#: By directory and path, the identity of each file.
+_Looks = Mapping[str, Mapping[str, "Identity | None"]]
+
+
+class _Last(NamedTuple):
+    """The last read. parsed: by path, the files of the wanted kinds."""
+
+    kinds: frozenset[str]
+    looks: _Looks
+    parsed: Mapping[str, _Parsed]
+    resolution: Resolution
+
+
+_UNREAD = _Last(frozenset(), {}, {}, NO_SPECS)
 
 
 class SpecReader:
@@ -24,24 +47,52 @@ class SpecReader:
         self.directories = tuple(dict.fromkeys(directories))
         self._sysfs = sysfs
         #: Replaced as a whole, because several threads may read.
-        self._last: tuple[_Signature, Resolution] | None = None
+        self._last = _UNREAD
 
-    def read(self) -> Resolution:
-        """The names in the specs. If no file and no node's number changed since the last read, the same object."""
-        last, signature = self._last, self._look()
-        if last is None or signature != last[0]:
-            found = resolution(check_directories(self.directories, None), self._sysfs)
-            last = self._last = (signature[0], found.by_number), found
-        return last[1]
+    def read(self, kinds: Collection[str]) -> Resolution:
+        """The names of these kinds in the specs. Without kinds, no file is read.
+
+        If no file of the kinds and no node's number changed since the last read, the result is the same object.
+        """
+        last, wanted = self._last, frozenset(kinds)
+        looks = self._look(wanted)
+        every = {path: _file(path, now, wanted, last) for paths in looks.values() for path, now in paths.items()}
+        parsed = {path: file for path, file in every.items() if file is not None}
+        found = last.resolution
+        if parsed != last.parsed or not self._has_same_numbers(found):
+            files = [[parsed[path].file for path in paths if path in parsed] for paths in looks.values()]
+            found = resolution(against_each_other(files), self._sysfs)
+        self._last = _Last(wanted, looks, parsed, found)
+        return found
 
     def is_as_read(self) -> bool:
         """Whether the files are unchanged since the last read."""
-        return self._last is not None and self._look() == self._last[0]
+        last = self._last
+        if last is _UNREAD:
+            return False
+        return self._look(last.kinds) == last.looks and self._has_same_numbers(last.resolution)
 
-    def _look(self) -> _Signature:
-        paths: list[str] = []
-        for directory in self.directories:
+    def _look(self, kinds: Collection[str]) -> _Looks:
+        looks: dict[str, dict[str, Identity | None]] = {}
+        for directory in self.directories if kinds else ():
             with contextlib.suppress(OSError):
-                paths.extend(os.path.join(directory, name) for name in sorted(os.listdir(directory)))
-        numbers = self._last[1].by_number if self._last else ()
-        return tuple((path, identity(path)) for path in paths), nodes_by_number(numbers, self._sysfs)
+                looks[directory] = {path: identity(path) for path in spec_paths(directory)}
+        return looks
+
+    def _has_same_numbers(self, found: Resolution) -> bool:
+        return nodes_by_number(found.by_number, self._sysfs) == found.by_number
+
+
+def _file(path: str, now: Identity | None, kinds: frozenset[str], last: _Last) -> _Parsed | None:
+    """The file; None if it is of another kind. now: its identity."""
+    if any(paths.get(path, ()) == now for paths in last.looks.values()):
+        known = last.parsed.get(path)
+        if known is not None and known.file.kind in kinds:
+            return known
+        if kinds <= last.kinds:
+            return None
+    found = _PARSED.get((path, now)) or _Parsed(check_file(path, None, kinds))
+    if found.file.kind not in kinds:
+        return None
+    _PARSED[path, now] = found
+    return found

@@ -22,14 +22,20 @@ UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 class HostPath(NamedTuple):
     """A host path that a container gets with a device. what: ``device node``, ``mount`` or ``hook``.
 
-    number: of a device node whose type and numbers the spec gives, such as ``char/226:0``; else empty. is_of_host:
-    whether the spec names the path for the host, not for the container alone.
+    number: what the spec gives of a device node's type and numbers: ``char/226:0``, ``char/``, ``/226:0``, ``pipe`` or
+    nothing. is_of_host: whether the path names a node of the host, not a place in the container alone.
     """
 
     what: str
     path: str
     number: str = ""
     is_of_host: bool = True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether runtimes need no device node at the path, because the spec gives the type and the numbers."""
+        kind, _slash, numbers = self.number.partition("/")
+        return kind == "pipe" or bool(kind and numbers)
 
 
 class Resolution(NamedTuple):
@@ -101,13 +107,17 @@ class Resolution(NamedTuple):
                     kind, _slash, numbers = _given_number(node).partition("/")
                     if numbers:
                         major, minor = map(int, numbers.split(":"))
-                        made = made._replace(type=kind[0], major=major, minor=minor)
+                        made = made._replace(type=kind[:1] or None, major=major, minor=minor)
                     yield made
 
     def _edits_of(self, name: str) -> Iterator[Mapping[str, Any]]:
         if name in self.files:
             yield self.edits[name]
-            yield (self.files[name].spec or {}).get("containerEdits") or {}
+            yield self.edits_of_kind(name)
+
+    def edits_of_kind(self, name: str) -> Mapping[str, Any]:
+        """The edits of the name's file, which each of its devices gives beside its own edits."""
+        return (self.files[name].spec or {}).get("containerEdits") or {}
 
 
 def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
@@ -152,11 +162,11 @@ def host_paths(edits: Mapping[str, Any]) -> Iterator[HostPath]:
     """The host paths of container edits: device nodes, sources of bind mounts, and programs of hooks.
 
     Runtimes do not read a device node whose type and major number the spec gives (the CDI library, fillMissingInfo).
+    If the spec gives only one of the two, the node must exist, and runtimes read only the other one.
     """
     for node in edits.get("deviceNodes") or ():
-        number = _given_number(node)
-        is_of_host = bool(node.get("hostPath") or not number)
-        yield HostPath("device node", node.get("hostPath") or node["path"], number, is_of_host)
+        found = HostPath("device node", node.get("hostPath") or node["path"], _given_number(node))
+        yield found._replace(is_of_host=bool(node.get("hostPath") or not found.is_complete))
     for mount in edits.get("mounts") or ():
         if mount.get("type") in (*BIND, "") and os.path.isabs(mount["hostPath"]):
             yield HostPath("mount", mount["hostPath"])
@@ -187,12 +197,15 @@ def _without_empty(value: Any) -> Any:
 
 
 def _given_number(node: Mapping[str, Any]) -> str:
-    """The number that the spec itself gives; empty if runtimes read the number from the path."""
+    """The type and numbers that the spec itself gives (HostPath.number). Runtimes read the other part from the path."""
     if node.get("type") == "p":
         return "pipe"
-    if not (node.get("type") and node.get("major")):
-        return ""
-    return "%s/%d:%d" % ("block" if node["type"] == "b" else "char", node["major"], node.get("minor") or 0)
+    # A minor number without a major number counts for nothing.
+    numbers = "%d:%d" % (node["major"], node.get("minor") or 0) if node.get("major") else ""
+    # No node on a host has the type u: it is only another name for c if the spec also gives the numbers.
+    kinds = {"b": "block", "c": "char", "u": "char" if numbers else "u"}
+    kind = kinds.get(node.get("type") or "", "")
+    return f"{kind}/{numbers}" if kind or numbers else ""
 
 
 #: The names of a node without specs.

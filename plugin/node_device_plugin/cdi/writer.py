@@ -15,7 +15,6 @@ import contextlib
 import errno
 import json
 import os
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,10 +26,13 @@ from ..support.file_identity import Identity, identity
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from .fields import SPEC, shape_problems
+from .kinds import may_have
 from .links import Links
 
 log = Log(__name__)
 
+#: Behind the host path of a device node that belongs to another device now, so that no runtime finds the node.
+_TAKEN = " (another device has this path now)"
 #: Seconds after which a file that a killed instance left half written is removed.
 _STALE = 60.0
 
@@ -57,6 +59,7 @@ def write(
     directory: str,
     before: Written | None = None,
     kept: Collection[str] = (),
+    blocked: Collection[str] = (),
 ) -> Written | None:
     """Write the spec of a resource if the plugin owns the spec; a file that is up to date is not touched.
 
@@ -65,15 +68,19 @@ def write(
     over the role's file.
 
     before: the last call's result, which saves rendering thousands of unchanged devices. kept: fully qualified names
-    that must keep their meaning while containers hold them. Raises NotWritten.
+    that must keep their meaning while containers hold them. blocked: names whose device nodes belong to other devices
+    now; no container with such a name starts, also if the role owns the spec. Raises NotWritten.
     """
     resource, is_ours = _given(declared, links)
     path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
-    if resource.injection != "cdi" or not (is_ours or os.path.exists(path)):
+    stay, closed = (
+        frozenset(name for name in names if name.startswith(resource.cdi_kind + "=")) for names in (kept, blocked)
+    )
+    if resource.injection != "cdi" or not (is_ours or closed or os.path.exists(path)):
         return None
-    stay = frozenset(name for name in kept if name.startswith(resource.cdi_kind + "="))
+    resource = _with_closed(resource, closed)
     if before != (resource, stay, identity(path, with_status=True)):
-        _write(resource, path, is_ours, stay)
+        _write(resource, path, is_ours, stay, closed)
     found = identity(path, with_status=True)
     return None if found is None else Written(resource, stay, found)
 
@@ -89,16 +96,39 @@ def _given(resource: Resource, links: Links) -> tuple[Resource, bool]:
     return given, resource.dynamic_cdi or given is not resource
 
 
-def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) -> None:
+def _with_closed(resource: Resource, names: Collection[str]) -> Resource:
+    """The resource, in which the devices of these CDI names have device nodes that no runtime finds."""
+    if not names:
+        return resource
+    return resource._replace(
+        devices=tuple(
+            device._replace(
+                nodes=tuple(
+                    node._replace(host_path=node.host_path + _TAKEN, type=None, major=None, minor=None)
+                    for node in device.nodes
+                )
+            )
+            if resource.cdi_name(device) in names
+            else device
+            for device in resource.devices
+        )
+    )
+
+
+def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], closed: Collection[str]) -> None:
     wanted = cdi.render_spec(resource)
+    # At most starts of the plugin, the file is as wanted. Comparing bytes takes a tenth of the time of parsing.
+    if wanted is not None and _is_there(path, cdi.serialise(wanted)):
+        return
     present = _read(path)
     if present is None and os.path.exists(path):
         log.warning("replacing an invalid CDI spec", path=path)
     if wanted is not None and (kept or not is_ours):
         there = set(_names(present))
         stay = {name for name in there if _qualified(wanted, name) in kept}
+        ours = there | {name.partition("=")[2] for name in closed}
         devices = [device for device in wanted["devices"] if device["name"] not in stay]
-        wanted = {**wanted, "devices": [device for device in devices if is_ours or device["name"] in there]}
+        wanted = {**wanted, "devices": [device for device in devices if is_ours or device["name"] in ours]}
     if wanted is not None and wanted["devices"]:
         names = {device["name"] for device in wanted["devices"]}
         others = [name for name in _names(present) if name not in names]
@@ -110,28 +140,6 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str]) 
             there_already = [] if is_other else (present or {}).get("devices", [])
             unwritten = [device["name"] for device in wanted["devices"] if device not in there_already]
             raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
-
-
-def redefined(
-    resources: Sequence[Resource], links: Links, directory: str, former: Sequence[Resource] = ()
-) -> frozenset[str]:
-    """The fully qualified names that stand for one device in our specs, and for another device in the declaration.
-
-    A container that holds such a name would get the other device when it restarts. One more or one less host path
-    does not make another device. Nor does a new target of a link, as after a re-plug, so for links the former
-    declaration decides. resources: as declared. former: the earlier declaration, as far as this process knows it.
-    """
-    there = {name: each.nodes | each.mounts for spec in given([directory]) for name, each in spec.items()}
-    declared = {each.cdi_name(device): device.host_paths for each in former for device in each.devices}
-    found = set()
-    for resource in resources:
-        for device in resource.devices:
-            name, now = resource.cdi_name(device), device.host_paths
-            if name in there:
-                before = declared.get(name, now) if any(map(links.is_link, now)) else there[name]
-                if not (before <= now or now <= before):
-                    found.add(name)
-    return frozenset(found)
 
 
 def orphans(resources: Sequence[Resource], links: Links, directory: str) -> list[str]:
@@ -204,10 +212,10 @@ class Given(NamedTuple):
     common: frozenset[str]
 
 
-def given(directories: Sequence[str]) -> list[dict[str, Given]]:
+def given(directories: Sequence[str], kinds: Collection[str] | None = None) -> list[dict[str, Given]]:
     """The host paths that the devices of our specs give, by fully qualified name, in one mapping for each spec.
 
-    directories: a later directory takes precedence.
+    directories: a later directory takes precedence. kinds: if given, specs of other kinds may be left out.
     """
     return [
         {
@@ -217,7 +225,7 @@ def given(directories: Sequence[str]) -> list[dict[str, Given]]:
             for device in spec.get("devices", [])
         }
         for directory in directories
-        for _, spec in _own_files(directory)
+        for _, spec in _own_files(directory, kinds)
     ]
 
 
@@ -269,23 +277,34 @@ def _qualified(spec: Mapping[str, Any], name: str) -> str:
     return qualified_cdi_name(str(spec.get("kind")), name)
 
 
-def _own_files(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _own_files(directory: str, kinds: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    # A file with our name that is not a spec counts as empty, so that prune removes it.
+    return ((path, _read(path, kinds) or {}) for path in _own_paths(directory))
+
+
+def _own_paths(directory: str) -> Iterator[str]:
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(directory)):
             if name.startswith(cdi.FILE_PREFIX) and name.endswith(".json"):
-                path = os.path.join(directory, name)
-                # A file with our name that is not a spec counts as empty, so that prune removes it.
-                yield path, _read(path) or {}
+                yield os.path.join(directory, name)
+
+
+def exists(directory: str) -> bool:
+    """Whether the directory has a spec of ours. Raises OSError if it cannot be read."""
+    return any(True for _ in _own_paths(directory))
 
 
 def _names(spec: Mapping[str, Any] | None) -> list[str]:
     return [device["name"] for device in (spec or {}).get("devices", [])]
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def _read(path: str, kinds: Collection[str] | None = None) -> dict[str, Any] | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            spec = json.load(file)
+        with open(path, "rb") as file:
+            content = file.read()
+        if kinds is not None and not may_have(content, kinds):
+            return None
+        spec = json.loads(content.decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return None if any(shape_problems(spec, SPEC, "")) else dict(spec)
@@ -293,17 +312,18 @@ def _read(path: str) -> dict[str, Any] | None:
 
 def _replace(path: str, text: str) -> None:
     """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched."""
-    content = text.encode("utf-8")
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        if file.read() == content and os.fstat(file.fileno()).st_mode & 0o777 == 0o644:
-            return
+    if _is_there(path, text):
+        return
+    # Import tempfile only here, because most starts write no spec.
+    import tempfile
+
     directory, name = os.path.split(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
     # Runtimes read *.json and *.yaml only.
     descriptor, staged = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            file.write(text.encode("utf-8"))
             os.fchmod(file.fileno(), 0o644)
         os.replace(staged, path)
     except BaseException:
@@ -312,6 +332,13 @@ def _replace(path: str, text: str) -> None:
         raise
     CDI_WRITES.increment("written")
     log.info("wrote a CDI spec", path=path)
+
+
+def _is_there(path: str, text: str) -> bool:
+    """Whether the file has this content and a mode with which every runtime can read it."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read() == text.encode("utf-8") and os.fstat(file.fileno()).st_mode & 0o777 == 0o644
+    return False
 
 
 def _remove_half_written(directory: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_data
 
@@ -17,11 +18,16 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     examples=("cdi prune --dry-run", "cdi prune --dir /srv/former-cdi-dir"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Remove the CDI specs that a stopped plugin wrote to --dir, except for devices that a pod holds."""
+    """Remove the CDI specs that a stopped plugin wrote to --dir, except for devices that a pod holds.
+
+    Also removes the plugin's record of what containers were given, unless a pod holds one of its devices.
+    """
     from ..cdi import writer
     from ..cdi.links import Links
     from ..declaration.model import devices_behind
+    from ..devices import record
     from ..kubelet import queries
+    from ..support.sockets import SOCKET_DIRECTORY
 
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir))
     try:
@@ -29,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
         kept = [name for name in writer.devices(options.dir) if name not in removed]
         if not options.dry_run:
             writer.remove_directory(options.dir)
+            held = {device for each in state.held for device in devices_behind(each.device)}
+            record.remove(os.path.join(options.device_plugin_dir, SOCKET_DIRECTORY), held)
     except OSError as error:
         raise Failure(f"{options.dir}: {error.strerror}") from error
     if options.output != "text":

@@ -24,8 +24,8 @@ def run(options: argparse.Namespace) -> int:
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     found = ask(discoverer.discover(resources, offered, spec_dirs=configuration.cdi_spec_dirs))
     names = CdiNames(configuration.cdi_spec_dirs)
-    if any(each.discover.cdi or any(device.cdi_devices for device in each.devices) for each in resources):
-        names.read()
+    devices = [*(each.devices for each in resources), *(each.devices for each in found.values())]
+    names.read(name for those in devices for device in those for name in device.cdi_devices)
     data = discovered.to_data(resources, found, names)
     if options.output != "text":
         print_data(options, data)

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NoReturn
 
 from ..declaration import DeclarationError
-from . import (
-    capacities_restore,
-    cdi_check,
-    cdi_prune,
-    cdi_render,
-    discover,
-    doctor,
-    help,
-    holders,
-    manifests,
-    reload,
-    run,
-    runtime,
-    scan,
-    schema,
-    seen,
-    status,
-    validate,
-    verify,
-    version,
-)
 from .shared import EXIT_CODES, Failure
+
+#: The modules of the commands by the command's first word, in the order of the help.
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    "run": ("run",),
+    "reload": ("reload",),
+    "validate": ("validate",),
+    "schema": ("schema",),
+    "scan": ("scan",),
+    "discover": ("discover",),
+    "manifests": ("manifests",),
+    "capacities": ("capacities_restore",),
+    "cdi": ("cdi_render", "cdi_check", "cdi_prune"),
+    "runtime": ("runtime",),
+    "holders": ("holders",),
+    "status": ("status",),
+    "doctor": ("doctor",),
+    "verify": ("verify",),
+    "seen": ("seen",),
+    "help": ("help",),
+    "version": ("version",),
+}
+#: The first words that have a second word, with their descriptions.
+_GROUPS: Mapping[str, Mapping[str, Any]] = {
+    "capacities": {"description": "Manage fixed capacities (role extended_resources)."},
+    "cdi": {"help": "Manage CDI specs."},
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = parser(words[0] if words else "").parse_args(words)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -104,24 +111,26 @@ class _Version(argparse.Action):
     """Prints the version. argparse's own action would look up the version at every start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        version.run.run(argparse.Namespace())
+        from .version import run
+
+        run.run(argparse.Namespace())
         parser.exit()
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of all commands and their options."""
+def parser(only: str = "") -> argparse.ArgumentParser:
+    """The parser of all commands and their options.
+
+    only: the first word of the only command to add, if it is one. All commands take a tenth of the plugin's start.
+    """
     parsed = _Parser(
         prog="node-device-plugin", description="Serve a node's devices to its kubelet by CDI.", epilog=EXIT_CODES
     )
     parsed.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parsed.add_subparsers(metavar="COMMAND", required=True)
-    for each in (run, reload, validate, schema, scan, discover, manifests):
-        each.run.add(commands)
-    capacities = commands.add_parser("capacities", description="Manage fixed capacities (role extended_resources).")
-    capacities_restore.run.add(capacities.add_subparsers(metavar="COMMAND", required=True))
-    cdi = commands.add_parser("cdi", help="Manage CDI specs.").add_subparsers(metavar="COMMAND", required=True)
-    for each in (cdi_render, cdi_check, cdi_prune):
-        each.run.add(cdi)
-    for each in (runtime, holders, status, doctor, verify, seen, help, version):
-        each.run.add(commands)
+    for word in [only] if only in _MODULES else _MODULES:
+        into: Any = commands
+        if word in _GROUPS:
+            into = commands.add_parser(word, **_GROUPS[word]).add_subparsers(metavar="COMMAND", required=True)
+        for module in _MODULES[word]:
+            importlib.import_module("." + module, __package__).run.add(into)
     return parsed

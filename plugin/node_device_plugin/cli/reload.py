@@ -14,10 +14,14 @@ from .shared import CONFIG, Failure, command, option
     "reload",
     CONFIG,
     option("--check", action="store_true", help="only compare the running configuration with the file"),
-    examples=("reload", "reload --check"),
+    option("--empty", action="store_true", help="offer no resource until the next reload, as before an uninstall"),
+    examples=("reload", "reload --check", "reload --empty"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Make the running plugin read its configuration again, and wait for the result."""
+    """Make the running plugin read its configuration again, and wait for the result.
+
+    With --empty, the plugin withdraws its devices. A resource that a pod holds stays registered without a free device.
+    """
     from ..status_api import client
 
     loaded = load(options.config)
@@ -32,10 +36,11 @@ def run(options: argparse.Namespace) -> int:
                     running["sha256"][:12], options.config, loaded.sha256[:12]
                 )
             )
-        answer = asyncio.run(client.ask(directory, "POST", "/reload"))
+        answer = asyncio.run(client.ask(directory, "POST", "/withdraw" if options.empty else "/reload"))
     except client.NotAnswering as error:
         raise Failure(str(error)) from error
     for problem in answer["problems"]:
         print(f"node-device-plugin: {problem}", file=sys.stderr)
-    print("configuration {}: {}".format(loaded.sha256[:12], answer["result"]))
+    what = "every resource: withdrawn" if options.empty else f"configuration {loaded.sha256[:12]}: {answer['result']}"
+    print(what)
     return 1 if answer["result"] == "refused" else 0

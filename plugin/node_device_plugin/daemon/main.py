@@ -93,6 +93,7 @@ async def _serve(
         if not loaded.configuration.resources:
             # Prune now, because an uninstall through the Kubernetes API only waits until no resource is served.
             await resources.prune()
+            await resources.all_retired()
         instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
 
@@ -100,7 +101,7 @@ async def _serve(
     state = State(resources, reloader)
     public = public_pages(state.metrics, state.not_ready)
     http = Endpoint(public)
-    private = private_pages(state.as_data, reloader.reload, public)
+    private = private_pages(state.as_data, reloader.reload, reloader.withdraw, public)
     own = Endpoint(private, status_socket(loaded.configuration.kubelet_device_plugin_dir))
     endpoints = [http]
     if overlap.instance_socket:

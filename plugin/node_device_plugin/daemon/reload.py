@@ -62,6 +62,13 @@ class Reloader:
         self.ask()
         return await answer
 
+    async def withdraw(self) -> Outcome:
+        """Offer no resource until the next reload, as before an uninstall."""
+        empty = self.loaded.configuration._replace(resources=())
+        self.loaded = self.loaded._replace(configuration=empty, sha256="")
+        await self._apply(self.loaded)
+        return Outcome("applied")
+
     async def _reload(self) -> Outcome:
         try:
             # Use a thread, because a file with thousands of devices takes long to parse.

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
-from ..declaration import Configuration, Resource
-from ..declaration.model import devices_behind
+from ..declaration import Configuration, Device, Resource
+from ..declaration.model import ContainerEdits, devices_behind
+from ..devices import record
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
-from ..devices.holdings import IN_DOUBT, Holding, renamed, still_meant
+from ..devices.given import IN_DOUBT
+from ..devices.holdings import Holding
 from ..devices.scanner import DeviceScanner, Places
 from ..devices.table import FORGOTTEN_AFTER, DeviceTable
 from ..kubelet import queries
@@ -20,8 +24,9 @@ from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.device_plugin.frontend import DevicePluginFrontend, Place
 from ..kubelet.frontend import Frontend, ResourceStatus
 from ..status_api import client
-from ..support.bounded_calls import in_thread
+from ..support.bounded_calls import Key
 from ..support.cancel_safe import result_within
+from ..support.sockets import SOCKET_DIRECTORY
 from ..support.task_group import TaskGroup
 from ..telemetry.logs import Log
 
@@ -31,10 +36,10 @@ log = Log(__name__)
 _ANSWER = 2.0
 #: The holder's name for each device that another instance offers.
 ANOTHER_INSTANCE = "another instance of the plugin"
+#: Maximum seconds for the registration of removed resources that pods hold, and seconds between two looks.
+_RETIRING, _LOOK = 5.0, 0.05
 #: Maximum number of devices that one log line names.
 _MOST_TOLD = 10
-#: For this many seconds after a rename, an Allocate under the former name may still finish.
-_DOUBT = 10.0
 
 
 class ServedResource(NamedTuple):
@@ -62,10 +67,12 @@ class Change(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The holdings of containers. doubts: the scanner's doubts that the answer covers."""
+    """The holdings of containers. question: see Given.ask. allocatable: the resources with a device that the kubelet
+    may give out; none if no kubelet answers."""
 
     holdings: Sequence[Holding]
-    doubts: int
+    question: int
+    allocatable: frozenset[str]
 
 
 class ResourceManager:
@@ -85,9 +92,10 @@ class ResourceManager:
         self._overlaps = overlaps
         self._one_at_a_time = asyncio.Lock()
         self._place: Place | None = None
-        #: Known holdings of containers; time of the last request; end of the repeated requests.
-        self._holdings: Sequence[Holding] = ()
-        self._asked_at = self._in_doubt_until = 0.0
+        #: Removed resources that containers hold: without them, the kubelet starts no container again after 5 minutes.
+        self._retired: dict[str, DeviceTable] = {}
+        #: When the kubelet was last asked for the holders of devices.
+        self._asked_at = 0.0
         #: The names of all resources that this process has ever served.
         self._own: set[str] = set()
         self._frontend: Frontend | None = None
@@ -109,6 +117,14 @@ class ResourceManager:
         """Return once the kubelet can reach every resource."""
         if self._frontend is not None:
             await self._frontend.all_served()
+
+    async def all_retired(self) -> None:
+        """Wait until the kubelet knows that every removed resource needs no plugin to start a container again."""
+        frontend, deadline = self._frontend, time.monotonic() + _RETIRING
+        while frontend is not None and time.monotonic() < deadline:
+            if all(frontend.status(name).is_registered for name in self._retired):
+                return
+            await asyncio.sleep(_LOOK)
 
     @property
     def are_steady(self) -> bool:
@@ -132,7 +148,8 @@ class ResourceManager:
 
     async def _apply(self, configuration: Configuration, place: Place) -> Change:
         is_same_place = place == self._place
-        frontend = self._frontend if self._frontend is not None and is_same_place else DevicePluginFrontend(place)
+        former = self._frontend if is_same_place else None
+        frontend = former if former is not None else DevicePluginFrontend(place, self)
         before, delay = self._served, configuration.recovery_delay
         served: dict[str, DeviceTable] = {}
         for resource in configuration.resources:
@@ -142,24 +159,27 @@ class ResourceManager:
             served[resource.name] = table
         kept = tuple(name for name, table in served.items() if table is before.get(name))
         new = {name: table for name, table in served.items() if name not in kept}
-        # Scan before the offer, so that no pod requests a resource whose devices are unknown. Scan
-        # unchanged resources also, because a device belongs to only one resource.
-        self._places = _places(configuration)
-        await self._keep_redefined(served, before)
-        await self._look(served)
         removed = tuple(name for name in before if name not in served)
-        former, now = ([table.resource for table in each.values()] for each in (before, served))
-        moved = await in_thread(renamed, former, now, self._scanner.links.real, self._scanner.specs)
-        await self._learn_holders(served, place, is_sure=not before, doubtful=moved)
+        self._places = _places(configuration)
+        await self._scanner.load_record(configuration.resources, self._places)
+        # Scan, withdraw, ask, offer: the scan withholds each device whose meaning changes, until the kubelet says who
+        # holds the device. Scan unchanged resources also, because a device belongs to only one resource.
+        await self._look(served)
         await self._run(frontend, place)
-        await asyncio.gather(*map(frontend.withdraw, removed))
-        went_on = await self._offer(frontend, {name: each for name, each in new.items() if name in before})
-        if before and (new or removed):
-            # From now on no new pod gets a device by a former name, so the next answer is complete.
-            await self._learn_holders(served, place, is_sure=True)
-            self._in_doubt_until = time.monotonic() + _DOUBT
-        await self._offer(frontend, {name: each for name, each in new.items() if name not in before})
+        for name in self._retired.keys() & served.keys():
+            del self._retired[name]
+        for name in removed if former is not None else ():
+            former_resource = before[name].resource
+            shares = (each for device, _reason in before[name].shown() for each in former_resource.kubelet_ids(device))
+            await self._retire(name, dict.fromkeys(shares, IN_DOUBT))
         self._served = served
+        answer = await self._ask(place, self._places)
+        await self._judge(answer)
+        # Until the new table is offered, a container may get a device with its former meaning.
+        await self._scanner.judge_again(self.tables)
+        went_on = await self._offer(frontend, {name: each for name, each in new.items() if name in before})
+        await self._scanner.judge_again(self.tables)
+        await self._offer(frontend, {name: each for name, each in new.items() if name not in before})
         if self.checked_at is None:
             self.checked_at = time.monotonic()
         changed = tuple(name for name, goes_on in went_on.items() if goes_on)
@@ -173,12 +193,13 @@ class ResourceManager:
 
     async def _offer(self, frontend: Frontend, offers: Mapping[str, DeviceTable]) -> dict[str, bool]:
         """Offer these resources. Returns, by name, whether the kubelet's connection continues."""
-        return dict(zip(offers, await asyncio.gather(*map(frontend.offer, offers.values()))))
+        return {name: await frontend.offer(table) for name, table in offers.items()}
 
     async def _run(self, frontend: Frontend, place: Place) -> None:
         """Start this frontend; if it is new, stop the former frontend first."""
         if frontend is self._frontend:
             return
+        self._retired.clear()
         if self._frontend_task is not None:
             await self._tasks.stop(self._frontend_task)
         self._place, self._frontend = place, frontend
@@ -189,74 +210,81 @@ class ResourceManager:
         return await self._scanner.is_news(self._places)
 
     async def check(self) -> None:
-        """Scan every device."""
+        """Scan every device; if a device means something else now, ask the kubelet who holds it."""
         # Wait while a new configuration is applied. Otherwise, former tables would get devices of
         # other resources.
         async with self._one_at_a_time:
             await self._look(self._served)
             self.checked_at = time.monotonic()
+        if self._scanner.given.is_any_open:
+            await self.ask_for_holders()
 
     async def _look(self, served: Mapping[str, DeviceTable]) -> None:
-        await self._scanner.scan(list(served.values()), self._places, self._holdings)
+        await self._scanner.scan(list(served.values()), self._places)
 
     async def ask_for_holders(self) -> None:
         """Ask for the holders if a device is or may be held under another name, or if the last answer is old."""
-        served, place, now = self._served, self._place, time.monotonic()
-        is_due = now < self._in_doubt_until or now - self._asked_at > SWEEP
-        if place is None or not (is_due or any(table.is_any_held for table in self.tables)):
+        is_held = bool(self._retired) or any(table.is_any_held for table in self.tables)
+        is_due = self._scanner.given.is_any_open or time.monotonic() - self._asked_at > SWEEP
+        if self._place is None or not (is_due or is_held):
             return
+        served = self._served
         # Ask outside the lock, because the kubelet may be slow. If a new configuration was applied
         # meanwhile, ignore the answer.
-        answer = await self._ask(place, self._places)
-        if answer is None and time.monotonic() < self._in_doubt_until:
-            return
+        answer = await self._ask(self._place, self._places)
         async with self._one_at_a_time:
             if served is self._served:
-                # If there is no answer, the known holdings stay and the doubt about former names ends.
-                self._learn(answer)
-                await self._tell(served, is_sure=True)
+                await self._judge(answer)
 
-    async def _learn_holders(
-        self,
-        served: Mapping[str, DeviceTable],
-        place: Place,
-        is_sure: bool,
-        doubtful: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:
-        """Mark devices held under other names. Without an answer, the known holdings stay."""
-        answer = await self._ask(place, self._places)
-        self._learn(answer)
-        if answer is not None or doubtful:
-            await self._tell(served, is_sure and answer is not None, doubtful)
-
-    def _learn(self, answer: _Answer | None) -> None:
-        if answer is not None:
-            self._holdings = answer.holdings
-            self._scanner.end_doubts(answer.doubts)
-
-    async def _tell(
-        self,
-        served: Mapping[str, DeviceTable],
-        is_sure: bool,
-        doubtful: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:
-        """Mark the held devices. is_sure: ``_holdings`` includes all pods that may need a CDI name's former meaning."""
-        kept = self._scanner.kept
-        self._scanner.doubtful = doubtful or {}
-        if is_sure:
-            self._scanner.kept = still_meant(kept, self._holdings)
-        if len(self._scanner.kept) < len(kept):
+    async def _judge(self, answer: _Answer | None) -> None:
+        """Judge the devices by the holders. Without an answer, the known holders stay, and so does every doubt."""
+        if answer is None:
+            return
+        if await self._scanner.answer(self.tables, self._places, answer.question, answer.holdings):
             # Write a released name's new meaning to the specs before its device is offered.
-            await self._look(served)
-        else:
-            await self._scanner.tell_held(list(served.values()), self._holdings)
-
-    async def _keep_redefined(self, served: Mapping[str, DeviceTable], former: Mapping[str, DeviceTable]) -> None:
-        """Keep the former meaning of redefined CDI names until their holders are known."""
+            await self._look(self._served)
         if self._scanner.writes:
-            now, before = ([each.declared for each in those.values()] for those in (served, former))
-            names = await self._scanner.redefined(now, before, self._places)
-            self._scanner.kept = {**dict.fromkeys(names, IN_DOUBT), **self._scanner.kept}
+            await self._keep_held(answer)
+
+    async def _keep_held(self, answer: _Answer) -> None:
+        """Offer the held devices of removed resources, without a free device, until their holders end.
+
+        If another plugin offers such a resource, its registration stays.
+        """
+        held = self._scanner.given.held_of_others(self._served)
+        for name in {*self._retired, *held} - answer.allocatable:
+            if name in held:
+                await self._retire(name, held[name])
+            elif self._frontend is not None:
+                del self._retired[name]
+                await self._frontend.withdraw(name)
+
+    async def _retire(self, name: str, reasons: Mapping[str, str]) -> None:
+        """Offer only these shares of a removed resource, and none of them as healthy. reasons: by kubelet id."""
+        table = self._retired.get(name)
+        if table is None or [device.id for device in table.resource.devices] != sorted(reasons):
+            devices = tuple(Device(each, (), ContainerEdits(), {}, required=True) for each in sorted(reasons))
+            table = self._retired[name] = DeviceTable(Resource(name, name, devices, {}, ContainerEdits(), 1))
+            table.update(reasons)
+            if self._frontend is not None:
+                log.info("a removed resource stays registered until its pods end", resource=name, devices=len(devices))
+                await self._frontend.offer(table)
+        table.update(reasons)
+
+    def allocated(self, resource: str, kubelet_ids: Sequence[str]) -> None:
+        """See Custody."""
+        self._scanner.given.allocated(resource, kubelet_ids)
+
+    async def why_changed(self, resource: Resource, kubelet_ids: Sequence[str]) -> str | None:
+        """See Custody."""
+        given: Sequence[frozenset[str]] = ()
+        if self._place is not None:
+            read = functools.partial(queries.given_paths, self._place.device_plugin_dir, resource.name, kubelet_ids)
+            try:
+                given = await self._scanner.links.calls.call(Key("", "what a starting container was given"), read)
+            except (CheckpointError, OSError) as error:
+                log.warning("cannot read what a starting container was given", resource=resource.name, error=error)
+        return await self._scanner.why_changed(resource.name, kubelet_ids, given)
 
     async def _ask(self, place: Place, places: Places) -> _Answer | None:
         """The holdings of containers. If they are unknown, logs the reason and returns None.
@@ -265,17 +293,21 @@ class ResourceManager:
         """
         directory, links = place.device_plugin_dir, self._scanner.links
         specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
-        self._asked_at, doubts = time.monotonic(), self._scanner.doubts
+        self._asked_at, question = time.monotonic(), self._scanner.given.ask()
         try:
             try:
                 state = await result_within(queries.holders(place.kubelet_root, directory, specs, links), _ANSWER)
             except asyncio.TimeoutError:
                 state = await queries.checkpointed_holders(directory, specs, links, f"no answer in {_ANSWER:g} s")
         except (CheckpointError, OSError) as error:
-            log.warning("cannot find out which devices pods hold under other names", error=error)
+            log.warning("cannot find out which devices pods hold", error=error)
             return None
-        found = queries.holdings(state, self._own)
-        return _Answer(found if self._scanner.writes else found + await self._offered_by_another(place), doubts)
+        own = self._own.union(resource for resource, _device_id in self._scanner.given.record)
+        found = queries.holdings(state, own)
+        if not self._scanner.writes:
+            found += await self._offered_by_another(place)
+        free = state.allocatable if state.source == "kubelet" else {}
+        return _Answer(found, question, frozenset(name for name, ids in free.items() if ids))
 
     async def _offered_by_another(self, place: Place) -> list[Holding]:
         """The devices that the leader offers; its configuration may use other names for them."""
@@ -302,9 +334,11 @@ class ResourceManager:
     async def take_over(self) -> None:
         """Write the CDI specs from now on, and send the kubelet every device list again."""
         self._scanner.writes = True
-        await self._keep_redefined(self._served, {})
-        await self.ask_for_holders()
-        await self.check()
+        await self._scanner.load_record([table.resource for table in self.tables], self._places, again=True)
+        async with self._one_at_a_time:
+            await self._look(self._served)
+            if self._place is not None:
+                await self._judge(await self._ask(self._place, self._places))
         if self._frontend is not None:
             self._frontend.repeat()
 
@@ -359,4 +393,9 @@ class ResourceManager:
 
 def _places(configuration: Configuration) -> Places:
     specs = configuration.cdi_spec_dirs
-    return Places(configuration.dynamic_cdi_dir, (*specs, configuration.dynamic_cdi_dir) if specs else ())
+    own = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY)
+    return Places(
+        configuration.dynamic_cdi_dir,
+        (*specs, configuration.dynamic_cdi_dir) if specs else (),
+        os.path.join(own, record.FILE_NAME),
+    )

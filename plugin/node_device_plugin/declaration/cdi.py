@@ -21,6 +21,8 @@ TEMPLATE_PREFIX = "node-devices_"
 _LONGEST_NAME = 180
 
 _NOT_A_DIGIT = re.compile(r"[^0-9]")
+#: The edits that every version knows.
+_OLDEST_EDITS = frozenset({"env", "deviceNodes", "hooks", "mounts"})
 #: The lowest CDI version in use.
 _BASE_VERSION = "0.3.0"
 
@@ -174,7 +176,7 @@ def features(spec: Mapping[str, Any]) -> Iterator[Feature]:
 
 def minimum_version(spec: Mapping[str, Any]) -> str:
     """The lowest CDI version that the content of ``spec`` needs."""
-    return max([_BASE_VERSION, *(feature.since for feature in features(spec))], key=version_tuple)
+    return max({_BASE_VERSION, *(feature.since for feature in features(spec))}, key=version_tuple)
 
 
 def accepted_version(containerd_version: str) -> str | None:
@@ -225,6 +227,8 @@ def _edit_features(edits: Mapping[str, Any], where: str) -> Iterator[Feature]:
     for mount in edits.get("mounts") or []:
         if mount.get("type"):
             yield Feature("0.4.0", "the type of a mount", "{}, {}".format(where, mount.get("containerPath")))
+    if edits.keys() <= _OLDEST_EDITS:
+        return
     rdt = edits.get("intelRdt")
     for since, name, is_there in (
         ("0.7.0", "additional gids", edits.get("additionalGids")),
@@ -287,5 +291,5 @@ def _mount_options(mount: Mount) -> list[str]:
 
 def _without_nothing(**fields: Any) -> dict[str, Any]:
     """The fields that are not None or empty. Tuples become lists, as in data from JSON."""
-    listed = {key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()}
-    return {key: value for key, value in listed.items() if value is not None and value != []}
+    given = {key: value for key, value in fields.items() if value not in (None, [], ())}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}

@@ -29,6 +29,8 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
         for key in ("permissions", "uid", "gid", "mode"):
             if getattr(discovery, key) != getattr(Discovery(), key):
                 yield Problem(f"{where}.{key}", "has no effect: the CDI spec of the other program sets it")
+    if discovery.identify_by != Discovery().identify_by and discovery.methods and not discovery.usb:
+        yield Problem(where + ".identify_by", "applies only to usb: remove identify_by")
     if discovery.container_path is not None and finds_more:
         message = "applies only to paths and udev: for other methods, set container_path of each entry in nodes instead"
         yield Problem(where + ".container_path", message)

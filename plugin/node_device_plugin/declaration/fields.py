@@ -22,7 +22,15 @@ _PATTERN = re.compile(r"[][*?{}]")
 
 def _each(*rules: Rule) -> Rule:
     """A rule that returns the first problem of these rules."""
-    return lambda value: next(filter(None, (rule(value) for rule in rules)), None)
+
+    def first(value: Any) -> str | None:
+        for rule in rules:
+            problem = rule(value)
+            if problem:
+                return problem
+        return None
+
+    return first
 
 
 def form(pattern: str, must: str) -> Rule:

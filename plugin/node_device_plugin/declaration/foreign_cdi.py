@@ -6,7 +6,7 @@ import collections
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
-from .model import Device, Resource
+from .model import Resource
 from .problems import Problem
 
 #: Variables by which images ask NVIDIA's legacy hook for GPUs; a spec of nvidia-ctk sets the first one to "void".
@@ -42,7 +42,7 @@ def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterat
             if count > 1:
                 yield Problem(place + ".cdi_devices", f"{name} is given twice")
         is_judged = device.id and not any(field.startswith((place, where + ".env")) for field in refused)
-        if is_judged and _gives_nothing(resource, device):
+        if is_judged and not (device.has_edits or device.cdi_devices or resource.gives_anything):
             message = "gives a container nothing: it has no nodes, edits, cdi_devices or env; did you mean cdi_devices?"
             yield Problem(place, message)
 
@@ -63,11 +63,6 @@ def kinds(resource: Resource) -> Iterator[str]:
         yield resource.discover.cdi.kind
     for device in resource.devices:
         yield from (name.partition("=")[0] for name in device.cdi_devices)
-
-
-def _gives_nothing(resource: Resource, device: Device) -> bool:
-    of_resource = (resource.env, resource.joined_env, resource.annotations, resource.pre_start.command)
-    return not any((resource.edits(device), device.cdi_devices, *of_resource))
 
 
 def repetition_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:

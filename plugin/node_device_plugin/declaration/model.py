@@ -85,14 +85,16 @@ class Attributes(NamedTuple):
     """Attributes that discovery found for a device on a bus; None if not applicable or unknown.
 
     pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower
-    case. driver: the driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a
-    field of Device, because a declaration can set it.
+    case. usb_port: the controller and the ports from there, such as ``0000:00:14.0-1.2``. driver: the
+    driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a field of Device,
+    because a declaration can set it.
     """
 
     pci_address: str | None = None
     usb_vendor: str | None = None
     usb_product: str | None = None
     usb_serial: str | None = None
+    usb_port: str | None = None
     driver: str | None = None
     subsystem: str | None = None
 
@@ -116,6 +118,8 @@ class Device(NamedTuple):
     cdi_devices: tuple[str, ...] = ()
     #: The device nodes of these specs; set only by a caller that has read the specs.
     foreign_nodes: tuple[DeviceNode, ...] = ()
+    #: What a discovered device is as a whole, such as a PCI address; empty if its nodes identify it.
+    identity: str = ""
 
     @property
     def has_edits(self) -> bool:
@@ -208,11 +212,11 @@ DISCOVERY_METHODS = ("paths", "usb", "pci", "vfio", "udev", "cdi")
 NODE_METHODS = frozenset({"paths", "udev"})
 #: Methods whose devices may have no node, or several in any order.
 _WITHOUT_FIRST_NODE = frozenset({"usb", "pci", "cdi"})
-#: The properties of a method's devices. usb: serial is empty for none, port is the name in sysfs (1-1.2). pci: address
-#: is 0000:3b:00.0, and iommu_group is empty for none. vfio: those of the first matching function, and addresses of all
-#: in the group that match. cdi: pci_address is empty if unknown.
+#: The properties of a method's devices. usb: serial is empty for none, port is the name in sysfs (1-1.2), busnum and
+#: devnum name the node in /dev/bus/usb. pci: address is 0000:3b:00.0, and iommu_group is empty for none. vfio: those of
+#: the first matching function, and addresses of all in the group that match. cdi: pci_address is empty if unknown.
 _PROPERTIES = {
-    "usb": frozenset({"vendor", "product", "serial", "port"}),
+    "usb": frozenset({"vendor", "product", "serial", "port", "busnum", "devnum"}),
     "pci": frozenset({"address", "vendor", "device", "class_code", "iommu_group"}),
     "vfio": frozenset({"address", "addresses", "vendor", "device", "class_code", "iommu_group"}),
     "cdi": frozenset({"kind", "name", "pci_address"}),
@@ -239,6 +243,8 @@ class Discovery(NamedTuple):
     container_path: str | None = None
     #: Text before the id of each device.
     id_prefix: str = ""
+    #: For ``usb``: ``serial``, or ``port`` if any matching device at a port is the same device.
+    identify_by: str = "serial"
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -332,6 +338,12 @@ class Resource(NamedTuple):
     def edits(self, device: Device) -> bool:
         """Whether the device has device nodes or edits, or the resource has edits."""
         return device.has_edits or self.container_edits != ContainerEdits()
+
+    @property
+    def gives_anything(self) -> bool:
+        """Whether a container gets anything with a device that has nothing of its own."""
+        of_all = (self.env, self.joined_env, self.annotations, self.pre_start.command)
+        return any(of_all) or self.container_edits != ContainerEdits()
 
     @property
     def uses_cdi(self) -> bool:

@@ -66,6 +66,7 @@ def _account_problems(resource: Resource, where: str) -> Iterator[Problem]:
         ("%s.nodes[%d]" % (place, position), node)
         for place, device in resource.placed_devices(where)
         for position, node in enumerate(device.nodes)
+        if isinstance(node.uid, str) or isinstance(node.gid, str)
     ]
     for place, owned in (*nodes, (where + ".discover", resource.discover)):
         for key, database in (("uid", "passwd"), ("gid", "group")):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import fields as rules
 from . import model, shorthands
@@ -17,6 +17,8 @@ from .addresses import http_address_problem
 from .names import foreign_cdi_name_problem, foreign_kind_problem, placeholder_problem, resource_name_problem
 from .patterns import pattern_problem
 from .problems import Problem
+
+A, T = TypeVar("A"), TypeVar("T")
 
 #: Each type with its Python types and its name in messages.
 _TYPES: dict[str, tuple[Any, str]] = {
@@ -338,8 +340,8 @@ DISCOVER: dict[str, Field] = {
         model.UsbSelector,
         USB_SELECTOR,
         "Selectors of USB devices; a device must match at least one. A device is named after vendor, product and "
-        "serial number. The port is added if the serial number is missing or shared. Properties: vendor, product, "
-        "serial, port.",
+        "serial number. The port is added if the serial number is missing or shared. With identify_by: port, a device "
+        "is named after its port alone. Properties: vendor, product, serial, port, busnum, devnum.",
     ),
     "pci": _mappings(
         model.PciSelector,
@@ -388,8 +390,8 @@ DISCOVER: dict[str, Field] = {
     ),
     "exclude": _texts(
         "Patterns of devices to exclude. With paths and udev, a pattern may match the path or the target of a link. "
-        "With usb, pci and vfio, a pattern may match the USB port, the PCI address (with vfio, of any function in the "
-        "IOMMU group) or a device node.",
+        "With usb, pci and vfio, a pattern may match a device node, the USB port or the PCI address (with vfio, of any "
+        "function in the IOMMU group). A USB port is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
         rule=rules.exclusion,
     ),
     "id_prefix": Field(
@@ -399,6 +401,14 @@ DISCOVER: dict[str, Field] = {
         default="",
         rule=rules.id_prefix,
     ),
+    "identify_by": Field(
+        "str",
+        "What a USB device keeps while it stays the same device. With serial, these are vendor, product and serial "
+        "number. With port, a device that matches any selector is the same device as long as it is at the same port. "
+        "Set port if a device changes its ids, for example when its firmware is loaded.",
+        default="serial",
+        choices=("serial", "port"),
+    ),
     **_ACCESS,
 }
 
@@ -407,7 +417,7 @@ PRE_START: dict[str, Field] = {
         "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
         "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a device "
         "on a bus, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
-        "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
+        "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_USB_PORT, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
     ),
     "timeout": _number(
         "Time limit in seconds for all devices of a container together, at most 25.",
@@ -645,8 +655,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
     if field.type == "dict":
         return _normalise_free_dict(value, field, where, problems)
     if field.type == "list":
-        default = "" if field.elements == "str" else None
-        element = field._replace(type=field.elements or "str", default=default, required=False)
+        element = _once(_element, field)
         return tuple(
             _normalise_element(item, element, "%s[%d]" % (where, position), problems)
             for position, item in enumerate(value)
@@ -659,6 +668,12 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
         problems.append(Problem(where, problem))
         return _default(field)
     return value if field.read is None else field.read(value)
+
+
+def _element(field: Field) -> Field:
+    """An element of a list."""
+    default = "" if field.elements == "str" else None
+    return field._replace(type=field.elements or "str", default=default, required=False)
 
 
 def _normalise_element(item: Any, field: Field, where: str, problems: list[Problem]) -> Any:
@@ -699,14 +714,18 @@ def _normalise_keys(
     for key in value:
         if key not in fields:
             problems.append(Problem(f"{prefix}{key or repr(key)}", _unknown_key(str(key), fields)))
-    result = {}
+    result, defaults = {}, _once(_defaults, fields)
     for key, field in fields.items():
-        if key in value and value[key] is not None:
-            result[key] = normalise(value[key], field, prefix + key, problems)
-        else:
-            if field.required:
-                problems.append(Problem(prefix + key, "is missing"))
-            result[key] = _default(field)
+        given = value.get(key)
+        if given is not None:
+            result[key] = normalise(given, field, prefix + key, problems)
+            continue
+        if field.required:
+            problems.append(Problem(prefix + key, "is missing"))
+        default = defaults[key]
+        # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
+        # took half of the parse time.
+        result[key] = dict(default) if isinstance(default, dict) else default
     return result
 
 
@@ -735,11 +754,26 @@ def _default(field: Field) -> Any:
         return _made(field, {key: _default(inner) for key, inner in field.fields.items()})
     if field.required and field.type == "str":
         return ""
-    # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
-    # took half of the parse time.
     if isinstance(field.default, dict):
         return dict(field.default)
     return tuple(field.default) if isinstance(field.default, list) else field.default
+
+
+def _defaults(fields: Mapping[str, Field]) -> dict[str, Any]:
+    return {key: _default(field) for key, field in fields.items()}
+
+
+#: By function and identity of its argument: the argument, which must stay, and the result.
+_ONCE: dict[tuple[Callable[..., Any], int], tuple[Any, Any]] = {}
+
+
+def _once(function: Callable[[A], T], argument: A) -> T:
+    """The function's result, computed once for a part of this schema: thousands of devices have the same keys."""
+    known = _ONCE.get((function, id(argument)))
+    if known is None:
+        known = _ONCE[function, id(argument)] = argument, function(argument)
+    result: T = known[1]
+    return result
 
 
 def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, problems: list[Problem]) -> dict[str, Any]:

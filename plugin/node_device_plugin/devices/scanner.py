@@ -15,18 +15,23 @@ from typing import (
 )
 
 from ..cdi import writer
+from ..cdi.kinds import kinds_of
 from ..cdi.links import Links, node_paths
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import NO_SPECS
 from ..declaration import Device, Resource
+from ..declaration.model import devices_behind
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
+from . import record
 from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
 from .discovery.found import Incomplete
 from .events.watch import Watch
+from .given import Given, Now, Offer, OfferKey, SpecNames, node_paths_of, offers_of
 from .health import Health
-from .holdings import IN_DOUBT, Holding, held_by_other_names, with_new_ids
+from .holdings import Holding
+from .identity import Identities, Identity, ambiguous_serials
 from .table import DeviceTable
 
 log = Log(__name__)
@@ -45,13 +50,15 @@ _SETTLES = 5.0
 
 
 class Places(NamedTuple):
-    """Directories of CDI specs.
+    """Directories of CDI specs, and the file of the record.
 
     cdi: for the plugin's dynamic specs. specs: where the runtime reads specs; if empty, CDI names are not checked.
+    record: see ``devices.record``; if empty, the record is not kept.
     """
 
     cdi: str
     specs: tuple[str, ...] = ()
+    record: str = ""
 
 
 class DeviceScanner:
@@ -60,10 +67,17 @@ class DeviceScanner:
     def __init__(self, watch: Watch) -> None:
         #: Whether this instance writes the CDI specs; if another instance does, a device missing there is unhealthy.
         self.writes = True
-        #: CDI names that keep their former meaning in our specs while containers hold them, each with the reason.
-        self.kept: Mapping[str, str] = {}
-        #: By resource, ids of devices that may be held by a former name, each with the reason.
-        self.doubtful: Mapping[str, Mapping[str, str]] = {}
+        #: What ids mean, and which of them a container may get.
+        self.given = Given()
+        self._identities = Identities()
+        #: The identities of host paths as last read, and the serials that tell no devices apart.
+        self._now = Now({})
+        #: The names that keep or lose their edits in our specs: as judged, and as last written; and why devices wait.
+        self._names = self._written_names = SpecNames()
+        self._withheld: Mapping[str, Mapping[str, str]] = {}
+        #: The file whose record is loaded, and the record as last written.
+        self._record = ""
+        self._saved: Mapping[OfferKey, Offer] = {}
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
         self._calls = BoundedCalls(_LIMIT)
@@ -82,10 +96,8 @@ class DeviceScanner:
         #: Other programs' CDI specs, as last read.
         self.specs = NO_SPECS
         self._reader = SpecReader(())
-        #: How often a scan has found devices with new ids; a question for the holders covers the new ids known then.
-        self.doubts = 0
-        #: By resource, ids of devices that had another id when the holders were last known, each with its doubt.
-        self._new_ids: Mapping[str, Mapping[str, int]] = {}
+        #: The kinds that the former and the present devices need: after a reload, both are compared.
+        self._spec_kinds: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         #: Whether a resource discovers devices in CDI specs.
         self._reads_specs = False
         #: Directories that are watched only for their specs.
@@ -95,8 +107,8 @@ class DeviceScanner:
         """End the commands that the checks have started."""
         await self._health.close()
 
-    async def scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding] = ()) -> None:
-        """Scan all devices and update the tables. tables: all of a configuration. holdings: what containers hold."""
+    async def scan(self, tables: Sequence[DeviceTable], places: Places) -> None:
+        """Scan all devices and update the tables. tables: all of a configuration."""
         async with self._one_at_a_time:
             discoveries = [table.declared.discover for table in tables]
             self._reads_specs = any(discovery.cdi for discovery in discoveries)
@@ -108,7 +120,7 @@ class DeviceScanner:
                 specs, missing = await self._directories_of_specs(places)
                 await self._watch.look_at(watched | missing, buses, specs)
                 self._for_specs = specs - watched - missing
-                await self._scan(tables, places, holdings)
+                await self._scan(tables, places)
                 found = [table.resource for table in tables]
                 # Unchanged devices are in watched directories; if they moved, an event is pending.
                 if found == current or self._watch.covers(await self._directories_of(found)):
@@ -153,38 +165,144 @@ class DeviceScanner:
             return True
         return not await self._health.specs_are_as_read(places.specs)
 
-    async def tell_held(self, tables: Sequence[DeviceTable], holdings: Sequence[Holding]) -> None:
-        """Set in the tables which devices are held under other names, or may be, each with the reason."""
+    async def answer(
+        self, tables: Sequence[DeviceTable], places: Places, question: int, holdings: Sequence[Holding]
+    ) -> bool:
+        """Judge the devices with these holders (see Given). Returns whether a spec must change before an offer."""
+        async with self._one_at_a_time:
+            paths = {path for each in holdings for path in each.given}
+            self.given.answer(question, holdings, await self._read_identities({"": paths}))
+            await self._judge(tables)
+            await self._save_record(places)
+            return self.writes and self._names != self._written_names
+
+    async def judge_again(self, tables: Sequence[DeviceTable]) -> None:
+        """Judge the devices with the known holders, if a container got a device meanwhile."""
+        while not self.given.is_judged:
+            async with self._one_at_a_time:
+                await self._judge(tables)
+
+    async def _judge(self, tables: Sequence[DeviceTable]) -> None:
+        """Judge every device, and set in the tables which devices a container cannot get now."""
         resources = [table.present for table in tables]
-        held = await in_thread(held_by_other_names, resources, holdings, self.links.real, self.specs)
+        paths = {
+            resource.name: {path for device in resource.devices for path in node_paths_of(device, self.specs)}
+            for resource in resources
+        }
+        at = await self._read_identities({**paths, "": self.given.paths().difference(*paths.values())})
+        self._now = Now(at, await self._ambiguous(at))
+        offers, _present = await in_thread(offers_of, resources, at, self.specs)
+        known = {(table.resource.name, device.id) for table in tables for device in table.resource.devices}
+        verdicts = await in_thread(self.given.judge, resources, offers, known, self._now)
+        self._names = self.given.names(verdicts, offers, self._now)
+        before = self._withheld
+        withheld: dict[str, dict[str, str]] = {resource.name: {} for resource in resources}
+        for (name, device_id), verdict in verdicts.items():
+            withheld[name][device_id] = verdict.reason
+        self._withheld = withheld
+        # A device whose name has another meaning in our spec waits until the spec is written.
+        unwritten = frozenset().union(*self._written_names) if self.writes else frozenset()
         for table in tables:
             name = table.resource.name
-            new = dict.fromkeys(self._new_ids.get(name, ()), IN_DOUBT)
-            kept = self._kept(table.resource) if self.kept else {}
-            _log(table, table.set_held({**self.doubtful.get(name, {}), **new, **kept, **held.get(name, {})}))
+            waiting = {
+                device.id: before[name][device.id]
+                for device in (table.resource.devices if unwritten and name in before else ())
+                if device.id in before[name] and table.resource.cdi_name(device) in unwritten
+            }
+            _log(table, table.set_held({**waiting, **withheld[name]}))
 
-    def end_doubts(self, known: int) -> None:
-        """End the doubts about new ids that the holders' answer covers. known: ``doubts`` before the question."""
-        self._new_ids = {
-            name: {device_id: doubt for device_id, doubt in ids.items() if doubt > known}
-            for name, ids in self._new_ids.items()
-        }
+    def _release(self, tables: Sequence[DeviceTable]) -> None:
+        """Let the devices go that have waited for their spec."""
+        self._written_names = self._names
+        for table in tables:
+            _log(table, table.set_held(self._withheld.get(table.resource.name, {})))
+
+    async def why_changed(
+        self, resource: str, kubelet_ids: Sequence[str], given: Sequence[Collection[str]]
+    ) -> str | None:
+        """Why a container that was given these shares by host paths would get another device now; None if not.
+
+        given: the host paths of each container that has these shares, by the kubelet's answers.
+        """
+        keys = [(resource, device_id) for each in kubelet_ids for device_id in devices_behind(each)]
+        offers = [self.given.record[key] for key in keys if key in self.given.record]
+        given = given or [{node.path for offer in offers for node in offer.nodes}]
+        paths = {path for each in given for path in each}
+        at = await self._read_identities({resource: paths})
+        now = self._now._replace(at={**self._now.at, **at})
+        meant = frozenset().union(*(now.tokens(offer) for offer in offers))
+        others = [[path for path in each if path in at and now.token(at[path]) not in meant] for each in given]
+        if not offers or not all(others):
+            return None
+        advice = "delete the pod, so that a new pod gets the device"
+        return f"the container would get {', '.join(sorted(others[0]))} again, which is another device now: {advice}"
+
+    async def _read_identities(self, paths: Mapping[str, Collection[str]]) -> dict[str, Identity]:
+        """The identities of host paths by resource; those of a resource that hangs are as last read."""
+        due: list[Call[dict[str, Identity]]] = [
+            (Key(name, "what its device nodes are"), functools.partial(self._identities.read, each))
+            for name, each in paths.items()
+        ]
+        found: dict[str, Identity] = {}
+        for key, answer in (await self._calls.run(due)).items():
+            if isinstance(answer, Exception):
+                found.update((path, self._now.at[path]) for path in paths[key.group] if path in self._now.at)
+            else:
+                found.update(answer)
+        return found
+
+    async def _ambiguous(self, at: Mapping[str, Identity]) -> Collection[str]:
+        try:
+            key = Key("", "serial numbers of USB devices")
+            return await self._calls.call(key, functools.partial(ambiguous_serials, at.values()))
+        except NoAnswer:
+            return self._now.ambiguous
+
+    async def load_record(self, resources: Sequence[Resource], places: Places, again: bool = False) -> None:
+        """Load the record of this boot. Without a record, our specs tell what ids meant before this version.
+
+        again: whether another instance has kept the record since.
+        """
+        if (places.record == self._record and not again) or not places.record:
+            return
+        former, self._record, self._saved = self._record, places.record, {}
+        is_moved = former not in ("", places.record)
+        try:
+            of_kinds = {each.cdi_kind: each for each in resources}
+            offers, is_known = await self._ask(_load, places, of_kinds, self._identities)
+            if not is_moved or is_known:
+                self.given.record, self.given.is_known = offers, is_known
+            if is_moved:
+                await self._ask(os.unlink, former)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.warning("cannot read what containers were given", path=places.record, error=error)
+
+    async def _save_record(self, places: Places) -> None:
+        offers = dict(self.given.record)
+        if not (places.record and self.writes) or offers == self._saved:
+            return
+        try:
+            await self._ask(_save, places, offers)
+            self._saved = offers
+        except OSError as error:
+            log.warning("cannot record what containers are given", path=places.record, error=error)
 
     async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
         """Read other programs' specs if a device needs them. Specs that hang count as last read."""
-        if any(device.cdi_devices for resource in resources for device in resource.devices):
+        kinds = kinds_of(name for resource in resources for device in resource.devices for name in device.cdi_devices)
+        if kinds:
+            if kinds != self._spec_kinds[1]:
+                self._spec_kinds = self._spec_kinds[1], kinds
             if self._reader.directories != tuple(dict.fromkeys(places.specs)):
                 self._reader = SpecReader(places.specs)
             key = Key("", "CDI specs that devices need")
-            answer = (await self._calls.run([(key, self._reader.read)]))[key]
+            read = functools.partial(self._reader.read, frozenset().union(*self._spec_kinds))
+            answer = (await self._calls.run([(key, read)]))[key]
             self.specs = self.specs if isinstance(answer, Exception) else answer
 
-    def _kept(self, resource: Resource) -> dict[str, str]:
-        names = {device.id: resource.cdi_name(device) or "" for device in resource.devices}
-        return {device_id: self.kept[name] for device_id, name in names.items() if name in self.kept}
-
-    async def _scan(self, tables: Sequence[DeviceTable], places: Places, holdings: Sequence[Holding]) -> None:
-        former = [table.present for table in tables if table.declared.discover.cdi]
+    async def _scan(self, tables: Sequence[DeviceTable], places: Places) -> None:
         # A device stays with its resource even while it is gone, because the kubelet tells devices apart by id alone.
         taken = {device_id: table.resource.name for table in tables for device_id in table.discovered}
         found = await self._discoverer.discover(
@@ -199,21 +317,14 @@ class DeviceScanner:
             if table.declared.name in found:
                 self._tell_left_out(table.declared.name, found[table.declared.name])
                 _log(table, table.set_devices(*found[table.declared.name]))
-        # The spec of a device must exist before the device is given to a container.
         current = [table.resource for table in tables]
-        unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
-        specs_before = self.specs
         await self._read_specs(current, places)
-        by_specs = [table.present for table in tables if table.declared.discover.cdi]
-        if by_specs != former:
-            moved = await in_thread(with_new_ids, former, by_specs, self.links.real, specs_before, self.specs)
-            self.doubts += 1
-            self._new_ids = {
-                name: {**self._new_ids.get(name, {}), **dict.fromkeys(moved.get(name, ()), self.doubts)}
-                for name in {*self._new_ids, *moved}
-            }
-        # Held devices are set before the check, because the check makes a device visible.
-        await self.tell_held(tables, holdings)
+        # A device is judged before its spec changes, and before the check makes it visible.
+        await self._judge(tables)
+        # The spec of a device must exist before the device is given to a container.
+        unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
+        await self._save_record(places)
+        self._release(tables)
         checked = await self._health.check(current, places.specs)
         for table in tables:
             reasons = checked[table.resource.name]
@@ -223,11 +334,13 @@ class DeviceScanner:
 
     async def _write(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
         """Write the specs. Returns the fully qualified names that are not written, each with the reason."""
-        before, kept = self._written, self.kept
+        before, spec_names = self._written, self._names
         due: list[Call[writer.Written | None]] = [
             (
                 Key(resource.name, "its CDI spec"),
-                functools.partial(writer.write, resource, self.links, places.cdi, before.get(resource.name), kept),
+                functools.partial(
+                    writer.write, resource, self.links, places.cdi, before.get(resource.name), *spec_names
+                ),
             )
             for resource in resources
         ]
@@ -270,20 +383,6 @@ class DeviceScanner:
     async def _ask(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function that reads or writes our CDI specs. Raises NoAnswer, or the function's own error."""
         return await self._calls.call(Key("", function.__name__), functools.partial(function, *arguments))
-
-    async def redefined(
-        self, resources: Sequence[Resource], former: Sequence[Resource], places: Places
-    ) -> frozenset[str]:
-        """The CDI names that mean other devices in our specs than these resources declare (writer.redefined).
-
-        If the specs cannot be read, all names of the resources.
-        """
-        await self.links.look_at(node_paths(resources))
-        try:
-            return await self._ask(writer.redefined, resources, self.links, places.cdi, former)
-        except OSError as error:
-            log.warning("cannot read the CDI specs", directory=places.cdi, error=error)
-            return _cdi_names(resources)
 
     async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
         """Whether our dynamic specs have devices that none of the resources has.
@@ -334,6 +433,28 @@ class DeviceScanner:
 def _cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
     names = (resource.cdi_name(device) for resource in resources for device in resource.devices)
     return frozenset(name for name in names if name is not None)
+
+
+def _load(
+    places: Places, resources: Mapping[str, Resource], identities: Identities
+) -> tuple[dict[OfferKey, Offer], bool]:
+    """The record, and whether it is complete. Without one, what the names in our specs mean. resources: by CDI kind."""
+    recorded = record.load(places.record, writer.exists(places.cdi))
+    if recorded is not None:
+        return recorded, True
+    offers = {}
+    for name, given in ((name, given) for spec in writer.given([places.cdi]) for name, given in spec.items()):
+        kind, _equals, device_id = name.partition("=")
+        nodes = tuple(identities.read(sorted(given.nodes)).values())
+        if nodes or not given.nodes:
+            of = resources.get(kind)
+            key = of.name if of else kind, device_id
+            offers[key] = Offer("", nodes, tuple(sorted(given.mounts)), name, of is not None and of.replicas > 1)
+    return offers, False
+
+
+def _save(places: Places, offers: Mapping[OfferKey, Offer]) -> None:
+    record.save(places.record, offers, writer.exists(places.cdi))
 
 
 def _there_and_nearest(specs: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:

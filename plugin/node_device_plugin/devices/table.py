@@ -135,11 +135,8 @@ class DeviceTable:
 
     @property
     def present(self) -> Resource:
-        """The resource. If it discovers devices in other programs' specs, devices that are gone from them are left out.
-
-        The same hardware may have another id now, because these specs give a device several names.
-        """
-        if self._gone and self.declared.discover.cdi:
+        """The resource without the devices that are gone: their paths may lead to other devices now."""
+        if self._gone:
             there = (device for device in self.resource.devices if device.id not in self._gone)
             return self.resource._replace(devices=tuple(there))
         return self.resource

@@ -17,8 +17,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, NamedTuple, Union
 
-from ..cdi.reader import SpecReader
-from ..cdi.resolution import Resolution
+from ..cdi.directories import check_directories
+from ..cdi.resolution import Resolution, resolution
 from ..declaration.model import Discovery, PciSelector, UsbSelector
 from ..declaration.names import foreign_kind_problem
 from ..devices.discovery.found import Found
@@ -285,7 +285,7 @@ def _nodes(pattern: str, root: Root) -> list[str]:
 
 
 def _specs(root: Root) -> Resolution:
-    return SpecReader([root.on_host(directory) for directory in root.spec_dirs]).read()
+    return resolution(check_directories([root.on_host(directory) for directory in root.spec_dirs], None))
 
 
 def _in_specs(root: Root) -> set[str]:

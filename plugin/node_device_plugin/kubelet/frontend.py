@@ -20,6 +20,29 @@ class ResourceStatus(NamedTuple):
     connected_seconds: float | None
 
 
+class Custody(Protocol):
+    """Learns which devices a frontend gives to containers, and whether they still are the same devices."""
+
+    def allocated(self, resource: str, kubelet_ids: Sequence[str]) -> None:
+        """Note that a container gets these shares of a resource. Never waits."""
+
+    async def why_changed(self, resource: Resource, kubelet_ids: Sequence[str]) -> str | None:
+        """Why a container that was given these shares by their paths would get other devices now; None if it would
+        not."""
+
+
+class _NoCustody:
+    def allocated(self, resource: str, kubelet_ids: Sequence[str]) -> None:
+        pass
+
+    async def why_changed(self, resource: Resource, kubelet_ids: Sequence[str]) -> str | None:
+        return None
+
+
+#: For a server that stands alone.
+NO_CUSTODY: Custody = _NoCustody()
+
+
 class Frontend(Protocol):
     """One device API of the kubelet, for all resources of the node. Belongs to the running event loop."""
 

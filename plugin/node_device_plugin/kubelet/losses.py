@@ -109,7 +109,8 @@ async def _lost(
             unknown[Key(each.resource, f"{each.device} of {each.namespace}/{each.pod} {each.container}")] = each
     if unknown:
         calls, names = BoundedCalls(), CdiNames(spec_dirs)
-        unread = (await calls.run([(names.key, names.read)]))[names.key] if spec_dirs else None
+        read = functools.partial(names.read, {name for each in unknown.values() for name in each.cdi_names})
+        unread = (await calls.run([(names.key, read)]))[names.key] if spec_dirs else None
         looks = [(key, functools.partial(_broken, each, names)) for key, each in unknown.items()]
         for key, answer in (await calls.run(looks)).items():
             why = reason_of(unread) or reason_of(answer)

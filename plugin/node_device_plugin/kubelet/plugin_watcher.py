@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import logging
 import os
-import secrets
 from typing import Any
 
 from ..support.cancel_safe import done_within
@@ -46,7 +45,7 @@ class PluginWatcherRegistration(KubeletConnection, registry_grpc.RegistrationSer
 
     def __init__(self, service: DevicePluginServer, root: str, overlaps: bool = False) -> None:
         super().__init__(service)
-        self.socket = socket_path(root, self.resource, secrets.token_hex(3) if overlaps else "")
+        self.socket = socket_path(root, self.resource, os.urandom(3).hex() if overlaps else "")
         self._told = asyncio.Event()
 
     async def GetInfo(self, request: registry.InfoRequest, context: Any) -> registry.PluginInfo:

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from ..cdi import writer
 from ..cdi.directories import DEFAULT_DIRECTORIES
+from ..cdi.kinds import kinds_of
 from ..cdi.links import Links
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import UUID, Resolution
@@ -205,6 +206,17 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
     return found
 
 
+def given_paths(device_plugin_dir: str, resource: str, kubelet_ids: Collection[str]) -> list[frozenset[str]]:
+    """The host paths of device nodes that the kubelet gives each container with exactly these shares of a resource.
+
+    Raises CheckpointError and OSError.
+    """
+    checkpoint = read_checkpoint(device_plugin_dir)
+    entries = checkpoint.pod_devices if checkpoint else ()
+    found = [each for each in entries if each.resource == resource and set(each.device_ids) == set(kubelet_ids)]
+    return [frozenset(node.host_path for node in answer.devices) for answer in _answers(found).values()]
+
+
 class _Given:
     """The host paths that containers got with their devices, by the checkpoint and the present CDI specs."""
 
@@ -304,10 +316,10 @@ def _pods_and_specs(
 ) -> tuple[tuple[PodDevices, ...], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
     checkpoint = read_checkpoint(device_plugin_dir)
     pod_devices = checkpoint.pod_devices if checkpoint else ()
-    ours = writer.given(spec_dirs)
     names = {each.name for answer in _answers(pod_devices).values() for each in answer.cdi_devices}
+    ours = writer.given(spec_dirs, kinds_of(names))
     foreign = names.difference(*ours)
-    return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(), foreign) if foreign else {}
+    return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
 
 
 def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPaths]:

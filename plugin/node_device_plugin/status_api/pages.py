@@ -1,4 +1,4 @@
-"""The plugin's pages: /metrics, /healthz and /readyz for all clients, /status and /reload only for root."""
+"""The plugin's pages: /metrics, /healthz and /readyz for all clients; /status, /reload and /withdraw only for root."""
 
 from __future__ import annotations
 
@@ -41,21 +41,31 @@ def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]])
     return {("GET", "/metrics"): show_metrics, ("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
 
 
-def private_pages(status: Callable[[], Any], reload: Callable[[], Awaitable[Outcome]], public: Routes) -> Routes:
-    """The unix socket's pages: the public pages, /status and /reload."""
+def private_pages(
+    status: Callable[[], Any],
+    reload: Callable[[], Awaitable[Outcome]],
+    withdraw: Callable[[], Awaitable[Outcome]],
+    public: Routes,
+) -> Routes:
+    """The unix socket's pages: the public pages, /status, /reload and /withdraw."""
 
     async def show() -> Response:
         return _json(HTTPStatus.OK, status())
 
-    async def take_in() -> Response:
-        outcome = await reload()
+    def answer(outcome: Outcome) -> Response:
         problems = [str(problem) for problem in outcome.problems]
         refused = outcome.result == "refused"
         return _json(
             HTTPStatus.CONFLICT if refused else HTTPStatus.OK, {"result": outcome.result, "problems": problems}
         )
 
-    return {**public, ("GET", "/status"): show, ("POST", "/reload"): take_in}
+    async def take_in() -> Response:
+        return answer(await reload())
+
+    async def take_away() -> Response:
+        return answer(await withdraw())
+
+    return {**public, ("GET", "/status"): show, ("POST", "/reload"): take_in, ("POST", "/withdraw"): take_away}
 
 
 def _verdict(wrong: list[str]) -> Response:

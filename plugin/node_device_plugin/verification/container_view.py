@@ -108,18 +108,18 @@ def _node(view: View, node: DeviceNode, host: Callable[[str], Seen | str] | None
     if not (stat.S_ISCHR(found.mode) or stat.S_ISBLK(found.mode)):
         yield f"{node.path}: expected a device node, found another kind of file"
         return
-    if node.type and node.major is not None and node.minor is not None:
-        given = "%s %d:%d" % (node.type, node.major, node.minor)
-        if _numbers(found) != given:
-            yield f"device node {node.path}: expected numbers {given}, found {_numbers(found)}"
+    if node.major is not None and node.minor is not None:
+        given = "%s %d:%d" % (node.type or numbers(found)[0], node.major, node.minor)
+        if numbers(found) != given:
+            yield f"device node {node.path}: expected numbers {given}, found {numbers(found)}"
     elif host is not None:
         there = host(node.host_path)
         if isinstance(there, str):
             yield f"device node {node.path}: {node.host_path} on the host: {there}"
             return
-        if _numbers(found) != _numbers(there):
-            expected = f"{_numbers(there)} ({node.host_path} on the host)"
-            yield f"device node {node.path}: expected numbers {expected}, found {_numbers(found)}"
+        if numbers(found) != numbers(there):
+            expected = f"{numbers(there)} ({node.host_path} on the host)"
+            yield f"device node {node.path}: expected numbers {expected}, found {numbers(found)}"
     for what, wanted, has in (
         ("owner", node.uid, found.uid),
         ("group", node.gid, found.gid),
@@ -130,7 +130,8 @@ def _node(view: View, node: DeviceNode, host: Callable[[str], Seen | str] | None
             yield f"device node {node.path}: expected {what} {form % wanted}, found {form % has}"
 
 
-def _numbers(seen: Seen) -> str:
+def numbers(seen: Seen) -> str:
+    """The type and numbers of a device node, such as ``c 1:8``."""
     major, minor = seen.device
     return "%s %d:%d" % ("c" if stat.S_ISCHR(seen.mode) else "b", major, minor)
 

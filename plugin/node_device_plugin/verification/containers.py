@@ -39,6 +39,7 @@ class Containers:
                     *found.mismatches,
                     *(f"{pod}: {mismatch}" for mismatch in outcome.mismatches),
                 ),
+                f"{pod}: {outcome.unproven}" if outcome.unproven else found.unproven,
             )
             if outcome.seen and not everyone:
                 break

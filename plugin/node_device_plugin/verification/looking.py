@@ -10,13 +10,13 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ..declaration import Device, Resource
 from ..declaration.expectations import Expectation, expected_in_container
 from ..runtime.client import CriClient
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
-from . import container_view
+from . import container_view, evidence
 from .container_view import View
 
 #: Seconds between two inspections.
@@ -30,7 +30,7 @@ _LIMIT = 5.0
 class Outcome(NamedTuple):
     """The outcome of a proof.
 
-    seen: ids of the devices that a container saw. mismatches: one sentence each; empty if everything matches.
+    seen: ids of the devices that a container showed. mismatches: one sentence each; empty if everything matches.
     unproven: why there was no proof; empty if there was a proof.
     """
 
@@ -67,23 +67,25 @@ async def look(
     unsaid = annotation_mismatches(annotations, expectation)
     settled = time.monotonic() + settle
     while True:
-        short = [*await _mismatches(pid, expectation), *unsaid]
-        if not short:
-            return Outcome(expectation.devices)
+        try:
+            short = [*await _ask(mismatches, pid, expectation), *unsaid]
+            if not short:
+                seen = await _ask(shown, pid, resource, devices)
+                return Outcome(tuple(seen), (), "" if seen or not devices else evidence.why_none(resource, devices))
+        except NoAnswer as error:
+            short = [f"cannot inspect the container: the check {error}"]
+        except ProcessLookupError:
+            raise
+        except OSError as error:
+            short = [f"cannot inspect the container: {error.filename}: {error.strerror}"]
         if time.monotonic() >= settled:
             return Outcome(mismatches=tuple(short))
         await asyncio.sleep(LOOK)
 
 
-async def _mismatches(pid: int, expectation: Expectation) -> list[str]:
-    try:
-        return await BoundedCalls(_LIMIT).call(Key("", "container"), functools.partial(mismatches, pid, expectation))
-    except NoAnswer as error:
-        return [f"cannot inspect the container: the check {error}"]
-    except ProcessLookupError:
-        raise
-    except OSError as error:
-        return [f"cannot inspect the container: {error.filename}: {error.strerror}"]
+async def _ask(look_into: Callable[..., list[str]], pid: int, *arguments: Any) -> list[str]:
+    """The answer of a function that reads a process's files. Raises NoAnswer, and the function's errors."""
+    return await BoundedCalls(_LIMIT).call(Key("", "container"), functools.partial(look_into, pid, *arguments))
 
 
 def mismatches(pid: int, expectation: Expectation) -> list[str]:
@@ -91,13 +93,22 @@ def mismatches(pid: int, expectation: Expectation) -> list[str]:
 
     Raises ProcessLookupError if the process has ended, and other OSErrors if its files cannot be read.
     """
+    host = functools.partial(container_view.look_at, follow=True)
+    return container_view.mismatches(_view(pid), expectation, host)
+
+
+def shown(pid: int, resource: Resource, devices: Sequence[Device]) -> list[str]:
+    """The ids of the devices that the process shows, if its container has no mismatch. Raises as mismatches."""
+    return evidence.shown(_view(pid), resource, devices, with_annotations=True)
+
+
+def _view(pid: int) -> View:
     root = "/proc/%d/root" % pid
     try:
         mounts = container_view.mounts_of(pid)
-        view = View(_environment(pid), mounts, lambda path: container_view.look_at(root + path))
+        return View(_environment(pid), mounts, lambda path: container_view.look_at(root + path))
     except (FileNotFoundError, ProcessLookupError) as error:
         raise ProcessLookupError("the container's process %d has ended" % pid) from error
-    return container_view.mismatches(view, expectation, lambda path: container_view.look_at(path, follow=True))
 
 
 def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) -> list[str]:

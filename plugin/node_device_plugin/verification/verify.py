@@ -16,7 +16,6 @@ from ..cdi.resolution import Resolution
 from ..declaration import Configuration, Resource, foreign_cdi
 from ..devices.discovery import Discoverer, with_discovered
 from ..devices.health import CdiNames
-from ..devices.holdings import held_by_other_names
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.losses import Loss, Offer, losses
@@ -27,7 +26,7 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
-from . import containers, proof_by_kubelet, proof_by_runtime
+from . import containers, evidence, proof_by_kubelet, proof_by_runtime
 from . import report as states
 from .expected import Expected, expected, missing, plugins_reasons
 from .looking import SETTLE, Outcome
@@ -35,6 +34,7 @@ from .proof_record import Record, read_file
 from .report import Report, Row
 from .slots import NEEDED, SlotCounter
 from .static_pod import is_proof, remove_leftovers
+from .withheld import withheld
 
 #: Seconds between two reads of the kubelet's lists.
 _LOOK = 0.2
@@ -107,14 +107,14 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     links = Links()
     discoverer = Discoverer(links)
     found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
-    names = CdiNames(configuration.cdi_spec_dirs)
-    await in_thread(names.read)
     resources = [
-        names.resolution.with_foreign_nodes(
-            with_discovered(each, found[each.name].devices) if each.name in found else each
-        )
+        with_discovered(each, found[each.name].devices) if each.name in found else each
         for each in configuration.resources
     ]
+    names = CdiNames(configuration.cdi_spec_dirs)
+    needed = [name for resource in resources for device in resource.devices for name in device.cdi_devices]
+    await in_thread(names.read, needed)
+    resources = [names.resolution.with_foreign_nodes(resource) for resource in resources]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
     # Remove leftovers before reading the holders, because a leftover's pod still runs and holds a device.
     await _without_leftovers(node, scope.timeout, problems)
@@ -127,7 +127,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     state = kubelet_queries.Holders("none")
     try:
         state = await _holders(configuration, node, links)
-        held = await _held_by_other_names(resources, state, links, names.resolution)
+        held = await _held_by_other_names(configuration, resources, state, links, names.resolution)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
     wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
@@ -154,7 +154,11 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
             resource = each.resource
             row = _judge(each, offers[resource.name], _of(lost, each), listing, scope)
             if row.state in (states.UNPROVEN, states.IN_USE) and not each.withheld:
-                if scope.unproven_only and record.holds(resource, runtime.name):
+                if not evidence.can_show(resource, resource.devices, with_annotations=True):
+                    # A pod would prove nothing, and would be made again in each run.
+                    why = evidence.why_none(resource, resource.devices)
+                    row = row._replace(state=states.UNPROVEN, detail=why, shares=0)
+                elif scope.unproven_only and record.holds(resource, runtime.name):
                     row = row._replace(state=states.PROVEN_BEFORE, detail="", shares=0)
                 else:
                     unproven[resource.name] = row
@@ -210,7 +214,7 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
     outcome = outcomes.get(row.resource)
     if outcome is None or row.state == states.FAILED:
         return row
-    if outcome.unproven:
+    if outcome.unproven and row.state != states.PENDING:
         return row._replace(state=states.UNPROVEN, seen=outcome.seen, detail=outcome.unproven)
     if outcome.mismatches:
         return row._replace(state=states.FAILED, detail="; ".join(outcome.mismatches), shares=0)
@@ -226,12 +230,16 @@ async def _holders(configuration: Configuration, node: Node, links: Links) -> ku
 
 
 async def _held_by_other_names(
-    resources: Sequence[Resource], state: kubelet_queries.Holders, links: Links, specs: Resolution
+    configuration: Configuration,
+    resources: Sequence[Resource],
+    state: kubelet_queries.Holders,
+    links: Links,
+    specs: Resolution,
 ) -> Mapping[str, Mapping[str, str]]:
     """Maps each resource to the devices that the plugin does not offer until their holders end, with reasons."""
     await links.look_at(node_paths(resources))
     holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-    return held_by_other_names(resources, holdings, links.real, specs)
+    return await in_thread(withheld, configuration, resources, holdings, specs)
 
 
 async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str]) -> _Runtime:
@@ -382,8 +390,9 @@ class _OfKubelet:
                     shares = rows[resource.name].shares
                     if found.seen and not (everyone and shares):
                         outcomes[resource.name] = Outcome(found.seen)
-                    elif not shares and found.mismatches:
-                        why = "no device is free, and a container of {}".format("; of ".join(found.mismatches))
+                    elif not shares and (found.mismatches or found.unproven):
+                        why = "; of ".join(found.mismatches or [found.unproven])
+                        why = f"no device is free, and a container of {why}"
                         outcomes[resource.name] = Outcome(unproven=why)
                     elif shares:
                         proof = await self._by_static_pod(resource, cri)

@@ -370,7 +370,7 @@ def test_a_file_that_is_refused_takes_no_device_from_another(tmp_path: Path) -> 
     assert [problem.partition(":")[0] for problem in found["good.json"]] == ["the file's mode"]
     assert [problem.partition(":")[0] for problem in found["bad.json"]] == ["colour"]
     names = CdiNames([str(tmp_path)])
-    names.read()
+    names.read(["vendor.com/class=d0"])
     assert names.problem("vendor.com/class=d0") is None
 
 

@@ -9,6 +9,7 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.cdi import writer
+from node_device_plugin.cdi.links import Links
 from node_device_plugin.cli.main import main
 from node_device_plugin.declaration import Resource, cdi, parse_configuration, parse_resources
 from node_device_plugin.kubelet.queries import HeldDevice, Holders
@@ -358,3 +359,20 @@ def test_a_link_to_what_no_spec_can_name_ends_nothing(tmp_path: Path) -> None:
     os.symlink(b"\xff", os.fsencode(tmp_path / "a"))
     assert specs.write([declared(tmp_path, "a")], str(tmp_path / "cdi")) == {}
     assert not (tmp_path / "cdi").exists()
+
+
+def test_a_path_of_another_device_starts_no_container_also_where_the_role_owns_the_spec(tmp_path: Path) -> None:
+    (declared,) = parse_resources(
+        [{"name": "example.com/dev", "devices": [{"id": d, "nodes": [{"path": f"/dev/{d}"}]} for d in ("a", "b")]}]
+    )
+    assert writer.write(declared, Links(), str(tmp_path)) is None
+    written = writer.write(declared, Links(), str(tmp_path), blocked=["example.com/dev=a", "example.com/other=b"])
+    assert written is not None
+    (spec,) = writer.given([str(tmp_path)])
+    assert {name: each.nodes for name, each in spec.items()} == {
+        "example.com/dev=a": {"/dev/a (another device has this path now)"}
+    }
+    # Once the device is back, the name means what the declaration says.
+    writer.write(declared, Links(), str(tmp_path), written)
+    (spec,) = writer.given([str(tmp_path)])
+    assert {name: each.nodes for name, each in spec.items()} == {"example.com/dev=a": {"/dev/a"}}

@@ -258,6 +258,32 @@ def test_the_help_of_a_command_has_examples_that_it_takes(
         parser().parse_args(arguments)
 
 
+@pytest.mark.parametrize("command", list(leaves(parser())), ids=lambda command: command.prog)
+def test_a_command_is_the_same_without_all_others(command: argparse.ArgumentParser) -> None:
+    alone = {each.prog: each.format_help() for each in leaves(parser(command.prog.split()[1]))}
+    assert alone[command.prog] == command.format_help()
+
+
+def test_the_plugin_starts_without_the_code_of_other_commands(tmp_path: Path) -> None:
+    """Nor with a parser of YAML, which only a configuration in YAML or a foreign CDI spec needs."""
+    code = (
+        "import sys; from node_device_plugin.cli.main import main; import node_device_plugin.daemon.main as daemon;"
+        "daemon.run = lambda *_: (_ for _ in ()).throw(OSError('started'));"
+        "code = main(['run', '--config', sys.argv[1]]); print(code, *sys.modules)"
+    )
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(yaml.safe_load(CONFIG)))
+    command = [sys.executable, "-c", code, str(config)]
+    path = os.pathsep.join([str(PLUGIN), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True)
+    code, *modules = done.stdout.split()
+    assert (code, done.stderr) == ("1", "node-device-plugin: the plugin stopped: started\n")
+    ours = {name.partition(".")[2] for name in modules if name.startswith("node_device_plugin.")}
+    assert {name for name in ours if name.startswith("cli.")} == {"cli.main", "cli.run", "cli.shared"}
+    assert not [name for name in ours if name.startswith(("cluster", "diagnostics", "runtime", "verification"))]
+    assert not {"yaml", "tempfile", "secrets"} & set(modules)
+
+
 def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_path: str) -> NoReturn:
         raise KeyboardInterrupt

@@ -2,20 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import pytest
 
 from kubelet_stand_in import StandInKubelet
 from kubelet_stand_in.stand_in import PodRejected
 from node_device_plugin.daemon import reconcile, resource_manager
-from node_device_plugin.daemon.resource_manager import ResourceManager
-from node_device_plugin.declaration import Resource, parse_configuration
+from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.devices.discovery import CDI, Discoverer
-from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.holdings import IN_DOUBT, Holding, held_by_other_names, renamed
+from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now, Verdict, offers_of
+from node_device_plugin.devices.holdings import Holding, matches
+from node_device_plugin.devices.identity import Identity
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
@@ -23,106 +23,17 @@ from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocke
 from node_device_plugin.kubelet.device_plugin.registration import Registration
 from node_device_plugin.kubelet.pod_resources import Pods
 from node_device_plugin.support.bounded_calls import NoAnswer
-from node_device_plugin.support.task_group import TaskGroup
 
 from ..devices.discovery.conftest import Machine
 from ..serving import kept_registered
-
-OLD, NEW = "example.com/old", "example.com/new"
-
-
-def device(name: str, path: Optional[str] = None) -> dict[str, Any]:
-    return {"id": name, **({"nodes": [{"path": path}]} if path else {})}
+from .held_node import HELD, NEW, NULL, OLD, ZERO, Node, device, given, has, hold, recorded, resource
 
 
-def resource(name: str, *devices: dict[str, Any], **others: Any) -> dict[str, Any]:
-    return {"name": name, "devices": list(devices), **others}
-
-
-NULL, ZERO = device("null0", "/dev/null"), device("zero0", "/dev/zero")
-
-
-class Node:
-    """A node's folders, and the plugin that runs there now."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.resources: Optional[ResourceManager] = None
-        self.ask = asyncio.Event()
-
-    async def start(self, *resources: dict[str, Any]) -> None:
-        """Start a plugin that knows nothing of those before it."""
-        self.tasks, self.watch = TaskGroup(), Watch()
-        self.resources = ResourceManager(self.tasks, DeviceScanner(self.watch))
-        await self.apply(*resources)
-        self.tasks.start(reconcile.watch_holders(self.resources))
-
-    async def stop(self) -> None:
-        if self.resources is not None:
-            await self.tasks.stop()
-            self.watch.close()
-            self.resources = None
-
-    async def apply(self, *resources: dict[str, Any]) -> None:
-        assert self.resources is not None
-        await self.resources.apply(
-            parse_configuration(
-                {
-                    "kubelet_device_plugin_dir": str(self.folder / "dp"),
-                    "kubelet_root_dir": str(self.folder),
-                    "dynamic_cdi_dir": str(self.folder / "cdi"),
-                    "cdi_spec_dirs": [str(self.folder / "cdi")],
-                    "cdi_owner": "plugin",
-                    "resources": list(resources),
-                }
-            )
-        )
-
-    def reasons(self) -> dict[str, Optional[str]]:
-        assert self.resources is not None
-        return {d.id: table.reason(d) for table in self.resources.tables for d in table.resource.devices}
-
-
-@pytest.fixture
-async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
-    monkeypatch.setattr(reconcile, "HOLDERS_PERIOD", 0.05)
-    monkeypatch.setattr(resource_manager, "SWEEP", 0.1)
-    monkeypatch.setattr(queries, "_last_known", {})
-    # The stand-in knows its pods from the start on.
-    monkeypatch.setattr(queries, "_STARTING", 0.0)
-    made = Node(short_path)
-    yield made
-    await made.stop()
-
-
-@pytest.fixture
-async def kubelet(short_path: Path) -> AsyncIterator[StandInKubelet]:
-    async with StandInKubelet(str(short_path / "dp")) as running:
-        yield running
-
-
-async def hold(kubelet: StandInKubelet, name: str, count: int = 1, pod: str = "own") -> str:
-    await kubelet.registered(name)
-    return (await kubelet.allocate_pod(pod, {"main": {name: count}})).uid
-
-
-async def has(kubelet: StandInKubelet, name: str, devices: dict[str, str]) -> None:
-    await kubelet.registered(name)
-    await kubelet.until(lambda: kubelet.devices(name) == devices, 10, "%s is not %s" % (name, devices))
-
-
-def recorded(kubelet: StandInKubelet) -> list[dict[str, str]]:
-    """Every list of devices that the kubelet gets from now on."""
-    lists: list[dict[str, str]] = []
-    update = kubelet.manager.state.update
-    kubelet.manager.state.update = lambda name, devices: (  # type: ignore[method-assign]
-        lists.append({each.ID: each.health for each in devices}),
-        update(name, devices),
-    )[1]
-    return lists
-
-
-HELD = "held by default/own-node as %s"
+def by_resource(found: dict[tuple[str, str], list[Holding]]) -> dict[str, dict[str, str]]:
+    result: dict[str, dict[str, str]] = {}
+    for (name, device_id), holdings in found.items():
+        result.setdefault(name, {})[device_id] = f"held by {holdings[0].holder} as {holdings[0].resource}"
+    return result
 
 
 def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
@@ -140,10 +51,14 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
 
     def found(name: str, kubelet_id: str, *host_paths: str) -> dict[str, dict[str, str]]:
         is_share = "::" in kubelet_id
-        return held_by_other_names(
-            resources, [Holding("default/own", name, kubelet_id, frozenset(host_paths), is_share)]
-        )
+        holdings = [Holding("default/own", name, kubelet_id, frozenset(host_paths), is_share)]
+        return by_resource(matches(resources, holdings, tokens))
 
+    tokens = {
+        (each.name, device.id): frozenset(node.host_path for node in device.nodes)
+        for each in resources
+        for device in each.devices
+    }
     assert found(OLD, "gpu", "/dev/a", "/dev/control") == {NEW: {"a": "held by default/own as " + OLD}}
     assert found(OLD, "gpu", "/dev/control") == {}
     for same in ("a", "b"):
@@ -156,7 +71,7 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
     assert found(OLD, "bare") == {"example.com/none": {"bare": "held by default/own as " + OLD}}
     # What was not ours is not known by its id.
     foreign = Holding("default/own", "vendor.com/x", "bare", frozenset(), is_ours=False)
-    assert held_by_other_names(resources, [foreign]) == {}
+    assert matches(resources, [foreign], tokens) == {}
     # What was exclusive stays so; of what was shared before, and is now, there are shares.
     assert found(OLD, "s", "/dev/s") == {"example.com/shares": {"s": "held by default/own as " + OLD}}
     assert found(OLD, "s::1", "/dev/s") == {}
@@ -170,12 +85,19 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
 
 
 def test_a_renamed_device_is_in_doubt_unless_it_was_shared_and_still_is() -> None:
-    def declared(name: str, replicas: int) -> tuple[Resource, ...]:
-        return parse_configuration({"resources": [resource(name, NULL, replicas=replicas)]}).resources
+    at = {"/dev/null": Identity("/dev/null", "char/1:3")}
+
+    def judged(before: int, after: int) -> dict[tuple[str, str], Verdict]:
+        given = Given()
+        for name, replicas in ((OLD, before), (NEW, after)):
+            now = parse_configuration({"resources": [resource(name, NULL, replicas=replicas)]}).resources
+            offers, known = offers_of(now, at)
+            verdicts = given.judge(now, offers, known, Now(at))
+        return verdicts
 
     for before, after in ((1, 1), (1, 2), (2, 1)):
-        assert renamed(declared(OLD, before), declared(NEW, after)) == {NEW: {"null0": IN_DOUBT}}
-    assert renamed(declared(OLD, 2), declared(NEW, 2)) == {}
+        assert {key: each.reason for key, each in judged(before, after).items()} == {(NEW, "null0"): IN_DOUBT}
+    assert judged(2, 2) == {}
 
 
 async def test_a_rename_gives_no_held_device_out_again(node: Node, kubelet: StandInKubelet) -> None:
@@ -197,7 +119,7 @@ async def test_a_plugin_that_starts_later_finds_it_out(node: Node, kubelet: Stan
     await hold(kubelet, OLD)
     await node.stop()
     await kubelet.disconnected(OLD)
-    lists = recorded(kubelet)
+    lists = recorded(kubelet, NEW)
     await node.start(resource(NEW, device("another", "/dev/null"), ZERO, injection=injection))
     await has(kubelet, NEW, {"another": "Unhealthy", "zero0": "Healthy"})
     assert lists == [{"another": "Unhealthy", "zero0": "Healthy"}]
@@ -304,8 +226,6 @@ async def test_an_answer_from_before_a_new_id_does_not_free_the_device(
     await node.resources.check()
     answer.set()
     await asking
-    assert node.reasons()[UUID] == IN_DOUBT
-    await node.resources.ask_for_holders()
     assert node.reasons()[UUID] == HELD % NEW
 
 
@@ -326,7 +246,7 @@ async def test_a_question_without_an_answer_does_not_free_a_device_with_a_new_id
         assert node.resources is not None
         await node.resources.check()
         await node.resources.ask_for_holders()
-        assert node.reasons()[UUID] == IN_DOUBT
+        assert node.reasons()[UUID] == f"held by {ADMITTED} as {NEW}"
     await kubelet.until(lambda: node.reasons()[UUID] == HELD % NEW, 10, "it is not asked again")
 
 
@@ -504,7 +424,6 @@ async def test_without_a_checkpoint_that_can_be_read_ids_tell_and_doubt_ends(
     def refuse(_directory: str) -> None:
         raise CheckpointError("unknown form")
 
-    monkeypatch.setattr(resource_manager, "_DOUBT", 0.2)
     monkeypatch.setattr(queries, "read_checkpoint", refuse)
     await node.start(resource(OLD, NULL))
     await hold(kubelet, OLD)
@@ -524,7 +443,6 @@ async def test_while_what_containers_were_given_cannot_be_read_what_was_known_st
         asked += 1
         raise NoAnswer("did not answer in 2 s")
 
-    monkeypatch.setattr(resource_manager, "_DOUBT", 0.0)
     await node.start(resource(OLD, NULL))
     pod = await hold(kubelet, OLD)
     await node.apply(resource(NEW, device("other", "/dev/null")))
@@ -537,18 +455,23 @@ async def test_while_what_containers_were_given_cannot_be_read_what_was_known_st
     await has(kubelet, NEW, {"other": "Healthy"})
 
 
-async def test_nobody_who_says_who_holds_what_keeps_no_device_in_doubt_for_ever(
+async def test_while_nobody_says_who_holds_what_a_renamed_device_stays_withheld(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource_manager, "_DOUBT", 0.2)
     await node.start(resource(OLD, NULL))
     await kubelet.registered(OLD)
+    asked = 0
 
     async def nobody(*_: object) -> None:
+        nonlocal asked
+        asked += 1
         raise OSError(13, "Permission denied")
 
-    monkeypatch.setattr(queries, "holders", nobody)
-    await node.apply(resource(NEW, NULL))
+    with monkeypatch.context() as patched:
+        patched.setattr(queries, "holders", nobody)
+        await node.apply(resource(NEW, NULL))
+        await kubelet.until(lambda: asked > 3)
+        assert node.reasons() == {"null0": IN_DOUBT}
     await has(kubelet, NEW, {"null0": "Healthy"})
 
 
@@ -564,7 +487,7 @@ async def test_a_scan_ends_no_doubt(node: Node, kubelet: StandInKubelet, monkeyp
         await node.apply(resource(NEW, NULL))
         assert node.resources is not None
         await node.resources.check()
-        assert node.reasons() == {"null0": IN_DOUBT}
+        assert node.reasons() == {"null0": f"held by {ADMITTED} as {OLD}"}
     await kubelet.until(lambda: node.reasons() == {"null0": HELD % OLD}, 10, "it is not asked again")
 
 
@@ -591,11 +514,10 @@ async def test_a_device_is_not_offered_before_it_is_known_who_holds_it(
     await has(kubelet, NEW, {"null0": "Unhealthy"})
 
 
-async def test_who_holds_what_is_asked_twice_only_where_a_name_has_changed(
+async def test_who_holds_what_is_asked_once_for_each_configuration(
     node: Node, kubelet: StandInKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a start, and where another configuration changes nothing, no device goes out by a former name meanwhile."""
-    monkeypatch.setattr(resource_manager, "SWEEP", 600.0)
+    monkeypatch.setattr(reconcile, "HOLDERS_PERIOD", 600.0)
     asked, holders = [0], queries.holders
 
     async def counted(*arguments: Any) -> Any:
@@ -608,13 +530,13 @@ async def test_who_holds_what_is_asked_twice_only_where_a_name_has_changed(
     await node.apply(resource(OLD, NULL))
     assert asked == [2]
     await node.apply(resource(NEW, NULL))
-    assert asked[0] >= 4
+    assert asked == [3]
 
 
 async def test_a_free_device_is_offered_by_its_new_name_at_once(node: Node, kubelet: StandInKubelet) -> None:
     await node.start(resource(OLD, NULL))
     await kubelet.registered(OLD)
-    lists = recorded(kubelet)
+    lists = recorded(kubelet, NEW)
     await node.apply(resource(NEW, NULL))
     await has(kubelet, NEW, {"null0": "Healthy"})
     assert lists == [{"null0": "Healthy"}]
@@ -636,7 +558,8 @@ async def test_what_is_given_out_while_the_name_changes_is_found_before_the_new_
 
     monkeypatch.setattr(queries, "holders", stale)
     await node.apply(resource(OLD, device("null1", "/dev/null")))
-    assert node.reasons() == {"null1": HELD % OLD}
+    assert node.reasons() == {"null1": f"held by {ADMITTED} as {OLD}"}
+    await kubelet.until(lambda: node.reasons() == {"null1": HELD % OLD}, 10, "the pod is not known")
 
 
 async def test_what_several_devices_give_is_held_and_tells_none_apart(node: Node, kubelet: StandInKubelet) -> None:
@@ -655,16 +578,6 @@ async def test_what_several_devices_give_is_held_and_tells_none_apart(node: Node
 
 
 FIRST, SECOND = "first", "second"
-
-
-def given(folder: Path) -> dict[str, str]:
-    """The host's node of each name, by the spec as a runtime reads it."""
-    (file,) = (folder / "cdi").glob("*.json")
-    return {
-        device["name"]: node.get("hostPath", node["path"])
-        for device in json.loads(file.read_text())["devices"]
-        for node in device["containerEdits"]["deviceNodes"]
-    }
 
 
 @pytest.fixture(params=["a reload", "a restart"])
@@ -692,7 +605,7 @@ async def test_a_held_name_means_the_same_device_until_it_is_free(
     swapped = {**null, "nodes": zero["nodes"]}, {**zero, "nodes": null["nodes"]}
     await change(resource(OLD, *swapped, device("third"), env={"DEV_{index}": "{id}"}))
     await has(kubelet, OLD, {FIRST: "Unhealthy", SECOND: "Unhealthy", "third": "Healthy"})
-    assert node.reasons()[FIRST] == HELD % OLD + ", with its earlier device nodes"
+    assert node.reasons()[FIRST] == HELD % OLD + " with /dev/null: its id now means /dev/zero"
     assert node.reasons()[SECOND] == HELD % OLD
     assert given(node.folder)[FIRST] == "/dev/null"
     with pytest.raises(PodRejected):
@@ -712,10 +625,7 @@ async def test_a_free_name_means_another_device_once_the_reload_is_done(
     assert given(node.folder) == {FIRST: "/dev/zero"}
 
 
-async def test_what_a_link_leads_to_may_change_and_which_link_it_is_may_not(
-    node: Node, kubelet: StandInKubelet
-) -> None:
-    """A device that is plugged in again keeps its link, and gets another node."""
+async def test_a_link_that_moves_takes_no_device_from_its_container(node: Node, kubelet: StandInKubelet) -> None:
     by_id = node.folder / "by-id"
     by_id.mkdir()
     links = {name: by_id / name for name in ("lamp", "meter")}
@@ -727,11 +637,12 @@ async def test_what_a_link_leads_to_may_change_and_which_link_it_is_may_not(
     links["lamp"].symlink_to("/dev/full")
     assert node.resources is not None
     await node.resources.check()
-    assert given(node.folder) == {FIRST: "/dev/full"}
-    assert node.reasons() == {FIRST: None}
+    moved = HELD % OLD + " with /dev/null: its link now leads to %s"
+    assert node.reasons() == {FIRST: moved % "/dev/full"}
+    assert given(node.folder) == {FIRST: "/dev/null"}
     await node.apply(resource(OLD, device(FIRST, str(links["meter"]))))
-    assert given(node.folder) == {FIRST: "/dev/full"}
-    await has(kubelet, OLD, {FIRST: "Unhealthy"})
+    assert node.reasons() == {FIRST: moved % "/dev/zero"}
+    assert given(node.folder) == {FIRST: "/dev/null"}
     await kubelet.remove_pod(pod)
     await has(kubelet, OLD, {FIRST: "Healthy"})
     assert given(node.folder) == {FIRST: "/dev/zero"}
@@ -777,7 +688,10 @@ async def test_a_device_goes_to_another_resource_when_its_id_is_free(
         machine.on_bus("pci", "pci0000:00/" + address, vendor="0x10de", device="0x" + model, **{"class": "0x030200"})
 
     models = {OLD: "0001", NEW: "0002"}
-    resources = [{"name": name, "discover": {"pci": [{"device": model}]}} for name, model in models.items()]
+    resources = [
+        {"name": name, "discover": {"pci": [{"device": model}]}, "env": {f"PCI_{model}_{{index}}": "{address}"}}
+        for name, model in models.items()
+    ]
     is_now(models[OLD])
     await node.start()
     assert node.resources is not None

@@ -140,16 +140,19 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
             ("", ", health: {command: [/bin/sleep, '60'], timeout: 70}"),
             ("", ", container_limit: 3, cdi_kind: example.com/kind, annotations: {'a.example/b{index}': '{id}'}"),
             ("", ", replicas: 2"),
-            ("", ", injection: device_nodes, container_edits: {env: [A=b]}"),
         ):
             running.write("recovery_delay: 5\n" + head + resource % (more, keys))
             assert await running.reloader.reload() == Outcome("applied")
             assert running.changes[running.reloader.loaded.sha256].changed == ("example.com/dev",)
             wanted = {entry.kubelet_id: "Healthy" for entry in plugin.offered.listed()}
             await kubelet.until(functools.partial(has_devices, kubelet, wanted))
-        shares = {"a::0": "Healthy", "a::1": "Healthy"}
-        one = {"a": "Healthy"}
-        assert lists == [{"a": "Healthy", "b": "Healthy"}, one, shares, one]
+        assert lists == [{"a": "Healthy", "b": "Healthy"}, {"a": "Healthy"}, {"a::0": "Healthy", "a::1": "Healthy"}]
+        # The kubelet calls PreStartContainer only if a registration says so.
+        running.write(head + resource % ("", ", injection: device_nodes, container_edits: {env: [A=b]}"))
+        assert await running.reloader.reload() == Outcome("applied")
+        assert running.changes[running.reloader.loaded.sha256].registered_again == ("example.com/dev",)
+        assert await kubelet.registered("example.com/dev") == {"a": "Healthy"}
+        plugin = running.resources._frontend._offers["example.com/dev"].connection.service
         answer = await plugin.Allocate(api.AllocateRequest(container_requests=[{"devices_ids": ["a"]}]), None)
         assert dict(answer.container_responses[0].envs) == {"A": "b"}
 
@@ -210,7 +213,8 @@ async def test_a_bad_file_is_refused_and_the_old_configuration_stays(
     outcome = await running.reloader.reload()
     assert outcome.result == "refused"
     assert outcome.problems
-    assert [record.values["error"] for record in caplog.records] == [str(problem) for problem in outcome.problems]
+    refusals = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert [record.values["error"] for record in refusals] == [str(problem) for problem in outcome.problems]
     assert (running.resources.tables, running.reloader.loaded) == before
     running.file.unlink()
     outcome = await running.reloader.reload()

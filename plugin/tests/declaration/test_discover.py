@@ -20,6 +20,7 @@ EVERYTHING = """
     udev: [{subsystem: tty, properties: {ID_SERIAL: FTDI*}}, {subsystem: tpm}]
     nodes: [{path: /dev/ctl, container_path: /dev/control}, {path: /dev/dri/card*, optional: true}]
     exclude: [/dev/video9, "0000:00:*"]
+    identify_by: port
     permissions: r
     uid: 0
     gid: 44
@@ -41,6 +42,7 @@ def test_everything_is_read_and_written_again() -> None:
     assert resource.discover.pci == (PciSelector("10de", "1eb8", "0302", "vfio-pci"),)
     assert resource.discover.methods == ("paths", "usb", "pci", "udev")
     assert resource.discover.udev == (UdevSelector("tty", {"ID_SERIAL": "FTDI*"}), UdevSelector("tpm"))
+    assert resource.discover.identify_by == "port"
     assert (resource.discover.mode, resource.discover.permissions) == (0o660, "r")
     assert resource.devices[0].numa_node == 1
     assert resource.devices[0].nodes == (DeviceNode("/dev/d", "/dev/d", "rw", None, None, None, "c", 1, 3),)
@@ -73,6 +75,8 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
     ("discover", "says"),
     [
         ("{exclude: [/dev/x]}", "discover: selects no devices: set paths, usb, pci, vfio, udev or cdi"),
+        ("{paths: [/dev/x], identify_by: port}", "discover.identify_by: applies only to usb: remove identify_by"),
+        ("{usb: [{vendor: '0403'}], identify_by: hub}", "discover.identify_by: must be one of serial, port, not 'hub'"),
         ("{paths: [dev/x]}", "discover.paths[0]: must be an absolute path without '.', '..'"),
         ("{paths: [/dev/**/x]}", "discover.paths[0]: '**' is not supported: write one '*' for each"),
         ("{paths: ['/dev/[z-a]']}", "discover.paths[0]: is not a valid pattern"),
@@ -102,7 +106,7 @@ def test_the_spec_of_a_discovered_kind_is_the_plugins_alone() -> None:
         ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: /dev/video0}]}",
          "discover.nodes[0].container_path: is the same for every device"),
         ("{usb: [{vendor: 0bda}], nodes: [{path: /dev/video*, container_path: '/dev/{nme}'}]}",
-         "discover.nodes[0].container_path: the placeholder {nme} is unknown; discovered devices have: name, port"),
+         "discover.nodes[0].container_path: the placeholder {nme} is unknown; discovered devices have: busnum, "),
         ("{paths: [/dev/x*], id_prefix: '-a'}", "discover.id_prefix: must be at most 30 letters"),
         ("{usb: [{}]}", "discover.usb[0]: is empty and would match every USB device"),
         ("{usb: [{vendor: '403'}]}", "discover.usb[0].vendor: must be four hexadecimal digits, in quotes, not '403'"),

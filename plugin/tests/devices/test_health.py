@@ -7,7 +7,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -159,7 +159,7 @@ class Specs:
         self.names = CdiNames([str(self.static), str(self.dynamic)])
 
     def problem(self, name: str = "example.com/dev=d0") -> str:
-        self.names.read()
+        self.names.read([name])
         return self.names.problem(name) or ""
 
 
@@ -281,6 +281,42 @@ def test_a_device_of_another_spec_needs_the_host_paths_that_the_spec_names(
         assert ("does not work" in found) is any(node.get("type") for node in edits.get("deviceNodes", ()))
 
 
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        # nvidia-ctk writes numbers without a type: a container gets a node of these numbers.
+        ({"path": "/dev/null", "major": 1, "minor": 3}, None),
+        ({"path": "/dev/null", "major": 1, "minor": 5}, "is not the device 1:5, so vendor.com/gpu=0 does not work"),
+        ({"path": "/dev/null", "major": 4095}, "is not the device 4095:0, so vendor.com/gpu=0 does not work"),
+        (
+            {"path": "/dev/a", "hostPath": "/dev/null", "major": 1, "minor": 5},
+            "is not the device 1:5, so vendor.com/gpu=0 does not work",
+        ),
+        # Runtimes read the type from the path, whatever the numbers are.
+        ({"path": "/dev/no", "major": 1, "minor": 3}, "does not exist, so no container with vendor.com/gpu=0 starts"),
+        ({"path": "/dev/shm", "major": 1, "minor": 3}, "is no device node, so no container"),
+        ({"path": "/dev/null", "minor": 77}, None),
+        ({"path": "/dev/null", "type": "c"}, None),
+        ({"path": "/dev/null", "type": "c", "minor": 5}, None),
+        ({"path": "/dev/null", "type": "b"}, "is not the device block, so no container with vendor.com/gpu=0 starts"),
+        ({"path": "/dev/null", "type": "u"}, "is not the device u, so no container with vendor.com/gpu=0 starts"),
+        ({"path": "/dev/no", "type": "c"}, "does not exist, so no container"),
+        ({"path": "/dev/no", "type": "u", "major": 1, "minor": 3}, None),
+    ],
+)
+def test_what_a_spec_leaves_out_of_a_node_is_read_from_the_host(
+    tmp_path: Path, node: dict[str, Any], says: Optional[str]
+) -> None:
+    """As in the CDI library (fillMissingInfo): it reads the type or the numbers, and compares what it read."""
+    specs = Specs(tmp_path)
+    (specs.dynamic / "vendor.json").write_text(foreign(deviceNodes=[node]))
+    found = specs.problem("vendor.com/gpu=0")
+    if says is None:
+        assert found == ""
+    else:
+        assert found.startswith(f"{node.get('hostPath') or node['path']}: the device node of its CDI spec {says}")
+
+
 def test_a_device_of_ours_needs_what_its_mounts_and_hooks_name(tmp_path: Path) -> None:
     mount = {"hostPath": "/no-such", "containerPath": "/a", "options": ["rbind"]}
     edits = {"deviceNodes": [{"path": "/dev/checked-elsewhere"}], "mounts": [mount]}
@@ -325,7 +361,7 @@ def test_devices_of_specs_that_nobody_needs_cost_nothing(tmp_path: Path, monkeyp
     (tmp_path / FILE).write_text(json.dumps(SPEC))
     names = CdiNames([str(tmp_path)])
     for _again in range(2):
-        names.read()
+        names.read(["example.com/dev=d0", "example.com/dev=d1"])
         assert names.problem("example.com/dev=d1") is None
     assert looked == ["example.com/dev=d1"]
 
@@ -413,10 +449,10 @@ def test_the_highest_directory_decides_whose_device_it_is(tmp_path: Path) -> Non
     (places[1] / "foreign.json").write_text(one())
     (places[2] / FILE).write_text(cdi.serialise(SPEC))
     names = CdiNames([str(place) for place in places])
-    names.read()
+    names.read(["example.com/dev=d0"])
     assert names.problem("example.com/dev=d0") is None
     (places[2] / FILE).unlink()
-    names.read()
+    names.read(["example.com/dev=d0"])
     assert "overrides the same name in %s" % (places[0] / FILE) in (names.problem("example.com/dev=d0") or "")
 
 
@@ -589,13 +625,13 @@ async def test_another_command_is_asked_at_once_and_until_then_the_last_answer_c
 
 
 async def test_devices_wait_for_specs_that_take_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, health = reader.check_directories, Health(on_news=lambda: None, limit=20)
+    real, health = reader.check_file, Health(on_news=lambda: None, limit=20)
 
     def slowly(*arguments: Any) -> Any:
         time.sleep(0.3)
         return real(*arguments)
 
-    monkeypatch.setattr(reader, "check_directories", slowly)
+    monkeypatch.setattr(reader, "check_file", slowly)
     for number in range(2):
         (tmp_path / FILE).write_text(cdi.serialise(SPEC) + " " * number)
         assert await checked(health, RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
@@ -605,7 +641,7 @@ async def test_devices_wait_for_specs_that_take_their_time(tmp_path: Path, monke
 async def test_specs_that_hang_are_as_they_were_read_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release, read = threading.Event(), CdiNames.read
 
-    def hang(names: CdiNames) -> None:
+    def hang(names: CdiNames, needed: Iterable[str]) -> None:
         release.wait(20)
 
     health = Health(on_news=lambda: None, limit=2)
@@ -634,7 +670,7 @@ async def test_specs_that_cannot_be_read_any_more_are_the_reason(
     (asked,) = parse_resources([{"name": "example.com/dev", "devices": devices, "env": {"DEV_{index}": "{id}"}}])
     assert await checked(health, asked, [str(tmp_path)]) == {"d0": None, "plain": None}
 
-    def fail(names: CdiNames) -> None:
+    def fail(names: CdiNames, needed: Iterable[str]) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(CdiNames, "read", fail)

@@ -46,6 +46,11 @@ class Node:
     async def scan(self) -> None:
         await self.scanner.scan(list(self.tables.values()), self.places)
 
+    async def nobody_holds(self) -> None:
+        """The kubelet's answer, and the scan that follows it."""
+        if await self.scanner.answer(list(self.tables.values()), self.places, self.scanner.given.ask(), ()):
+            await self.scan()
+
     def listed(self, name: str = "example.com/dev") -> dict[str, bool]:
         """The front of an id is the folder's path."""
         return {device.id.rpartition("-dev-")[2]: reason is None for device, reason in self.tables[name].shown()}
@@ -136,26 +141,14 @@ async def test_while_writing_a_spec_hangs_what_is_in_it_is_offered(node: Node, m
     assert node.listed() == {"tty0": True, "tty1": True}
 
 
-async def test_where_our_specs_cannot_be_read_no_name_may_mean_another_device(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_follower_that_cannot_read_our_specs_offers_nothing_by_cdi(node: Node) -> None:
     declared = {"id": "d", "nodes": [{"path": "/dev/null"}]}
-    resources = parse_resources([node.discovering("tty*", devices=[declared])])
     Path(node.places.cdi).touch()
-    assert await node.scanner.redefined(resources, (), node.places) == {"example.com/dev=d"}
     assert writer.offered(node.places.cdi) == {}
     node.declare(node.discovering("tty*", devices=[declared]))
     node.scanner.writes = False
     await node.scan()
     assert node.listed() == {"d": False}
-    Path(node.places.cdi).unlink()
-    assert await node.scanner.redefined(resources, (), node.places) == set()
-
-    def redefined(*_: object) -> None:
-        raise NoAnswer("did not answer in 2 s")
-
-    monkeypatch.setattr(writer, "redefined", redefined)
-    assert await node.scanner.redefined(resources, (), node.places) == {"example.com/dev=d"}
 
 
 async def test_where_there_is_no_room_only_the_new_device_waits_for_its_spec(
@@ -196,6 +189,7 @@ async def test_the_host_path_changes_under_a_stable_id(node: Node) -> None:
         (node.dev / "by-id" / "x").unlink(missing_ok=True)
         (node.dev / "by-id" / "x").symlink_to("../" + name)
         await node.scan()
+        await node.nobody_holds()
         (device,) = json.loads((Path(node.places.cdi) / FILE).read_text())["devices"]
         (given,) = device["containerEdits"]["deviceNodes"]
         assert given["hostPath"] == str(node.dev / name)

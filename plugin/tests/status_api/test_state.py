@@ -23,10 +23,10 @@ from node_device_plugin.daemon import systemd
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.configuration_file import load
 from node_device_plugin.devices.commands import run_command
+from node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME
 from node_device_plugin.devices.health import unhealthy_reason
 from node_device_plugin.devices.health.cdi_names import CdiNames
-from node_device_plugin.devices.holdings import Holding, held_by_other_names
-from node_device_plugin.devices.reason import kind_of
+from node_device_plugin.devices.reason import Reason, kind_of
 from node_device_plugin.status_api import client
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.telemetry import logs
@@ -366,6 +366,15 @@ async def command(plugin: Plugin, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout.decode()
 
 
+async def test_the_command_reload_empty_withdraws_every_resource_until_the_next_reload(plugin: Plugin) -> None:
+    names = [each["name"] for each in (await plugin.own("GET /status"))["resources"]]
+    assert names
+    assert await command(plugin, "reload", "--empty") == (0, "every resource: withdrawn\n")
+    assert (await plugin.own("GET /status"))["resources"] == []
+    assert (await command(plugin, "reload"))[0] == 0
+    assert [each["name"] for each in (await plugin.own("GET /status"))["resources"]] == names
+
+
 async def test_the_command_reload_waits_for_its_end_and_fails_where_the_file_is_refused(plugin: Plugin) -> None:
     assert await command(plugin, "reload", "--check") == (0, "")
     plugin.config.write_text(plugin.config.read_text() + "  - {name: example.com/more}\n")
@@ -422,10 +431,9 @@ async def test_reasons_are_as_few_as_there_are_kinds_of_them(tmp_path: Path) -> 
     devices = [{"id": "d0", "nodes": [{"path": "/dev/d", "host_path": str(file)}]}, {"id": "d1", "nodes": [null]}]
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices}])
     names = CdiNames(["/none"])
-    names.read()
+    names.read(["example.com/dev=d0"])
     probe = ["/bin/sh", "-c", "echo '71.2 °C: too hot' >&2; exit 1"]
-    holding = Holding("default/own", "example.com/old", "d0", frozenset([str(file)]))
-    held = held_by_other_names([resource], [holding])["example.com/dev"]["d0"]
+    held = Reason("held by default/own as example.com/old", HELD_BY_ANOTHER_NAME)
     for reason, kind in (
         (unhealthy_reason(resource.devices[0]), "not a device node"),
         (unhealthy_reason(resource.devices[1]), "expected any any:5, found c 1:3"),

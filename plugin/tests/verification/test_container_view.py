@@ -53,6 +53,8 @@ def test_a_link_is_no_device_node(said: container_view.View, tmp_path: Path) -> 
         ({"type": "c", "major": 1, "minor": 3}, []),
         ({"type": "c", "major": 1, "minor": 5}, ["device node /dev/null: expected numbers c 1:5, found c 1:3"]),
         ({"type": "b", "major": 1, "minor": 3}, ["device node /dev/null: expected numbers b 1:3, found c 1:3"]),
+        ({"major": 1, "minor": 3}, []),
+        ({"major": 1, "minor": 5}, ["device node /dev/null: expected numbers c 1:5, found c 1:3"]),
         ({"gid": 8}, ["device node /dev/null: expected group 8, found 0"]),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any, Optional, cast
 import grpc
 import pytest
 
-from node_device_plugin.declaration import Resource, parse_configuration, parse_resources
+from node_device_plugin.declaration import Resource, cdi, parse_configuration, parse_resources
 from node_device_plugin.devices.health import CdiNames
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet import queries as kubelet_queries
@@ -202,7 +202,45 @@ def test_an_optional_device_that_no_spec_has_is_not_expected(tmp_path: Path) -> 
     spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": listed}
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
     names = CdiNames([str(tmp_path)])
-    names.read()
+    names.read(name for device in resource.devices for name in device.cdi_devices)
     wanted = expected(resource, None, {}, (), names)
     why = f"b: the CDI name vendor.com/gpu=b is in no valid spec of {tmp_path}"
     assert (wanted.ids, wanted.absent) == (["a"], (why,))
+
+
+MISSING = (
+    "the mount of its CDI spec does not exist, so no container with example.com/fpga={} starts: create it, or change"
+)
+
+
+@pytest.mark.parametrize(("is_required", "ids"), [(True, ["a", "b"]), (False, ["a"])])
+def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
+    tmp_path: Path, is_required: bool, ids: list[str]
+) -> None:
+    """The reason of an optional device that nobody misses is none of the failure."""
+    mounts = {"a": "/proc/self", "b": "/no-such", "c": "/no-such-either"}
+    devices = [
+        {
+            "id": name,
+            "required": is_required and name != "c",
+            "container_edits": {"mounts": [{"host_path": path, "container_path": f"/{name}"}]},
+        }
+        for name, path in mounts.items()
+    ]
+    (resource,) = parse_resources([{"name": "example.com/fpga", "devices": devices}])
+    spec = cdi.render_spec(resource)
+    assert spec is not None
+    (tmp_path / "node-device-plugin_example.com_fpga.json").write_text(cdi.serialise(spec))
+    names = CdiNames([str(tmp_path)])
+    names.read([])
+    wanted = expected(resource, None, {}, (), names)
+    assert wanted.ids == ids
+    found = {"example.com/fpga": ("a",)}
+    listing = Listing(frozenset(found), found, [], 0)
+    row = _judge(wanted, wanted.offer(listing, {}), [], listing, Scope("one", False, None, 1.0))
+    if is_required:
+        why = "/no-such: " + MISSING.format("b")
+        said = f"expected 2 healthy devices with the kubelet, found 1 (missing: b); b: {why} the declaration"
+        assert (row.state, row.detail) == ("failed", said)
+    else:
+        assert row.state == "unproven"

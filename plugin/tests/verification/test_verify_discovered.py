@@ -10,7 +10,6 @@ from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cdi.resolution import resolution
 from node_device_plugin.declaration import cdi, parse_resources
 from node_device_plugin.declaration.expectations import expected_in_container
-from node_device_plugin.devices import holdings
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.pod_resources import Holder
@@ -90,13 +89,10 @@ async def test_a_kubelet_that_needs_a_moment_for_what_was_plugged_in_gets_it(
     assert (node.lists, report.problems) == (4, [])
 
 
-async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(
-    node: FakeNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(node: FakeNode, tmp_path: Path) -> None:
     """Nor is it missed; and it may have come free since."""
     plug(tmp_path, "lamp0")
     node.held = [kubelet_queries.HeldDevice("example.com/old", "lamp0", "default", "own", "main", by_our_cdi=True)]
-    monkeypatch.setattr(holdings, "_host_paths", lambda device, **_: frozenset())
     for listed in (["first"], ["first", "lamp0"]):
         report = await verified(node, listed)
         says = "lamp0: held by default/own as example.com/old"
@@ -111,6 +107,7 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     names = ["vendor.com/gpu=0", "vendor.com/gpu=all"]
     common = {"deviceNodes": [{"path": "/dev/ctl", "hostPath": "/dev/zero"}]}
     nodes = [{"path": "/dev/gpu0", "hostPath": "/dev/null"}, {"path": "/dev/kfd", "type": "c", "major": 511}]
+    nodes += [{"path": "/dev/uvm", "major": 511, "minor": 2}, {"path": "/dev/cap", "type": "c", "minor": 2}]
     devices = [{"name": "0", "containerEdits": {"deviceNodes": nodes}}]
     spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices, "containerEdits": common}
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
@@ -120,6 +117,8 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     assert [(node.path, node.host_path, node.type, node.major, node.minor) for node in expected.nodes] == [
         ("/dev/gpu0", "/dev/null", None, None, None),
         ("/dev/kfd", "/dev/kfd", "c", 511, 0),
+        ("/dev/uvm", "/dev/uvm", None, 511, 2),
+        ("/dev/cap", "/dev/cap", None, None, None),
         ("/dev/ctl", "/dev/zero", None, None, None),
     ]
     # Our own spec does not give them.

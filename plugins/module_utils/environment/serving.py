@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 
 # Seconds that the status command may take.
 _TIMEOUT = 30
-# Beginning of the reason if pods hold, or may hold, the device under another name. Source: the plugin's holdings.py.
+# Beginning of the reason if pods hold, or may hold, the device under another name. Source: the plugin's given.py.
 _WAITS = ("held by ", "the kubelet has not said yet")
 
 

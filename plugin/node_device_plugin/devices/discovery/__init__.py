@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
 
+from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
 from ...declaration.model import DISCOVERY_METHODS, ContainerEdits, DeviceNode, Discovery
@@ -154,6 +155,8 @@ class Discoverer:
             for device in resource.devices
             if device.cdi_devices
         }
+        discovered = {resource.discover.cdi.kind for resource in resources if resource.discover.cdi}
+        CDI.keep_only(discovered.union(kinds_of(name for each in declared.values() for name in each.cdi_devices)))
         if not declared:
             return NOTHING_RESERVED
         key = Key("", "CDI devices that the configuration names")
@@ -175,6 +178,7 @@ def _find(
     # The id must leave room for a share's number.
     room = MAX_DEVICE_ID - resource.share_length
     before = {made.found.name: made for made in known}
+    former = {made.found.cdi_name: made.found.name for made in known if made.found.cdi_name}
     excluded = [compiled(pattern) for pattern in discovery.exclude]
     result = []
 
@@ -189,9 +193,14 @@ def _find(
             # The device keeps its offered name: another device with that name would be given to a second pod.
             names = (found.name, *found.other_names)
             found = found._replace(name=next((name for name in names if is_offered(found, name)), found.name))
+        if found.problem and found.cdi_name in former:
+            # A CDI name that does not resolve has no PCI address for its id, but its former id finds the device.
+            found = found._replace(name=former[found.cdi_name])
         if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
             continue
         nodes, lack = ((), "") if found.problem else grouped(found, discovery, inside)
+        if not (nodes or lack or found.problem or found.cdi_name or resource.gives_anything):
+            lack = found.without("device node that discover.nodes selects" if found.own else "device node")
         if lack:
             found = found._replace(problem=lack)
         made = before.get(found.name)
@@ -355,4 +364,5 @@ def _device(device_id: str, nodes: Sequence[Node], found: Found, discovery: Disc
         numa_node=found.numa_node,
         attributes=found.attributes,
         cdi_devices=(found.cdi_name,) if found.cdi_name else (),
+        identity=found.identity,
     )

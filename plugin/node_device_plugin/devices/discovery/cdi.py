@@ -1,9 +1,4 @@
-"""Devices of other programs' CDI specs, such as those of nvidia-ctk.
-
-Facts: nvidia-ctk names a GPU by its index (0 or gpu0) and its UUID (GPU-…), a MIG part by both indexes (0:1 or mig0:1)
-and its UUID (MIG-…), and all devices together ``all``. A MIG part has the node of its GPU beside nodes of its own. On
-WSL only ``all`` exists (NVIDIA Container Toolkit, pkg/nvcdi).
-"""
+"""Devices of other programs' CDI specs, such as those of nvidia-ctk."""
 
 from __future__ import annotations
 
@@ -11,38 +6,23 @@ import collections
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ...cdi.kinds import kinds_of
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import UUID, Resolution, same_device
+from ...cdi.resolution import UUID, Resolution
 from ...declaration.model import Attributes, CdiSelector, Device, Discovery
-from ...declaration.names import kind_and_name, qualified_cdi_name
+from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
-from ..table import natural_order
 from .found import Found
 from .method import DiscoveryMethod
 from .root import Root
+from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed, part_of, with_other_names
 from .sysfs import driver_and_subsystem, numa_node
 
-#: Names of MIG parts: the UUID, and the indexes of GPU and part.
-_PART = re.compile(r"MIG-.*|(mig)?\d+:\d+")
-#: The node of a GPU, which each of its MIG parts has, too.
-_WHOLE = re.compile(r"nvidia\d+")
 #: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.
 _CONTROL = "/sys/devices/virtual/misc/"
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-
-
-class _Listed(NamedTuple):
-    """A device of a spec. names: all its names, the one for its id first. nodes: the host paths of its device nodes."""
-
-    names: tuple[str, ...]
-    nodes: frozenset[str]
-
-    @property
-    def part_of(self) -> frozenset[str]:
-        """The nodes of the whole device; empty if the device is no part."""
-        return _part_of(self.names, self.nodes)
 
 
 class Reserved(NamedTuple):
@@ -68,107 +48,114 @@ class Cdi(DiscoveryMethod):
     needs_uevents = False
 
     def __init__(self) -> None:
-        self._readers: dict[tuple[str, ...], SpecReader] = {}
+        #: By directories and kinds.
+        self._readers: dict[tuple[tuple[str, ...], frozenset[str]], SpecReader] = {}
         #: By directories and kind: the specs, and their devices.
-        self._known: dict[tuple[str, ...], tuple[Resolution, list[_Listed]]] = {}
+        self._known: dict[tuple[str, ...], tuple[Resolution, list[SpecDevice]]] = {}
+        #: By directories and kind: the specs, and the choice, if it needs no look at host paths.
+        self._choices: dict[tuple[str, ...], tuple[Resolution, Choice]] = {}
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
-        listed = self._devices(selector.kind, root)
-        owners = collections.Counter(node for device in listed for node in device.nodes)
-        directories = [_pci_directory_of(device, root) for device in listed]
+        chosen = self._chosen(selector.kind, root)
+        owners = collections.Counter(node for device in chosen.offered for node in device.nodes)
+        directories = [_pci_directory_of(device, root) for device in chosen.offered]
         on_bus = collections.Counter(directories)
-        for device, directory in zip(listed, directories):
+        for device, directory in zip(chosen.offered, directories):
             if not _is_selected(selector, device.names):
                 continue
-            name, part_of = device.names[0], device.part_of
+            name, part = device.names[0], device.part_of
             address = os.path.basename(directory)
-            own = {node for node in device.nodes - part_of if owners[node] == 1}
-            yield Found(
-                _id(selector.kind, name, address if on_bus[directory] == 1 else ""),
-                (),
-                True,
-                {"kind": selector.kind, "name": name, "pci_address": address},
-                device.names,
-                numa_node(directory, root) if directory else None,
-                Attributes(pci_address=address, **driver_and_subsystem(directory, root)) if directory else Attributes(),
-                cdi_name=qualified_cdi_name(selector.kind, name),
+            own = {node for node in device.nodes - part if owners[node] == 1}
+            yield _named(selector.kind, device.names, address if on_bus[directory] == 1 else "")._replace(
+                properties={"kind": selector.kind, "name": name, "pci_address": address},
+                numa_node=numa_node(directory, root) if directory else None,
+                attributes=Attributes(pci_address=address, **driver_and_subsystem(directory, root))
+                if directory
+                else Attributes(),
                 cdi_paths=_real(_without_control(own, root), root),
-                part_of=_real(part_of, root),
+                part_of=_real(part, root),
+                # Drivers count device nodes anew at each start, while a UUID stays.
+                identity=qualified_cdi_name(selector.kind, name) if UUID.search(name) else "",
             )
+        for names, why in self._left_out(selector.kind, chosen, root):
+            if _is_selected(selector, names):
+                yield _named(selector.kind, names)._replace(problem=why)
 
     def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
         """What declared devices use from the specs. declared: the devices, by their names in messages."""
-        specs = self._specs(root)
+        specs = self._specs(kinds_of(name for device in declared.values() for name in device.cdi_devices), root)
         names: dict[str, str] = {}
         nodes: dict[str, str] = {}
-        same: dict[tuple[str, str], str] = {}
         of_parts: dict[str, str] = {}
         own: dict[str, set[str]] = {}
         for owner, device in declared.items():
             for name in device.cdi_devices:
-                part_of = _part_of([name.partition("=")[2]], specs.nodes(name))
-                of_parts.update(dict.fromkeys(part_of, owner))
-                own.setdefault(owner, set()).update(specs.nodes(name) - part_of)
+                part = part_of([name.partition("=")[2]], specs.nodes(name))
+                of_parts.update(dict.fromkeys(part, owner))
+                own.setdefault(owner, set()).update(specs.nodes(name) - part)
         shared = collections.Counter(path for paths in own.values() for path in paths)
         for owner, device in declared.items():
             names.update(dict.fromkeys(device.cdi_devices, owner))
             nodes.update({path: owner for path in own[owner] if shared[path] == 1})
-            there = [name for name in device.cdi_devices if name in specs.edits]
-            same.update(((name.partition("=")[0], same_device(specs.edits[name])), owner) for name in there)
-        kinds = {kind for kind, _text in same}
-        for name, edits in specs.edits.items():
-            if name.partition("=")[0] in kinds:
-                names.setdefault(name, same.get((name.partition("=")[0], same_device(edits)), ""))
-        return Reserved({name: owner for name, owner in names.items() if owner}, nodes, of_parts)
+        for kind in {name.partition("=")[0] for name in names}:
+            names.update(with_other_names(kind, self._devices(kind, root)[1], names))
+        return Reserved(names, nodes, of_parts)
 
-    def _specs(self, root: Root) -> Resolution:
+    def keep_only(self, kinds: Collection[str]) -> None:
+        """Forget the specs of other kinds."""
+        self._readers = {key: reader for key, reader in list(self._readers.items()) if key[1].issubset(kinds)}
+        self._known = {key: known for key, known in list(self._known.items()) if key[-1] in kinds}
+        self._choices = {key: choice for key, choice in list(self._choices.items()) if key[-1] in kinds}
+
+    def _specs(self, kinds: frozenset[str], root: Root) -> Resolution:
         directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
-        return self._readers.setdefault(directories, SpecReader(directories, root.on_host("/sys"))).read()
+        new = SpecReader(directories, root.on_host("/sys"))
+        return self._readers.setdefault((directories, kinds), new).read(kinds)
 
-    def _devices(self, kind: str, root: Root) -> list[_Listed]:
-        """The devices of the kind that a container would get from another program's spec and that can be offered."""
-        key, specs = (*root.spec_dirs, root.on_host("/"), kind), self._specs(root)
+    def _devices(self, kind: str, root: Root) -> tuple[Resolution, list[SpecDevice]]:
+        """The specs, and the devices of the kind that a container would get from another program's spec."""
+        key, specs = _key(kind, root), self._specs(frozenset([kind]), root)
         known = self._known.get(key)
         if known is None or known[0] is not specs:
-            known = self._known[key] = specs, _offered(_listed(kind, specs))
-        return known[1]
+            known = self._known[key] = specs, listed(kind, specs)
+        return known
+
+    def _chosen(self, kind: str, root: Root) -> Choice:
+        """The devices of the kind that can be offered."""
+        key, (specs, devices) = _key(kind, root), self._devices(kind, root)
+        known = self._choices.get(key)
+        if known is not None and known[0] is specs:
+            return known[1]
+        chooser = Chooser(kind, specs, root)
+        choice = chooser.choose(devices)
+        if not chooser.has_looked:
+            self._choices[key] = specs, choice
+        return choice
+
+    def _left_out(self, kind: str, chosen: Choice, root: Root) -> Iterator[tuple[Sequence[str], str]]:
+        """The names of each device that is left out, with the reason: of a choice, or of names that do not resolve."""
+        for device, why in chosen.left_out:
+            yield device.names, why
+        prefix = kind + "="
+        broken = {name: why for name, why in self._specs(frozenset([kind]), root).broken.items() if name.startswith(prefix)}
+        for qualified, why in broken.items():
+            name = qualified[len(prefix) :]
+            # "all" is not offered beside other devices anyway. A refused file may have any text as a name.
+            is_one = name != ALL or not (chosen.offered or len(broken) > 1)
+            if is_one and cdi_device_problem(name) is None:
+                yield (name,), f"{why}: node-device-plugin cdi check says what to correct"
 
 
-def _listed(kind: str, specs: Resolution) -> list[_Listed]:
-    """Names with the same edits as one device, in natural order."""
-    same: dict[str, list[str]] = {}
-    for name in specs.foreign():
-        if specs.files[name].kind == kind:
-            same.setdefault(same_device(specs.edits[name]), []).append(name.partition("=")[2])
-    listed = [
-        _Listed(tuple(sorted(names, key=_rank)), specs.nodes(qualified_cdi_name(kind, names[0])))
-        for names in same.values()
-    ]
-    return sorted(listed, key=lambda device: natural_order(device.names[0]))
+def _key(kind: str, root: Root) -> tuple[str, ...]:
+    return (*root.spec_dirs, root.on_host("/"), kind)
 
 
-def _rank(name: str) -> tuple[Any, ...]:
-    """The order of a device's names: a UUID stays with its device, while an index may move to another one."""
-    return not UUID.search(name), name == "all", name.replace(":", "").isdecimal(), natural_order(name)
-
-
-def _offered(listed: Sequence[_Listed]) -> list[_Listed]:
-    """The devices, without a device that consists of several others, and without a GPU that has MIG parts."""
-    # "all" may have nodes of its own, or be of devices without nodes.
-    listed = [device for device in listed if device.names != ("all",)] or listed
-    unions = _unions({device.nodes for device in listed})
-    single = [device for device in listed if device.nodes not in unions]
-    of_parts = frozenset().union(*(device.part_of for device in single))
-    return [device for device in single if device.part_of or not device.nodes & of_parts]
-
-
-def _part_of(names: Iterable[str], nodes: Iterable[str]) -> frozenset[str]:
-    """The nodes of the whole device if the names are those of a part: two parts and their whole share nothing else."""
-    if not any(map(_PART.fullmatch, names)):
-        return frozenset()
-    return frozenset(node for node in nodes if _WHOLE.fullmatch(os.path.basename(node)))
+def _named(kind: str, names: Sequence[str], address: str = "") -> Found:
+    """A finding with its names. address: see _id."""
+    name = names[0]
+    return Found(_id(kind, name, address), (), True, {}, tuple(names), cdi_name=qualified_cdi_name(kind, name))
 
 
 def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:
@@ -183,20 +170,6 @@ def _real(nodes: Iterable[str], root: Root) -> tuple[str, ...]:
     return tuple(sorted(root.device_node(node) or node for node in nodes))
 
 
-def _unions(devices: Collection[frozenset[str]]) -> set[frozenset[str]]:
-    """The devices whose nodes are those of several other devices together. devices: the nodes of each."""
-    givers = collections.Counter(node for nodes in devices for node in nodes)
-    # A part of a device has its rarest node in common with the device, so thousands of GPUs need few comparisons.
-    by_rarest: dict[str, list[frozenset[str]]] = {}
-    for nodes in filter(None, devices):
-        by_rarest.setdefault(min(nodes, key=lambda node: (givers[node], node)), []).append(nodes)
-    return {
-        nodes
-        for nodes in devices
-        if nodes and nodes == frozenset().union(*(p for node in nodes for p in by_rarest.get(node, ()) if p < nodes))
-    }
-
-
 def _is_selected(selector: CdiSelector, names: Iterable[str]) -> bool:
     def matches(patterns: Iterable[str]) -> bool:
         return any(compiled(pattern).match(name) for pattern in patterns for name in names)
@@ -209,12 +182,12 @@ def _id(kind: str, name: str, address: str) -> str:
 
     An index moves to other hardware when devices come or go, while a PCI address stays.
     """
-    if name != "all" and not name.replace(":", "").isdecimal():
+    if name != ALL and not name.replace(":", "").isdecimal():
         return name
-    return f"pci-{address}" if address and name != "all" else kind_and_name(qualified_cdi_name(kind, name))
+    return f"pci-{address}" if address and name != ALL else kind_and_name(qualified_cdi_name(kind, name))
 
 
-def _pci_directory_of(device: _Listed, root: Root) -> str:
+def _pci_directory_of(device: SpecDevice, root: Root) -> str:
     return next(filter(None, (_pci_directory(node, root) for node in sorted(device.nodes))), "")
 
 

@@ -50,6 +50,8 @@ class Found(NamedTuple):
     cdi_paths: tuple[str, ...] = ()
     #: For a part of a device: the host paths of the whole device, which its other parts have, too.
     part_of: tuple[str, ...] = ()
+    #: See Device.
+    identity: str = ""
 
     def without(self, missing: str) -> str:
         """The reason for a device without a node. missing: the node."""

@@ -45,7 +45,7 @@ class Pci(DiscoveryMethod):
     needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
-        """Every PCI device that matches a selector, by address, with or without device nodes."""
+        """Every PCI device that matches a selector, by address, with or without nodes."""
         for function in functions(discovery.pci, root):
             directory = root.resolve(function.directory)
             nodes = tuple(device_nodes(directory, root)) if directory else ()
@@ -58,6 +58,7 @@ class Pci(DiscoveryMethod):
                 numa_node(function.directory, root),
                 function.attributes,
                 drivers=function.drivers,
+                identity="pci " + function.address,
             )
 
 

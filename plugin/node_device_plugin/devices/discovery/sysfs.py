@@ -17,11 +17,16 @@ from .root import Root
 
 #: Directories that are large and never contain a device.
 _PASSED_OVER = ("power", "msi_irqs")
+#: Buses of devices that a driver makes of a part of its device, such as scalable functions of mlx5 and mediated devices
+#: (Documentation/driver-api/auxiliary_bus.rst and vfio-mediated-device.rst).
+_OF_PARTS = ("auxiliary", "mdev")
 
 
 def device_nodes(directory: str, root: Root) -> Iterator[Node]:
-    """The existing device nodes of the device in ``directory``. Nodes of bus devices below, such as those of a USB hub,
-    are excluded."""
+    """The existing device nodes of the device in ``directory``.
+
+    Nodes of bus devices below, such as those of a USB hub, and of devices that are parts of it, are excluded.
+    """
     names = root.names(directory)
     if "dev" in names:
         path = "/dev/" + uevent_value(directory, "DEVNAME", root)
@@ -35,7 +40,8 @@ def device_nodes(directory: str, root: Root) -> Iterator[Node]:
         inside = set(root.names(below))
         # A USB device has "idVendor", a PCI device "vendor" and "class".
         other_device = "idVendor" in inside or {"vendor", "class"} <= inside
-        if inside and not other_device:
+        is_part = "subsystem" in inside and root.link_name(below + "/subsystem") in _OF_PARTS
+        if inside and not (other_device or is_part):
             yield from device_nodes(below, root)
 
 

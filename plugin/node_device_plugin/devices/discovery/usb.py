@@ -1,14 +1,19 @@
 """USB devices, by vendor, product and serial number.
 
-Facts: /sys/bus/usb/devices/<port>/ has ``idVendor``, ``idProduct`` (four hexadecimal digits in lower case) and, if the
-device has a serial number, ``serial`` (the kernel's Documentation/ABI/stable/sysfs-bus-usb and
+Facts: /sys/bus/usb/devices/<port>/ has ``idVendor``, ``idProduct`` (four hexadecimal digits in lower case), ``busnum``,
+``devnum`` and, if the device has a serial number, ``serial`` (the kernel's Documentation/ABI/stable/sysfs-bus-usb and
 Documentation/ABI/testing/sysfs-bus-usb). Interfaces, which have a ':' in their names, have none of these files. Drivers
 such as ftdi_sio are bound to interfaces, whose directories are below the device's.
+
+A connector of USB 3 is a port of two buses: a device is on the one or the other, as its speed is. The device's
+directory has the link ``port`` to the port, and this has the link ``peer`` to the connector's other port
+(drivers/usb/core/port.c). A bus is the directory usb<number> below its controller's; the number can change at a reboot.
 """
 
 from __future__ import annotations
 
 import collections
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -23,6 +28,10 @@ from .sysfs import device_nodes, driver_and_subsystem, driver_fits
 DIRECTORY = "/sys/bus/usb/devices"
 #: The kernel's device nodes of USB devices, by bus and device (Documentation/driver-api/usb/usb.rst).
 _NODES = "/dev/bus/usb/*/*"
+#: The link to a port: of a bus itself, or of a hub at a port.
+_PORT = re.compile(r"/(?:usb(?P<bus>\d+)|(?P<hub>\d+-[\d.]+))-port(?P<number>\d+)$")
+#: Mbit/s of a bus of USB 3.
+_SUPER_SPEED = 5000
 
 
 class _UsbDevice(NamedTuple):
@@ -32,6 +41,8 @@ class _UsbDevice(NamedTuple):
     product: str
     serial: str
     port: str
+    busnum: str
+    devnum: str
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -51,6 +62,8 @@ class Usb(DiscoveryMethod):
         number, or shares one (some vendors use one number for all devices), its name also has the port. While the
         device stays plugged in, it keeps the name under which it is offered; otherwise a pod that holds it could share
         it with the device that gets the name.
+
+        With identify_by ``port``, it is named after its port alone, so it keeps its name with other ids.
         """
         devices = _devices(discovery.usb, root)
         like = collections.Counter(device.identity for device in devices)
@@ -61,16 +74,21 @@ class Usb(DiscoveryMethod):
                 continue
             directory = root.resolve(link)
             nodes = tuple(device_nodes(directory, root)) if directory else ()
-            known_as = (device.port, *(node.path for node in nodes))
-            name, *others = _names(device, is_shared=like[device.identity] > 1)
+            port = _physical_port(device.port, root)
+            known_as = (device.port, port, *(node.path for node in nodes))
+            by_port = discovery.identify_by == "port"
+            name, *others = [f"usb-{port}"] if by_port else _names(device, is_shared=like[device.identity] > 1)
             attributes = Attributes(
                 usb_vendor=device.vendor,
                 usb_product=device.product,
                 usb_serial=device.serial or None,
+                usb_port=port,
                 **driver_and_subsystem(link, root),
             )
             properties = device._asdict()
             found = Found(name, nodes, True, properties, known_as, None, attributes, tuple(others), drivers=drivers)
+            if by_port:
+                found = found._replace(identity=f"usb port {port}")
             yield found if nodes else found._replace(problem=found.without("device node"))
 
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
@@ -95,8 +113,36 @@ def _devices(selectors: Sequence[UsbSelector], root: Root) -> list[_UsbDevice]:
         vendor = root.text(directory + "/idVendor").lower()
         product = root.text(directory + "/idProduct").lower()
         if vendor and any(each.vendor in (None, vendor) and each.product in (None, product) for each in selectors):
-            found.append(_UsbDevice(vendor, product, root.text(directory + "/serial"), port))
+            serial, *numbers = (root.text(f"{directory}/{name}") for name in ("serial", "busnum", "devnum"))
+            found.append(_UsbDevice(vendor, product, serial, port, *numbers))
     return found
+
+
+def _physical_port(port: str, root: Root) -> str:
+    """The controller and the ports from there, e.g. 0000:00:14.0-1.2: the same on both buses of the connector.
+
+    A port of USB 3 without a known peer has an ``ss`` before its ports, which may be others than those of USB 2. port:
+    the kernel's name; if the controller is unknown, as for the device of a whole bus, the name stays.
+    """
+    device = f"{DIRECTORY}/{port}"
+    peer = root.resolve(device + "/port/peer") or ""
+    places = {port: root.resolve(device) or ""}
+    found = _PORT.search(peer)
+    if found:
+        hub = found["hub"]
+        places[f"{hub}.{found['number']}" if hub else f"{found['bus']}-{found['number']}"] = peer
+    name = min(places, key=lambda each: _is_fast(each, root))
+    bus, _dash, ports = name.partition("-")
+    controller = places[name].rpartition(f"/usb{bus}/")[0].rpartition("/")[2]
+    if not controller:
+        return port
+    return f"{controller}-{'ss' if _is_fast(name, root) else ''}{ports}"
+
+
+def _is_fast(port: str, root: Root) -> bool:
+    """Whether a port's bus is one of USB 3."""
+    speed = root.text(f"{DIRECTORY}/usb{port.partition('-')[0]}/speed")
+    return speed.isdecimal() and int(speed) >= _SUPER_SPEED
 
 
 def _drivers(directory: str, root: Root) -> tuple[str, ...]:

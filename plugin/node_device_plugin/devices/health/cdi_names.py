@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...cdi.directories import OURS, SpecFile
+from ...cdi.kinds import kinds_of
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS, HostPath, Resolution
 from ...declaration import Device, Resource
@@ -21,16 +22,18 @@ from ..reason import Reason
 _HIDDEN = (*HIDDEN, "/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - only compared
 #: A variable of every pod; a pod sees only the directories that it mounts.
 _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
+_LATE = "the CDI specs are not read yet"
 
 
 class _Names(NamedTuple):
-    """The names in the specs.
+    """The names in the specs. kinds: the kinds that were read.
 
     paths: the host paths to check by fully qualified name, filled on demand: a kind of another program may have
     thousands of nodes for each of its thousands of devices, of which a resource needs a few.
     """
 
     resolution: Resolution
+    kinds: frozenset[str]
     paths: dict[str, tuple[HostPath, ...]]
 
     def to_check(self, name: str) -> tuple[HostPath, ...]:
@@ -42,10 +45,13 @@ class _Names(NamedTuple):
         return self.paths[name]
 
 
-class CdiNames:
-    """The devices of all specs. directories: a later directory takes precedence.
+_UNREAD = _Names(NO_SPECS, frozenset(), {})
 
-    Reads the file system, so it must not run in the event loop. Parses the files again only after a change.
+
+class CdiNames:
+    """The CDI names that devices need, in the specs. directories: a later directory takes precedence.
+
+    Reads the file system, so it must not run in the event loop. Parses a file again only after a change.
     """
 
     def __init__(self, directories: Sequence[str]) -> None:
@@ -53,7 +59,7 @@ class CdiNames:
         #: The key of the call that reads the specs; its group is empty, because no resource has an empty name.
         self.key = Key("", "CDI specs of " + " ".join(self._reader.directories))
         #: Replaced as a whole, because device checks run meanwhile.
-        self._names: _Names | None = None
+        self._names = _UNREAD
         #: Mounts and hooks, each with whether it exists. Every device of a kind may have the same ones.
         self._looked: dict[HostPath, bool | Exception] = {}
         self.is_as_read = self._reader.is_as_read
@@ -61,23 +67,23 @@ class CdiNames:
     @property
     def resolution(self) -> Resolution:
         """The names as last read."""
-        return self._names.resolution if self._names else NO_SPECS
+        return self._names.resolution
 
     @property
     def is_known(self) -> bool:
         """Whether the specs were ever read."""
-        return self._names is not None
+        return self._names is not _UNREAD
 
-    def read(self) -> None:
-        """Read the specs again if any file changed. The next checks look at their host paths again."""
+    def read(self, names: Iterable[str]) -> None:
+        """Read the specs of these names' kinds if any file changed. The next checks look at their host paths again."""
         self._looked = {}
-        found = self._reader.read()
-        if self._names is None or found is not self._names.resolution:
-            self._names = _Names(found, {})
+        kinds = kinds_of(names)
+        found, before = self._reader.read(kinds), self._names
+        self._names = _Names(found, kinds, before.paths if found is before.resolution else {})
 
     def problem(self, name: str) -> str | None:
         """Why a container cannot get the device of a CDI name, or would get another device; None if it can get it."""
-        known = self._names or _Names(NO_SPECS, {})
+        known = self._names
         names = known.resolution
         if name in names.files:
             if name in names.overridden:
@@ -85,14 +91,17 @@ class CdiNames:
                 return Reason(why, path)
             missing = next((each for each in known.to_check(name) if not self._exists(each)), None)
             return None if missing is None else _missing(name, missing, names.files[name])
-        places = "is in no valid spec of {}".format(", ".join(self._reader.directories))
+        directories = ", ".join(self._reader.directories)
+        if not kinds_of([name]) <= known.kinds:
+            return Reason(f"cannot check the CDI name {name}: the specs in {directories} were not read in time", _LATE)
+        places = f"is in no valid spec of {directories}"
         broken = names.broken.get(name)
         why = f": {broken}" if broken else ""
         return Reason(f"the CDI name {name} {places}{why}", "the CDI name " + places)
 
     async def look(self, calls: BoundedCalls, names: Iterable[str]) -> None:
         """Look at the mounts and hooks of these names, each once: one that hangs takes one thread, not one a device."""
-        known = self._names or _Names(NO_SPECS, {})
+        known = self._names
         found = {each for name in names if name in known.resolution.files for each in known.to_check(name)}
         shared = {Key(each.path, each.what): each for each in found if each.what != "device node"}
         answers = await calls.run([(key, functools.partial(_exists, each)) for key, each in shared.items()])
@@ -126,11 +135,14 @@ def source_problem(resource: Resource, device: Device) -> Reason | None:
 def _missing(name: str, each: HostPath, spec: SpecFile | None) -> Reason:
     """The reason for a missing path. spec: the file that defines the name; None before the file exists."""
     what = "does not exist"
+    # With numbers from the spec, a container starts, whatever device of the host has them.
+    starts = each.is_complete or (each.number.startswith("/") and _is_device_node(each.path))
     if each.what == "device node" and "\0" not in each.path and os.path.lexists(each.path):
-        what = f"is not the device {each.number}" if each.number else "is no device node"
+        what = "is no device node"
+        if each.number and (starts or _is_device_node(each.path)):
+            what = f"is not the device {each.number.strip('/')}"
     why = f"the {each.what} of its CDI spec {what}"
-    # With numbers from the spec, a container starts, whatever the host has.
-    effect = f"{name} does not work in a container" if each.number else f"no container with {name} starts"
+    effect = f"{name} does not work in a container" if starts else f"no container with {name} starts"
     fix = "generate the spec again"
     if spec is None or spec.owner == OURS:
         fix = "create it, or change the declaration"
@@ -142,8 +154,8 @@ def _missing(name: str, each: HostPath, spec: SpecFile | None) -> Reason:
 def _exists(each: HostPath) -> bool:
     """Whether a container's start would find the path; True for a path that the plugin's sandbox hides."""
     if each.what == "device node":
-        return _has_number(each) if each.number else _is_device_node(each.path)
-    if os.environ.get(_POD_VARIABLE) or _is_hidden(each.path):
+        return _has_number(each) if each.is_complete else _is_device_node(each.path) and _fits(each)
+    if not is_visible(each.path):
         return True
     try:
         os.stat(each.path)
@@ -155,6 +167,11 @@ def _exists(each: HostPath) -> bool:
     return True
 
 
+def is_visible(path: str) -> bool:
+    """Whether the plugin can see what a container's start finds at a path that is no device node."""
+    return not (os.environ.get(_POD_VARIABLE) or _is_hidden(path))
+
+
 def _is_device_node(path: str) -> bool:
     try:
         # The CDI library follows no link.
@@ -164,6 +181,20 @@ def _is_device_node(path: str) -> bool:
     except OSError:
         return not path.startswith("/dev/")
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
+
+
+def _fits(each: HostPath) -> bool:
+    """Whether the node at the path is of the type, or has the numbers, that the spec gives."""
+    kind, _slash, numbers = each.number.partition("/")
+    try:
+        found = os.lstat(each.path) if each.number else None
+    except OSError:
+        found = None
+    # A pipe has no numbers.
+    if found is None or (numbers and stat.S_ISFIFO(found.st_mode)):
+        return True
+    is_kind = {"": True, "block": stat.S_ISBLK(found.st_mode), "char": stat.S_ISCHR(found.st_mode)}.get(kind, False)
+    return is_kind and numbers in ("", "%d:%d" % (os.major(found.st_rdev), os.minor(found.st_rdev)))
 
 
 def _has_number(each: HostPath) -> bool:

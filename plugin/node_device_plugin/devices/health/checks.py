@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Callable
 
 from ...declaration import Device, Resource
@@ -30,14 +30,16 @@ class Health:
         spec_dirs: where the runtime reads CDI specs; if empty, CDI names are not checked.
         """
         names = self._names.setdefault(tuple(spec_dirs), CdiNames(spec_dirs)) if spec_dirs else None
-        # The specs are read first, because the checks of devices need them.
-        unread = await self._unread(names) if names is not None else None
-        readable = names if unread is None else None
-        if readable is not None:
-            named = [
+        readable, unread = names, None
+        if names is not None:
+            needed = dict.fromkeys(
                 name for resource in resources for device in resource.devices for name in resource.cdi_names(device)
-            ]
-            await readable.look(self._calls, dict.fromkeys(named))
+            )
+            # The specs are read first, because the checks of devices need them.
+            unread = await self._unread(names, needed)
+            readable = names if unread is None else None
+            if readable is not None:
+                await readable.look(self._calls, needed)
         due: list[Call[str | None]] = [
             (
                 Key(resource.name, device.id),
@@ -59,9 +61,9 @@ class Health:
             result[resource.name][device.id] = self._commands.reason(resource, device)
         return result
 
-    async def _unread(self, names: CdiNames) -> str | None:
+    async def _unread(self, names: CdiNames, needed: Collection[str]) -> str | None:
         """Why the specs are unknown, or None. If reading hangs, the specs read last still count."""
-        answer = (await self._calls.run([(names.key, names.read)]))[names.key]
+        answer = (await self._calls.run([(names.key, functools.partial(names.read, needed))]))[names.key]
         return None if isinstance(answer, NoAnswer) and names.is_known else reason_of(answer)
 
     async def specs_are_as_read(self, spec_dirs: Sequence[str]) -> bool:
@@ -106,8 +108,14 @@ def host_problem(resource: Resource, device: Device) -> str | None:
 
 
 def problem_of(resource: Resource, device: Device, names: CdiNames) -> str | None:
-    """As host_problem, and why a container cannot get what other programs' specs give with the device; or None."""
-    return host_problem(resource, device) or next(filter(None, map(names.problem, device.cdi_devices)), None)
+    """As host_problem, and why a container cannot get what CDI specs give with the device; None if it can get all.
+
+    If our own spec does not exist yet, it counts as right.
+    """
+    own = resource.cdi_name(device)
+    written = [own] if own is not None and own in names.resolution.files else []
+    found = filter(None, map(names.problem, (*device.cdi_devices, *written)))
+    return host_problem(resource, device) or next(found, None)
 
 
 def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str | None:

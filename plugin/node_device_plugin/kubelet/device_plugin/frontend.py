@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ...declaration import Device, Resource
 from ...devices.table import DeviceTable
 from ...support.task_group import TaskGroup
-from ..frontend import ResourceStatus
+from ..frontend import NO_CUSTODY, Custody, ResourceStatus
 from ..plugin_watcher import PluginWatcherRegistration
 from .connection import KubeletConnection
 from .device_list import without_room
@@ -40,8 +40,8 @@ class _Offer(NamedTuple):
 class DevicePluginFrontend:
     """Implements kubelet.frontend.Frontend."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, place: Place, custody: Custody = NO_CUSTODY) -> None:
+        self._place, self._custody = place, custody
         self._kubelet = KubeletSocket(place.device_plugin_dir)
         self._tasks = TaskGroup()
         self._offers: dict[str, _Offer] = {}
@@ -94,7 +94,7 @@ class DevicePluginFrontend:
         return ResourceStatus(service.stream.is_open, service.stream.age)
 
     def _connection(self, table: DeviceTable) -> KubeletConnection:
-        service = DevicePluginServer(table)
+        service = DevicePluginServer(table, custody=self._custody)
         if self._place.registration == "device_plugins":
             return Registration(service, self._kubelet)
         return PluginWatcherRegistration(service, self._place.kubelet_root, self._place.overlaps)

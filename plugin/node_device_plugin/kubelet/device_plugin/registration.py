@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import time
 
 from ...support.cancel_safe import done_within
@@ -139,7 +138,7 @@ class Registration(KubeletConnection):
 
 def socket_path(directory: str, resource: str) -> str:
     """A new path for a server of ``resource``."""
-    return os.path.join(directory, SOCKET_DIRECTORY, socket_name(resource, secrets.token_hex(3)))
+    return os.path.join(directory, SOCKET_DIRECTORY, socket_name(resource, os.urandom(3).hex()))
 
 
 def remove_stale_sockets(directory: str) -> None:

@@ -15,6 +15,7 @@ from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
+from ..frontend import NO_CUSTODY, Custody
 from .allocation import NotAllocatable, allocate, devices_of
 from .device_list import DeviceList, Listed
 from .pre_start import pre_start
@@ -81,20 +82,24 @@ class Stream:
 
 
 def options(resource: Resource) -> api.DevicePluginOptions:
-    """The plugin options of a resource, which the kubelet reads only at a registration."""
+    """The plugin options of a resource, which the kubelet reads only at a registration.
+
+    With device_nodes, the kubelet gives a restarting container the same path, which may lead to another device by then.
+    """
     return api.DevicePluginOptions(
-        pre_start_required=bool(resource.pre_start.command),
+        pre_start_required=bool(resource.pre_start.command) or resource.injection == "device_nodes",
         get_preferred_allocation_available=resource.preference is not None,
     )
 
 
 class DevicePluginServer(api_grpc.DevicePluginServicer):
-    """Lists and allocates the devices of one table."""
+    """Lists and allocates the devices of one table. custody: learns of each Allocate, and may refuse a start."""
 
-    def __init__(self, table: DeviceTable, coalesce: float = COALESCE) -> None:
+    def __init__(self, table: DeviceTable, coalesce: float = COALESCE, custody: Custody = NO_CUSTODY) -> None:
         self.offered = DeviceList(table)
         self.stream = Stream()
         self._coalesce = coalesce
+        self._custody = custody
 
     @property
     def resource(self) -> Resource:
@@ -142,10 +147,18 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
     async def PreStartContainer(
         self, request: api.PreStartContainerRequest, context: Any
     ) -> api.PreStartContainerResponse:
-        """Run the command. FAILED_PRECONDITION: the command failed; NOT_FOUND: an unknown id."""
+        """Check the devices, then run the command.
+
+        FAILED_PRECONDITION: the path that the kubelet gives again leads to another device now, or the command failed.
+        NOT_FOUND: an unknown id.
+        """
         resource = self.resource
         try:
             devices = devices_of(self.offered, request.devices_ids)
+            if resource.injection == "device_nodes":
+                changed = await self._custody.why_changed(resource, request.devices_ids)
+                if changed is not None:
+                    raise NotAllocatable(grpc.StatusCode.FAILED_PRECONDITION, f"{resource.name}: {changed}")
         except NotAllocatable as error:
             await self._refuse(context, "to start a container", error)
         problem = await pre_start(resource, devices)
@@ -160,6 +173,8 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         try:
             answers = [allocate(self.offered, list(asked.devices_ids)) for asked in request.container_requests]
             result = "ok"
+            for asked in request.container_requests:
+                self._custody.allocated(resource, asked.devices_ids)
         except NotAllocatable as error:
             result = error.code.name.lower()
             await self._refuse(context, "to allocate", error)

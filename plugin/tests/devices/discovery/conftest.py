@@ -1,8 +1,9 @@
 """A root directory to discover in: plain files stand for device nodes."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.devices.discovery import Discovered, Discoverer, Offered
 from node_device_plugin.devices.discovery.root import Root
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Machine:
@@ -74,10 +77,12 @@ class LinksInside(Links):
         return Root(self._root).resolve(path) or path
 
 
-def discover(resources: Sequence[Resource], root: str = "/", offered: Offered = dict) -> dict[str, Discovered]:
+def discover(
+    resources: Sequence[Resource], root: str = "/", offered: Offered = dict, taken: Mapping[str, str] = NONE
+) -> dict[str, Discovered]:
     """What every resource finds in one look."""
     discoverer = Discoverer(LinksInside(root), root)
-    return asyncio.run(discoverer.discover(resources, offered))
+    return asyncio.run(discoverer.discover(resources, offered, taken))
 
 
 def find(resource: Resource, root: str = "/") -> list[Device]:

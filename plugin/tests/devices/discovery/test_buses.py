@@ -1,6 +1,9 @@
 """USB and PCI devices, in an injected sysfs."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from node_device_plugin.cdi import writer
 from node_device_plugin.devices.discovery import with_discovered
@@ -15,7 +18,14 @@ def usb(machine: Machine, port: str, number: int, serial: str = "", product: str
     directory = "%s/%s" % (below, port)
     attributes = {"serial": serial} if serial else {}
     machine.on_bus(
-        "usb", directory, idVendor="0403", idProduct=product, devname="bus/usb/001/%03d" % number, **attributes
+        "usb",
+        directory,
+        idVendor="0403",
+        idProduct=product,
+        busnum="1",
+        devnum=str(number),
+        devname="bus/usb/001/%03d" % number,
+        **attributes,
     )
     return directory
 
@@ -27,7 +37,8 @@ def test_usb_by_vendor_product_and_serial(machine: Machine) -> None:
     usb(machine, "1-3", 5, product="6015")
     (device,) = machine.find({"usb": [{"vendor": "0403", "product": "6001"}]})
     assert device.id == "usb-0403-6001-A50285BI"
-    assert device.properties == {"vendor": "0403", "product": "6001", "serial": "A50285BI", "port": "1-2"}
+    told = {"vendor": "0403", "product": "6001", "serial": "A50285BI", "port": "1-2", "busnum": "1", "devnum": "4"}
+    assert device.properties == told
     assert sorted(node.path for node in device.nodes) == ["/dev/bus/usb/001/004", "/dev/ttyUSB0"]
     assert [d.id for d in machine.find({"usb": [{"vendor": "0403"}]})] == [
         "usb-0403-6001-A50285BI",
@@ -83,7 +94,8 @@ def test_a_driver_selects_by_what_the_kernel_bound(machine: Machine) -> None:
         found = machine.find({"usb": [{"vendor": "0403", "driver": pattern}]})
         assert [device.properties["port"] for device in found] == ports
     card = pci(machine, "0000:3b:00.0")
-    pci(machine, "0000:3c:00.0")
+    machine.node_of(card + "/drm/card1", "dri/card1")
+    machine.node_of(pci(machine, "0000:3c:00.0") + "/drm/card2", "dri/card2")
     machine.driven_by(card, "vfio-pci")
     for pattern, ids in (("vfio-*", ["pci-0000:3b:00.0"]), ("nvidia", []), ("*", ["pci-0000:3b:00.0"])):
         assert [device.id for device in machine.find({"pci": [{"driver": pattern}]})] == ids
@@ -170,7 +182,8 @@ def test_pci_by_vendor_device_and_class_with_its_numa_node(machine: Machine) -> 
     directory = pci(machine, "0000:3b:00.0", numa_node="1")
     machine.node_of(directory + "/drm/card1", "dri/card1")
     machine.node_of(directory + "/drm/renderD129", "dri/renderD129")
-    pci(machine, "0000:00:02.0", numa_node="-1", **{"class": "0x020000"})
+    network = pci(machine, "0000:00:02.0", numa_node="-1", **{"class": "0x020000"})
+    machine.node_of(network + "/ptp/ptp0", "ptp0")
     (device,) = machine.find({"pci": [{"vendor": "10de", "class_code": "0302"}]})
     assert (device.id, device.numa_node) == ("pci-0000:3b:00.0", 1)
     assert [node.path for node in device.nodes] == ["/dev/dri/card1", "/dev/dri/renderD129"]
@@ -204,8 +217,103 @@ def test_what_hangs_on_a_usb_controller_or_a_bridge_is_not_theirs(machine: Machi
     machine.on_bus("usb", controller + "/usb1", idVendor="1d6b", idProduct="0002", devname="bus/usb/001/001")
     machine.on_bus("pci", controller + "/0000:01:00.0", vendor="0x1", device="0x2", **{"class": "0x3"})
     machine.node_of(controller + "/0000:01:00.0/nvme/nvme0", "nvme0")
-    (device,) = machine.find({"pci": [{"vendor": "10de"}]})
+    (device,) = machine.find({"pci": [{"vendor": "10de"}]}, env={"PCI_{index}": "{address}"})
     assert device.nodes == ()
+
+
+def test_a_scalable_function_is_not_a_part_of_its_physical_function(machine: Machine) -> None:
+    """Its nodes are its own, and udev's selectors find them."""
+    directory = pci(machine, "0000:08:00.0", vendor="0x15b3")
+    machine.node_of(directory + "/infiniband_verbs/uverbs0", "infiniband/uverbs0")
+    for number in (2, 3):
+        function = "%s/mlx5_core.sf.%d" % (directory, number)
+        machine.link("/sys/devices/%s/subsystem" % function, "/sys/bus/auxiliary")
+        machine.node_of("%s/infiniband_verbs/uverbs%d" % (function, number), "infiniband/uverbs%d" % number)
+        link = "/sys/class/infiniband_verbs/uverbs%d" % number
+        machine.link(link, "../../devices/%s/infiniband_verbs/uverbs%d" % (function, number))
+    card = {"pci": [{"vendor": "15b3"}]}
+    (device,) = machine.find(card)
+    assert [node.path for node in device.nodes] == ["/dev/infiniband/uverbs0"]
+    devpath = "/devices/pci0000:00/*/mlx5_core.sf.*/infiniband_verbs/uverbs*"
+    parts = {"udev": [{"subsystem": "infiniband_verbs", "properties": {"DEVPATH": devpath}}]}
+    resources = [resource(card, "a.b/card"), resource(parts, "a.b/sf")]
+    for ordered in (resources, resources[::-1]):
+        found = discover(ordered, str(machine.path))
+        assert [[node.path for node in each.nodes] for each in found["a.b/sf"].devices] == [
+            ["/dev/infiniband/uverbs2"],
+            ["/dev/infiniband/uverbs3"],
+        ]
+        assert [each.id for each in found["a.b/card"].devices] == ["pci-0000:08:00.0"]
+
+
+def test_a_mediated_device_is_not_a_part_of_its_card(machine: Machine) -> None:
+    directory = pci(machine, "0000:3b:00.0")
+    machine.node_of(directory + "/drm/card1", "dri/card1")
+    vgpu = directory + "/b1a5ae0e-4d6b-4b5c-8f6c-0d2f3c4b5a69"
+    machine.link("/sys/devices/%s/subsystem" % vgpu, "/sys/bus/mdev")
+    machine.node_of(vgpu + "/vfio-dev/vfio3", "vfio/devices/vfio3")
+    (device,) = machine.find({"pci": [{"vendor": "10de"}]})
+    assert [node.path for node in device.nodes] == ["/dev/dri/card1"]
+
+
+def test_the_children_of_a_device_on_other_buses_are_its_own(machine: Machine) -> None:
+    """Such as the disk of a virtio function."""
+    directory = pci(machine, "0000:00:04.0", vendor="0x1af4")
+    machine.link("/sys/devices/%s/virtio1/subsystem" % directory, "/sys/bus/virtio")
+    machine.node_of(directory + "/virtio1/block/vda", "vda")
+    (device,) = machine.find({"pci": [{"vendor": "1af4"}]})
+    assert [node.path for node in device.nodes] == ["/dev/vda"]
+
+
+def test_a_function_without_a_node_is_left_out_with_its_driver_as_usb_does(machine: Machine) -> None:
+    """The driver of an accelerator may be missing, or may not have made its node yet."""
+    hailo = {"pci": [{"vendor": "1e60", "device": "2864"}]}
+    directory = pci(machine, "0000:01:00.0", vendor="0x1e60", device="0x2864")
+    bare = "0000:01:00.0 matched, but has no device node: "
+    assert machine.find(hailo) == []
+    assert machine.left_out(hailo) == [("pci-0000:01:00.0", bare + "no driver is bound to it")]
+    machine.driven_by(directory, "hailo")
+    assert machine.left_out(hailo) == [("pci-0000:01:00.0", bare + "its driver is hailo")]
+    machine.node_of(directory + "/hailo_chardev/hailo0", "hailo0")
+    assert [[node.path for node in device.nodes] for device in machine.find(hailo)] == [["/dev/hailo0"]]
+    assert machine.left_out(hailo) == []
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [
+        {"env": {"VF_{index}": "{address}"}},
+        {"joined_env": {"PCIDEVICE_VF": "{address}"}},
+        {"annotations": {"example.com/vf-{index}": "{address}"}},
+        {"pre_start": {"command": ["/usr/local/bin/bind"]}},
+        {"container_edits": {"env": ["VF=yes"]}},
+    ],
+    ids=lambda gives: next(iter(gives)),
+)
+def test_a_function_without_a_node_is_offered_if_a_container_gets_something_else(
+    machine: Machine, gives: dict[str, Any]
+) -> None:
+    pci(machine, "0000:3b:02.0")
+    virtual = {"pci": [{"vendor": "10de"}]}
+    assert machine.find(virtual) == []
+    assert [device.id for device in machine.find(virtual, **gives)] == ["pci-0000:3b:02.0"]
+
+
+@pytest.mark.parametrize("method", ["usb", "pci"])
+def test_a_device_whose_optional_nodes_are_all_missing_gives_nothing(machine: Machine, method: str) -> None:
+    if method == "usb":
+        directory = usb(machine, "1-2", 4)
+        name = "1-2"
+    else:
+        directory, name = pci(machine, "0000:3b:00.0", vendor="0x0403"), "0000:3b:00.0"
+        machine.node_of(directory + "/drm/card1", "dri/card1")
+    machine.driven_by(directory, "x")
+    discover = {method: [{"vendor": "0403"}], "nodes": [{"path": "/dev/video*", "optional": True}]}
+    assert machine.find(discover) == []
+    ((_id, why),) = machine.left_out(discover)
+    assert why.startswith(f"{name} matched, but has no device node that discover.nodes selects")
+    machine.node_of(directory + "/video4linux/video3", "video3")
+    assert [[node.path for node in device.nodes] for device in machine.find(discover)] == [["/dev/video3"]]
 
 
 def test_what_a_device_says_of_itself_makes_no_folders_in_a_container(machine: Machine) -> None:

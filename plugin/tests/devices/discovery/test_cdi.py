@@ -230,11 +230,11 @@ def test_a_number_belongs_to_another_node_once_the_driver_is_loaded(machine: Mac
     node = {"path": "/dev/dri/card0", "type": "c", "major": 226}
     write(machine, [{"name": "0", "containerEdits": {"deviceNodes": [node]}}])
     reader = SpecReader([str(machine.path / "var/run/cdi")], str(machine.path / "sys"))
-    before = reader.read()
+    before = reader.read({"nvidia.com/gpu"})
     assert before.nodes("nvidia.com/gpu=0") == {"/dev/dri/card0"}
-    assert reader.read() is before
+    assert reader.read({"nvidia.com/gpu"}) is before
     machine.file("/sys/dev/char/226:0/uevent", "DEVNAME=dri/card7\n")
-    assert reader.read().nodes("nvidia.com/gpu=0") == {"/dev/dri/card7"}
+    assert reader.read({"nvidia.com/gpu"}).nodes("nvidia.com/gpu=0") == {"/dev/dri/card7"}
     assert reader.is_as_read()
 
 

@@ -32,7 +32,7 @@ def test_a_method_of_the_declaration_has_a_module_and_the_other_way_round() -> N
     assert tuple(method.key for method in METHODS) == DISCOVERY_METHODS == tuple(EXAMPLES)
     assert set(DISCOVERY_METHODS) <= set(schema.DISCOVER)
     # A new key fails here until a method finds its devices.
-    others = {"nodes", "exclude", "container_path", "id_prefix", "permissions", "uid", "gid", "mode"}
+    others = {"nodes", "exclude", "container_path", "id_prefix", "identify_by", "permissions", "uid", "gid", "mode"}
     assert set(schema.DISCOVER) - others == set(DISCOVERY_METHODS)
     assert set(Discovery._fields) == set(schema.DISCOVER)
 
@@ -61,10 +61,16 @@ def test_what_a_bus_tells_of_a_device_is_on_the_device(machine: Machine) -> None
     machine.link("/sys/devices/%s/subsystem" % directory, "../../../../../bus/usb")
     (found,) = machine.find({"usb": [{"vendor": "0403"}]})
     assert found.attributes == Attributes(
-        usb_vendor="0403", usb_product="6001", usb_serial="A50285BI", driver="usb", subsystem="usb"
+        usb_vendor="0403",
+        usb_product="6001",
+        usb_serial="A50285BI",
+        usb_port="0000:00:14.0-2",
+        driver="usb",
+        subsystem="usb",
     )
     card = pci(machine, "0000:3b:00.0", numa_node="1")
     machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/vfio-pci")
+    machine.node_of(card + "/drm/card1", "dri/card1")
     (found,) = machine.find({"pci": [{"vendor": "10de"}]})
     assert found.attributes == Attributes(pci_address="0000:3b:00.0", driver="vfio-pci")
     assert found.numa_node == 1
@@ -72,6 +78,7 @@ def test_what_a_bus_tells_of_a_device_is_on_the_device(machine: Machine) -> None
 
 def test_another_driver_is_another_finding(machine: Machine) -> None:
     card = pci(machine, "0000:3b:00.0")
+    machine.node_of(card + "/drm/card1", "dri/card1")
     for driver in ("nouveau", "vfio-pci"):
         machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/" + driver)
         (found,) = machine.find({"pci": [{"vendor": "10de"}]})

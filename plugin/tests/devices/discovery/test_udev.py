@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from node_device_plugin.cdi import writer
 from node_device_plugin.devices.discovery import with_discovered
 from node_device_plugin.devices.discovery.udev import Udev
@@ -10,6 +12,7 @@ from node_device_plugin.devices.discovery.udev import Udev
 from ...cdi import specs
 from .conftest import Machine, discover, resource
 
+EXAMPLES = Path(__file__).parents[4] / "examples" / "cookbook"
 USB = "pci0000:00/0000:00:14.0/usb1/1-%d/1-%d:1.0"
 
 
@@ -143,3 +146,36 @@ def test_a_property_that_is_no_path_costs_only_its_device(machine: Machine) -> N
     machine.file("/dev/ok/x")
     (device,) = machine.find({**select(MODEL="*"), "nodes": [{"path": "/dev/{MODEL}/*"}]})
     assert device.properties == {"MODEL": "ok"}
+
+
+def test_each_partition_of_an_amd_gpu_is_found(machine: Machine) -> None:
+    """In mode CPX, one of eight render nodes belongs to the PCI function; the others are platform devices."""
+    directories = ["pci0000:c0/0000:c1:00.0", *("platform/amdgpu_xcp_%d" % number for number in range(1, 8))]
+    machine.file("/sys/devices/pci0000:c0/0000:c1:00.0/numa_node", "1\n")
+    machine.node_of(directories[0] + "/drm/card1", "dri/card1")
+    machine.link("/sys/class/drm/card1", "../../devices/%s/drm/card1" % directories[0])
+    for number, directory in enumerate(directories, start=128):
+        machine.file("/sys/devices/%s/drm/renderD%d/dev" % (directory, number), "226:%d\n" % number)
+        machine.file("/sys/devices/%s/drm/renderD%d/uevent" % (directory, number), "DEVNAME=dri/renderD%d\n" % number)
+        machine.link("/sys/class/drm/renderD%d" % number, "../../devices/%s/drm/renderD%d" % (directory, number))
+        machine.file("/dev/dri/renderD%d" % number)
+        place = directory.rpartition("/")[2]
+        path = ("pci-" if number == 128 else "platform-") + place
+        machine.file("/run/udev/data/c226:%d" % number, "S:dri/by-path/%s-render\nE:ID_PATH=%s\n" % (path, path))
+    machine.file("/run/udev/data/c1:2", "S:dri/by-path/pci-0000:c1:00.0-card\n")
+    machine.file("/dev/kfd")
+    recipe = yaml.safe_load((EXAMPLES / "gpu-amd" / "declaration.yml").read_text())["node_devices_resources_gpu_amd"][0]
+    found = machine.find(recipe["discover"])
+    assert [[node.path for node in each.nodes] for each in found] == [
+        ["/dev/dri/renderD%d" % number, "/dev/kfd"] for number in range(128, 136)
+    ]
+    assert [found[0].id, found[1].id] == [
+        "dri-by-path-pci-0000:c1:00.0-render",
+        "dri-by-path-platform-amdgpu_xcp_1-render",
+    ]
+    only = {
+        "udev": [
+            {"subsystem": "drm", "properties": {"DEVNAME": "/dev/dri/renderD*", "ID_PATH": "platform-amdgpu_xcp_*"}}
+        ]
+    }
+    assert len(machine.find(only)) == 7

@@ -126,6 +126,75 @@ def test_what_is_missing_is_said(card: Machine) -> None:
     assert second.startswith(AUDIO + " has no IOMMU group")
 
 
+@pytest.mark.parametrize("has_group", [True, False])
+def test_a_card_that_is_divided_into_vgpus_says_so(card: Machine, has_group: bool) -> None:
+    """Neither the firmware nor another driver helps: the IOMMU groups are those of the mediated devices."""
+    directory = "pci0000:00/" + GPU
+    card.driven_by(directory, "nvidia")
+    card.file("/sys/devices/%s/mdev_supported_types/nvidia-63/available_instances" % directory, "2")
+    if not has_group:
+        for address in (GPU, AUDIO):
+            card.remove("/sys/devices/pci0000:00/%s/iommu_group" % address)
+    one = {"vfio": [{"class_code": "0302"}]}
+    says = GPU + " is divided into mediated devices (vGPUs) by driver nvidia"
+    assert why(card, one) == says + ", of which none exists: create one, and discover its group's node by paths"
+    for number, uuid in enumerate(("b1a5ae0e-4d6b-4b5c-8f6c-0d2f3c4b5a69", "c2b6bf1f-4d6b-4b5c-8f6c-0d2f3c4b5a69")):
+        card.link("/sys/devices/%s/%s/iommu_group" % (directory, uuid), "/sys/kernel/iommu_groups/%d" % (71 + number))
+        card.link("/sys/devices/%s/%s/mdev_type" % (directory, uuid), "../mdev_supported_types/nvidia-63")
+    nodes = "/dev/vfio/71, /dev/vfio/72"
+    assert why(card, one) == f"{says}: to offer them instead, discover their groups' nodes by paths: {nodes}"
+    # The reason's way works.
+    card.file("/dev/vfio/71")
+    card.file("/dev/vfio/72")
+    by_path = card.find({"paths": ["/dev/vfio/7*"], "nodes": [{"path": "/dev/vfio/vfio"}]})
+    assert [[node.path for node in each.nodes] for each in by_path] == [
+        ["/dev/vfio/71", "/dev/vfio/vfio"],
+        ["/dev/vfio/72", "/dev/vfio/vfio"],
+    ]
+
+
+def test_vfio_without_an_iommu_is_named(card: Machine) -> None:
+    card.remove("/dev/vfio/12")
+    card.file("/dev/vfio/noiommu-12")
+    assert why(card) == (
+        GPU + " matched, but has no /dev/vfio/12: its driver is vfio-pci; VFIO offers it without an IOMMU, with access "
+        "to all memory, as /dev/vfio/noiommu-12: enable the IOMMU in the firmware, or discover this node by paths"
+    )
+    assert [each.id for each in card.find({"paths": ["/dev/vfio/noiommu-*"]})] == ["vfio-noiommu-12"]
+
+
+def test_a_function_without_a_group_is_told_what_vfio_offers(card: Machine) -> None:
+    for address in (GPU, AUDIO):
+        card.remove("/sys/devices/pci0000:00/%s/iommu_group" % address)
+    one = {"vfio": [{"class_code": "0302"}]}
+    card.file("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "N\n")
+    firmware = GPU + " has no IOMMU group: enable the IOMMU in the firmware, and on Intel boot with intel_iommu=on"
+    assert why(card, one) == firmware
+    card.file("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n")
+    assert why(card, one) == (
+        f"{firmware}; enable_unsafe_noiommu_mode is set, so VFIO also offers it without an IOMMU, once vfio-pci has it"
+    )
+    card.node_of("pci0000:00/%s/vfio-dev/vfio0" % GPU, "vfio/devices/vfio0")
+    assert why(card, one).startswith(
+        GPU + " has no IOMMU group; VFIO offers it as a character device, /dev/vfio/devices/vfio0: use discover.pci"
+    )
+
+
+def test_a_character_device_of_vfio_is_named(card: Machine) -> None:
+    """The kernel was built without VFIO_GROUP."""
+    card.remove("/dev/vfio/12")
+    card.node_of("pci0000:00/%s/vfio-dev/vfio0" % GPU, "vfio/devices/vfio0")
+    card.file("/dev/iommu")
+    advice = "use discover.pci with nodes: [/dev/vfio/devices/*, /dev/iommu]"
+    assert why(card) == (
+        GPU + " matched, but has no /dev/vfio/12: its driver is vfio-pci; VFIO offers it as a character device, "
+        "/dev/vfio/devices/vfio0: " + advice
+    )
+    nodes = [{"path": "/dev/vfio/devices/*"}, {"path": "/dev/iommu"}]
+    (device,) = card.find({"pci": [{"class_code": "0302"}], "nodes": nodes})
+    assert [node.path for node in device.nodes] == ["/dev/vfio/devices/vfio0", "/dev/iommu"]
+
+
 def test_by_pci_and_nodes_a_group_is_one_device_too(card: Machine) -> None:
     """Else the second function is a device whose pod finds the group in use."""
     by_nodes = {"pci": NVIDIA["vfio"], "nodes": [{"path": "/dev/vfio/{iommu_group}"}, {"path": "/dev/vfio/vfio"}]}

@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     LacksRights,
     Unavailable,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.holdings import HELD_BY_ANOTHER_NAME
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry.exposition import gauge
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
@@ -329,6 +329,49 @@ def test_all_devices_where_all_are_free(cluster):
     assert _asked(cluster.made[1])["a.example/imaginary"] == "1"
 
 
+RANDOM = {"id": "random", "nodes": [{"path": "/dev/random"}]}
+LAMP = {"id": "lamp", "nodes": [{"path": "/dev/lamp"}]}
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [
+        {"devices": [RANDOM]},
+        # The variable and the annotation come from the kubelet, also if the runtime ignores CDI.
+        {"devices": [RANDOM], "env": {"R": "x"}},
+        {"devices": [{"id": "random"}], "annotations": {"example.com/x": "y"}},
+        # The API does not show what the other program's spec gives.
+        {"devices": [{"id": "random", "cdi_devices": ["nvidia.com/gpu=0"]}]},
+    ],
+)
+def test_what_every_container_has_proves_nothing_and_costs_no_pod(cluster, gives):
+    cluster.allocatable = {"a.example/random": "1"}
+    found = verify({"name": "a.example/random", **gives})
+    (only,) = found["resources"]
+    assert (only["state"], only["seen"], found["problems"], cluster.made) == ("unproven", [], [], [])
+    assert only["detail"].endswith("set container_edits.env, for example to [DEVICE=given], and verify again")
+    assert cluster.annotations == {"of": "others"}, "nothing is remembered"
+    problem = f"a.example/random: unproven: {only['detail']}"
+    assert verify({"name": "a.example/random", **gives}, require_proof=True)["problems"] == [problem]
+
+
+def test_something_else_of_the_edits_proves_a_node_that_every_container_has(cluster):
+    cluster.allocatable = {"a.example/random": "1"}
+    cluster.prints = {"a.example/random": printed({"DEVICE": "given"}, paths={"/dev/random": DEVICE})}
+    edited = {"name": "a.example/random", "devices": [RANDOM], "container_edits": {"env": ["DEVICE=given"]}}
+    found = row(edited)
+    assert (found["state"], found["seen"]) == ("proven", ["random"])
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_device_that_every_container_has_is_not_one_of_two_alike(cluster, there):
+    cluster.allocatable = {"a.example/two": "2"}
+    lamp = {"mode": 0o20600, "uid": 0, "gid": 0, "device": [4, 64]} if there else "no such file or directory"
+    cluster.prints = {"a.example/two": printed(paths={"/dev/random": DEVICE, "/dev/lamp": lamp})}
+    found = row({"name": "a.example/two", "devices": [RANDOM, LAMP]})
+    assert (found["state"], found["seen"]) == (("proven", ["lamp"]) if there else ("unproven", []))
+
+
 def test_devices_that_look_alike(cluster):
     cluster.allocatable = {"a.example/imaginary": "2"}
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "same"})}
@@ -469,9 +512,9 @@ def test_what_needs_a_proof_is_a_problem_without_one_where_that_is_asked_for(clu
 
 def test_a_few_pods_at_a_time_and_little_patience_once_some_waited_in_vain(cluster, monkeypatch):
     names = [f"a.example/r{number}" for number in range(20)]
-    resources = [{"name": name, "devices": [{"id": f"d{name[11:]}"}], "annotations": {name: "x"}} for name in names]
+    resources = [{"name": name, "devices": [{"id": f"d{name[11:]}"}], "env": {f"R{name[11:]}": "x"}} for name in names]
     cluster.allocatable = dict.fromkeys(names, "1")
-    cluster.prints = dict.fromkeys(names, printed())
+    cluster.prints = {name: printed({f"R{name[11:]}": "x"}) for name in names}
     assert {each["state"] for each in verify(*resources)["resources"]} == {"proven"}
     assert (len(cluster.made), cluster.most_at_once) == (20, 8)
     cluster.end = {"phase": "Pending", "conditions": [KEPT_OUT]}

@@ -1,0 +1,347 @@
+"""What each offered id means, and whether a container may get it: one protocol for all changes of a device's meaning.
+
+The kubelet counts held devices by resource and id alone, and gives a restarting container what it was given. So an id
+keeps its meaning while a container holds it, and a device that a container holds is given out under no other id. Each
+scan judges every device:
+
+- FREE: the id means the device behind its name. The record notes this before the id is offered.
+- IN_DOUBT: the id means another device than the record says, or its device is recorded under another id. The plugin
+  withholds the device, then asks the kubelet for the holders. The CDI spec stays as it is.
+- MOVED: a container holds the id, and another device is behind its name now. The spec stays as it is.
+- HELD: a container holds the device under another id.
+- MEETS: another id of this node leads to the same device node.
+
+The record survives a restart of the plugin within one boot. After a reboot the id alone decides, because the kubelet
+rejects a pod whose former device is unhealthy.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Callable, NamedTuple
+
+from ..cdi.resolution import NO_SPECS, Resolution
+from ..declaration import Device, Resource
+from ..declaration.model import devices_behind
+from .holdings import Holding, matches
+from .identity import Identity
+from .reason import Reason
+
+#: The kinds of the reasons, for metrics.
+HELD_BY_ANOTHER_NAME, MOVED_AWAY, MET = "held by another name", "its device moved", "two ids lead to one device"
+#: The reason for a device that may still be held by its former name, or with its former nodes.
+IN_DOUBT = "the kubelet has not said yet which pods hold the device since before the change"
+#: The holder of a device that the plugin allocated a moment ago: the kubelet lists its pod later.
+ADMITTED = "a pod that the kubelet is admitting"
+#: Seconds after an Allocate in which the kubelet may not list its pod yet.
+_ADMISSION = 10.0
+
+#: A resource and the id of its device.
+OfferKey = tuple[str, str]
+
+
+class State(enum.Enum):
+    """See the module."""
+
+    FREE = enum.auto()
+    IN_DOUBT = enum.auto()
+    MOVED = enum.auto()
+    HELD = enum.auto()
+    MEETS = enum.auto()
+
+
+class Verdict(NamedTuple):
+    """The state of a device, and why a container cannot get it."""
+
+    state: State
+    reason: str
+
+
+class Offer(NamedTuple):
+    """What an id means.
+
+    whole: the identity of the device as a whole, such as a PCI address; empty if its host paths identify it. nodes: of
+    its device nodes. mounts: the host paths of its bind mounts. cdi_name: in our specs; empty if it has none there.
+    is_share: whether several containers may have the device.
+    """
+
+    whole: str
+    nodes: tuple[Identity, ...]
+    mounts: tuple[str, ...] = ()
+    cdi_name: str = ""
+    is_share: bool = False
+
+
+def offer_of(
+    resource: Resource, device: Device, found: Mapping[str, Identity], specs: Resolution = NO_SPECS
+) -> Offer | None:
+    """What an id of this device means; None while none of its nodes exists. found: identities by ``node_paths_of``."""
+    paths = node_paths_of(device, specs)
+    nodes = dict.fromkeys(found[path] for path in paths if path in found)
+    if paths and not nodes:
+        return None
+    mounts = (mount.host_path for mount in device.container_edits.mounts if mount.is_bind)
+    name = resource.cdi_name(device) or ""
+    return Offer(device.identity, tuple(nodes), tuple(sorted(mounts)), name, resource.replicas > 1)
+
+
+def offers_of(
+    resources: Sequence[Resource], found: Mapping[str, Identity], specs: Resolution = NO_SPECS
+) -> tuple[dict[OfferKey, Offer], set[OfferKey]]:
+    """What each id means, without devices of which no node exists, and all ids. found: see ``offer_of``."""
+    made = {
+        (resource.name, device.id): offer_of(resource, device, found, specs)
+        for resource in resources
+        for device in resource.devices
+    }
+    return {key: offer for key, offer in made.items() if offer is not None}, set(made)
+
+
+def node_paths_of(device: Device, specs: Resolution = NO_SPECS) -> list[str]:
+    """The host paths of the device's nodes, also of those that other programs' specs give with it."""
+    return [*(node.host_path for node in device.nodes), *specs.foreign_nodes(device)]
+
+
+class SpecNames(NamedTuple):
+    """Fully qualified names in our CDI specs. kept: their devices keep the edits that they have there. blocked: their
+    device nodes belong to other devices now."""
+
+    kept: frozenset[str] = frozenset()
+    blocked: frozenset[str] = frozenset()
+
+
+class Now(NamedTuple):
+    """The identities that a scan has read. at: by host path, also of recorded nodes. ambiguous: see ``identity``."""
+
+    at: Mapping[str, Identity]
+    ambiguous: Collection[str] = ()
+
+    def tokens(self, offer: Offer) -> frozenset[str]:
+        """Texts that are equal for equal devices."""
+        whole = (offer.whole,) if offer.whole else ()
+        return frozenset([*whole, *map(self.token, offer.nodes), *offer.mounts])
+
+    def token(self, identity: Identity) -> str:
+        """The token of a recorded identity.
+
+        If only its number identifies a node, and the number is at another path now, the node has another name.
+        """
+        if identity.is_number and self._number_at(identity.path) != identity.number:
+            paths = (each for each in self.at.values() if each.is_number and each.number == identity.number)
+            identity = next(paths, identity)
+        return identity.token(self.ambiguous)
+
+    def are_same(self, given: Offer, now: Offer) -> bool:
+        """Whether two meanings of an id are one device. One more or one less host path makes no other device."""
+        if given.whole and now.whole:
+            return given.whole == now.whole
+        before, after = self.tokens(given), self.tokens(now)
+        return before <= after or after <= before
+
+    def is_replaced(self, given: Offer) -> bool:
+        """Whether the path of a given node leads to another device now."""
+        there = ((each, self.at.get(each.path)) for each in given.nodes)
+        return any(found and found.number and self.token(each) != self.token(found) for each, found in there)
+
+    def _number_at(self, path: str) -> str:
+        return self.at[path].number if path in self.at else ""
+
+
+class Given:
+    """The record of what ids mean, and the judgement of each device. clock: returns monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        #: What each id meant when it was offered.
+        self.record: dict[OfferKey, Offer] = {}
+        #: Whether the record, or the kubelet, has told what was given before this process started.
+        self.is_known = True
+        self._clock = clock
+        #: Ids whose meaning is open, and recorded ids that no resource has now, each with the question to wait for.
+        self._open: dict[OfferKey, int] = {}
+        self._lost: dict[OfferKey, int] = {}
+        #: The number of the next question for the holders, and of the last one that was answered.
+        self._next, self._answered = 1, 0
+        self._holdings: Sequence[Holding] = ()
+        #: When the plugin allocated kubelet ids, until the kubelet lists their pods.
+        self._allocated: dict[OfferKey, float] = {}
+        #: Whether no Allocate has come since the last judgement began.
+        self.is_judged = True
+
+    @property
+    def is_any_open(self) -> bool:
+        """Whether a question for the holders could make a device free, or a recorded id unused."""
+        return any(number > self._answered for number in (*self._open.values(), *self._lost.values()))
+
+    def paths(self) -> set[str]:
+        """The host paths whose identities ``judge`` needs, beside those of the devices that are there now."""
+        recorded = (node.path for offer in self.record.values() for node in offer.nodes)
+        return {*recorded, *(path for each in self._holdings for path in each.given)}
+
+    def ask(self) -> int:
+        """The number of a question that begins now. Its answer covers all ids that are open by now."""
+        self._next += 1
+        return self._next - 1
+
+    def answer(self, question: int, holdings: Sequence[Holding], at: Mapping[str, Identity]) -> None:
+        """Note who holds what; a late answer to an earlier question is ignored.
+
+        A held id without a record means what its container was given. at: the identities of the given paths.
+        """
+        if question < self._answered:
+            return
+        self._answered = question
+        self._holdings, self.is_known = holdings, True
+        listed = {(each.resource, each.kubelet_id) for each in holdings}
+        due = self._clock() - _ADMISSION
+        self._allocated = {key: at for key, at in self._allocated.items() if key not in listed and at > due}
+        for each in holdings:
+            keys = [(each.resource, device_id) for device_id in devices_behind(each.kubelet_id)]
+            if each.is_ours and each.given and self.record.keys().isdisjoint(keys):
+                nodes = tuple(at.get(path) or Identity(path) for path in sorted(each.given))
+                self.record.update({key: Offer("", nodes, is_share=each.is_share) for key in keys})
+
+    def allocated(self, resource: str, kubelet_ids: Iterable[str]) -> None:
+        """Note an Allocate: the kubelet lists the pod only after it has the answer."""
+        self._allocated.update(dict.fromkeys(((resource, each) for each in kubelet_ids), self._clock()))
+        self.is_judged = False
+
+    def judge(
+        self, present: Sequence[Resource], offers: Mapping[OfferKey, Offer], known: Collection[OfferKey], now: Now
+    ) -> dict[OfferKey, Verdict]:
+        """The verdict of each device; those that are FREE are recorded with their meaning.
+
+        present: the resources with the devices that are there now. offers: what their ids mean now. known: the ids of
+        all devices of all resources, also of those that are gone.
+        """
+        self.is_judged = True
+        holdings = [each._replace(given=self._tokens(each, now)) for each in self._all_holdings()]
+        own: dict[OfferKey, list[Holding]] = {}
+        for each in holdings:
+            for device_id in devices_behind(each.kubelet_id):
+                own.setdefault((each.resource, device_id), []).append(each)
+        self._forget_lost(known, own)
+        tokens = {key: now.tokens(offer) for key, offer in offers.items()}
+        moved = {
+            key for key, offer in offers.items() if key in self.record and not now.are_same(self.record[key], offer)
+        }
+        changed = {
+            key for key, offer in offers.items() if key in self.record and self.record[key].is_share != offer.is_share
+        }
+        stale = [
+            Holding("", *key, now.tokens(offer), offer.is_share)
+            for key, offer in self.record.items()
+            if key in moved or key not in offers
+        ]
+        suspects = {*moved, *changed, *matches(present, stale, tokens)}
+        self._open = {key: self._open.get(key, self._next) for key in suspects}
+        held = matches(present, holdings, tokens)
+        met = _met(present, now, own)
+        linked = {
+            (resource.name, device.id)
+            for resource in present
+            for device in resource.devices
+            if (resource.name, device.id) in moved and _is_linked(resource, device, now)
+        }
+        verdicts = {key: Verdict(State.HELD, _held(held[key])) for key in held.keys() - offers.keys()}
+        for key, offer in offers.items():
+            if key in moved and key in own:
+                verdicts[key] = Verdict(State.MOVED, _moved(own[key], self.record[key], offer, key in linked))
+            elif key in held:
+                verdicts[key] = Verdict(State.HELD, _held(held[key]))
+            elif self._open.get(key, 0) > self._answered:
+                verdicts[key] = Verdict(State.IN_DOUBT, IN_DOUBT)
+            elif key in met:
+                verdicts[key] = Verdict(State.MEETS, met[key])
+            elif self.is_known and self.record.get(key) != offer:
+                self.record[key] = offer
+        return verdicts
+
+    def held_of_others(self, resources: Collection[str]) -> dict[str, dict[str, str]]:
+        """What containers hold of resources that we offered earlier: by resource, kubelet ids with the reason.
+
+        resources: the names of those that are offered now.
+        """
+        held: dict[str, dict[str, list[Holding]]] = {}
+        ours = {resource for resource, _device_id in self.record}
+        for each in self._all_holdings():
+            if each.is_ours and each.resource in ours and each.resource not in resources:
+                held.setdefault(each.resource, {}).setdefault(each.kubelet_id, []).append(each)
+        return {name: {each: _held(who) for each, who in ids.items()} for name, ids in held.items()}
+
+    def names(self, verdicts: Mapping[OfferKey, Verdict], offers: Mapping[OfferKey, Offer], now: Now) -> SpecNames:
+        """The CDI names that keep their former edits in our specs, and those with which no container may start."""
+        stay = {State.IN_DOUBT, State.MOVED}
+        kept = {offers[key].cdi_name for key, verdict in verdicts.items() if verdict.state in stay}
+        away = {offer.cdi_name: offer for key, offer in self.record.items() if key in verdicts or key not in offers}
+        kept.update(name for key, offer in self.record.items() if key not in offers for name in [offer.cdi_name])
+        blocked = frozenset(name for name, offer in away.items() if name and now.is_replaced(offer))
+        return SpecNames(frozenset(kept) - blocked, blocked)
+
+    def _all_holdings(self) -> list[Holding]:
+        due = self._clock() - _ADMISSION
+        admitted = [key for key, at in list(self._allocated.items()) if at > due]
+        return [*self._holdings, *(Holding(ADMITTED, *key, frozenset(), self._is_share(key)) for key in admitted)]
+
+    def _is_share(self, key: OfferKey) -> bool:
+        resource, kubelet_id = key
+        offers = (self.record.get((resource, device_id)) for device_id in devices_behind(kubelet_id))
+        return any(offer.is_share for offer in offers if offer)
+
+    def _tokens(self, holding: Holding, now: Now) -> frozenset[str]:
+        for device_id in devices_behind(holding.kubelet_id):
+            offer = self.record.get((holding.resource, device_id))
+            if offer is not None:
+                return now.tokens(offer)
+        return frozenset(now.at[path].token(now.ambiguous) if path in now.at else path for path in holding.given)
+
+    def _forget_lost(self, known: Collection[OfferKey], own: Collection[OfferKey]) -> None:
+        """Forget the ids that no resource has and no pod holds."""
+        self._lost = {key: self._lost.get(key, self._next) for key in self.record if key not in known}
+        for key, question in list(self._lost.items()):
+            if question <= self._answered and key not in own:
+                del self.record[key], self._lost[key]
+
+
+def _met(present: Sequence[Resource], now: Now, own: Collection[OfferKey]) -> dict[OfferKey, Reason]:
+    """The exclusive devices whose path leads to a node of another one, although both paths differ, with the reason.
+
+    The device that a container holds keeps the node, else the first one.
+    """
+    leads: dict[str, dict[OfferKey, str]] = {}
+    for resource in present:
+        for device in resource.devices if resource.replicas == 1 else ():
+            for node in device.nodes:
+                if node.host_path in now.at:
+                    leads.setdefault(now.at[node.host_path].path, {})[resource.name, device.id] = node.host_path
+    found = {}
+    for path, names in leads.items():
+        if len(set(names.values())) > 1:
+            keeper = next((key for key in names if key in own), next(iter(names)))
+            other = "{} of {}={}".format(names[keeper], *keeper)
+            for key, name in names.items():
+                if name != names[keeper]:
+                    found[key] = Reason(f"{name} and {other} both lead to {path}: declare one device", MET)
+    return found
+
+
+def _held(holdings: Iterable[Holding]) -> Reason:
+    """A reason whose kind omits the pods, because each kind is a series, and readers of metrics must not see pods."""
+    holders = sorted({f"{each.holder} as {each.resource}" for each in holdings})
+    return Reason("held by {}".format(", ".join(holders)), HELD_BY_ANOTHER_NAME)
+
+
+def _moved(holdings: Iterable[Holding], given: Offer, now: Offer, is_linked: bool) -> Reason:
+    before, after = (", ".join(each.path for each in offer.nodes) or "no device node" for offer in (given, now))
+    if before == after:
+        leads = "another device has this path now"
+    else:
+        leads = f"its link now leads to {after}" if is_linked else f"its id now means {after}"
+    return Reason(f"{_held(holdings)} with {before}: {leads}", MOVED_AWAY)
+
+
+def _is_linked(resource: Resource, device: Device, now: Now) -> bool:
+    """Whether the id leads to its nodes by links: declared ones, or ones that discovery followed."""
+    declared = any(node.host_path in now.at and now.at[node.host_path].path != node.host_path for node in device.nodes)
+    return declared or bool(resource.discover.paths and any(node.path != node.host_path for node in device.nodes))

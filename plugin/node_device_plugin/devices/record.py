@@ -1,0 +1,92 @@
+"""Keeps the record of what ids mean in a file, within one boot of the node.
+
+The file is in the plugin's directory below the kubelet's, which the service and the DaemonSet have in common.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from .given import Offer, OfferKey
+from .identity import Identity
+
+FILE_NAME = "given.json"
+#: A random id of the running kernel's boot (Documentation/admin-guide/sysctl/kernel.rst, random).
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def load(path: str, has_specs: bool) -> dict[OfferKey, Offer] | None:
+    """What each id means; empty after a reboot, None if no plugin has kept a record on this node.
+
+    has_specs: whether our dynamic CDI directory has a spec.
+
+    A container that acts as a node (kind) keeps its kernel's boot id when it restarts, but loses its /run and with it
+    the specs. Raises OSError if the file cannot be read. A file in another format counts as a reboot.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        if data["boot_id"] != _boot_id() or (data["has_specs"] and not has_specs):
+            return {}
+        return {
+            (resource, device): _offer(*entry)
+            for resource, devices in data["offers"].items()
+            for device, entry in devices.items()
+        }
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return {}
+
+
+def save(path: str, offers: Mapping[OfferKey, Offer], has_specs: bool) -> None:
+    """Replace the file in one step. Raises OSError."""
+    by_resource: dict[str, dict[str, object]] = {}
+    for (resource, device), offer in offers.items():
+        by_resource.setdefault(resource, {})[device] = offer
+    data = {"boot_id": _boot_id(), "has_specs": has_specs, "offers": by_resource}
+    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+    descriptor, staged = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(data, file, separators=(",", ":"))
+        os.replace(staged, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(staged)
+        raise
+
+
+def remove(directory: str, held: Collection[str]) -> None:
+    """Remove the record of a stopped plugin, and its directory if that is empty, unless a pod holds a recorded device.
+
+    held: the ids that pods hold. Raises OSError.
+    """
+    path = os.path.join(directory, FILE_NAME)
+    if any(device_id in held for _resource, device_id in load(path, has_specs=True) or {}):
+        return
+    for remove_it, what in ((os.unlink, path), (os.rmdir, directory)):
+        try:
+            remove_it(what)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
+
+
+def _boot_id() -> str:
+    with open(_BOOT_ID, encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _offer(whole: Any, nodes: Any, mounts: Any, cdi_name: Any, is_share: Any) -> Offer:
+    """The entry of a device, as ``save`` writes it. Raises TypeError."""
+    texts = [whole, cdi_name, *mounts, *(text for node in nodes for text in node)]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a record has texts")
+    return Offer(whole, tuple(Identity(*node) for node in nodes), tuple(mounts), cdi_name, bool(is_share))

@@ -1,0 +1,37 @@
+"""The devices that the plugin withholds now, judged as the plugin judges them, but without the plugin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from ..cdi import writer
+from ..cdi.resolution import Resolution
+from ..declaration import Configuration, Resource
+from ..devices import record
+from ..devices.given import Given, Now, node_paths_of, offers_of
+from ..devices.holdings import Holding
+from ..devices.identity import Identities, ambiguous_serials
+from ..support.sockets import SOCKET_DIRECTORY
+
+
+def withheld(
+    configuration: Configuration, resources: Sequence[Resource], holdings: Sequence[Holding], specs: Resolution
+) -> Mapping[str, Mapping[str, str]]:
+    """By resource, the devices that no container can get until their holders end, with the reason of each.
+
+    Reads files, so it must not run in the event loop. Raises OSError if the plugin's record cannot be read.
+    """
+    path = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY, record.FILE_NAME)
+    given = Given()
+    given.record = record.load(path, writer.exists(configuration.dynamic_cdi_dir)) or {}
+    paths = {path for resource in resources for device in resource.devices for path in node_paths_of(device, specs)}
+    paths.update(given.paths(), *(each.given for each in holdings))
+    at = Identities().read(paths)
+    now = Now(at, ambiguous_serials(at.values()))
+    offers, known = offers_of(resources, at, specs)
+    given.answer(given.ask(), holdings, at)
+    reasons: dict[str, dict[str, str]] = {}
+    for (resource, device_id), verdict in given.judge(resources, offers, known, now).items():
+        reasons.setdefault(resource, {})[device_id] = verdict.reason
+    return reasons
