@@ -141,6 +141,7 @@ programs: kubernetes
 	@lab/programs/build containerd-2.4
 	@lab/programs/build nvidia-container-toolkit
 	@lab/programs/build cdi-judge
+	@lab/programs/build cdi-judge-0.8
 	@lab/programs/build kind
 
 ## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all
@@ -231,10 +232,11 @@ docs-test: dev
 matrix: system controller
 	@tests/matrix/run
 
-# Tests that the CDI reference library accepts the specs that unit tests render and check.
+# Tests that we read CDI specs as two versions of the CDI reference library do: acceptance, names and edits.
 .PHONY: cdi-judge
 cdi-judge: dev
 	@lab/programs/build cdi-judge >/dev/null
+	@lab/programs/build cdi-judge-0.8 >/dev/null
 	pytest tests/cdi_judge
 
 ## bench: measure the plugin's speed, memory and CPU; prints a table, and writes .bench/latest.json

@@ -51,7 +51,9 @@ def measure() -> list[Figure]:
     floor_start, floor_resident = (median([values[part] for values in alone]) for part in (0, 1))
     return [
         Figure("start beside 2 MB of foreign specs", "ms", start, floor_start, MOST_START * floor_start),
-        Figure("resident beside 2 MB of foreign specs", "MiB", resident, floor_resident, MOST_RESIDENT * floor_resident),
+        Figure(
+            "resident beside 2 MB of foreign specs", "MiB", resident, floor_resident, MOST_RESIDENT * floor_resident
+        ),
     ]
 
 

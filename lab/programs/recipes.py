@@ -85,7 +85,9 @@ RECIPES = {
     ),
     "kind": Recipe("sigs.k8s.io/kind"),
     # This is our own main package, which reads CDI specs with the reference library, as runtimes do.
-    "cdi-judge": Recipe("tags.cncf.io/container-device-interface", (".",), names=((".", "cdi-judge"),)),
+    "cdi-judge": Recipe(
+        "tags.cncf.io/container-device-interface", (".",), names=((".", "cdi-judge"), ("cdi-judge-0.8", "cdi-judge"))
+    ),
 }
 
 

@@ -79,7 +79,7 @@ def specs(
             continue
         content = text.encode("utf-8", "surrogateescape")
         file = directories.check_content(f"{where}.yaml", content, accepted=None)
-        lines += [f"{where}: {problem}" for problem in file.refusals]
+        lines += [f"{where}: {problem}" for problem in (*file.refusals, *file.warnings)]
         owner = owners.setdefault(file.kind, where)
         if owner != where and file.kind:
             lines.append(f"{where}: kind: {file.kind} is already the kind of {owner}: choose another kind")

@@ -185,15 +185,16 @@ class Specs:
         None of them affects our specs. ``node-device-plugin doctor`` reports the same.
         """
         return [
-            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; {self._effect(file.kind)}"
+            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; {self._effect(file)}"
             for file in self._checked({})
             if file.owner == directories.FOREIGN and file.problems and not file.harm
         ]
 
-    def _effect(self, kind: str) -> str:
-        if kind in self._foreign_kinds:
+    def _effect(self, file: directories.SpecFile) -> str:
+        is_lost = bool(file.refusals or file.conflicts or file.unclear)
+        if is_lost and file.kind in self._foreign_kinds:
             return (
-                f"the declaration uses devices of its kind {kind}, which containers do not get: let the vendor's "
+                f"the declaration uses devices of its kind {file.kind}, which containers do not get: let the vendor's "
                 "program generate the spec again"
             )
         return "the file belongs to another owner and affects no declared device: its owner has to fix it"

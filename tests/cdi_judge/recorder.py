@@ -70,12 +70,12 @@ def pytest_configure() -> None:
         cdi = importlib.import_module(f"{package}.declaration.cdi")
         spec_module = importlib.import_module(f"{package}.cdi.spec")
         directories = importlib.import_module(f"{package}.cdi.directories")
-        _record(cdi, spec_module, directories)
+        readings = importlib.import_module(f"{package}.cdi.readings")
+        _record(cdi, spec_module, directories, readings.read)
 
 
-def _record(cdi: Any, spec_module: Any, directories: Any) -> None:
-    spec_problems, check_directories = spec_module.spec_problems, directories.check_directories
-    check_file = directories.check_file
+def _record(cdi: Any, spec_module: Any, directories: Any, read: Callable[[Any, str], Any]) -> None:
+    check_directories, check_file = directories.check_directories, directories.check_file
 
     def rendered(spec: Any, *_: Any) -> None:
         # With names of users and groups, the roles render the spec again, with the node's numbers.
@@ -88,10 +88,7 @@ def _record(cdi: Any, spec_module: Any, directories: Any) -> None:
             content = json.dumps(spec).encode()
         except (TypeError, ValueError):
             return
-        keep(
-            {"spec.json": (content, listed(spec_problems(directories.as_read(spec, directories.SPEC), READER)))},
-            "judged",
-        )
+        keep({"spec.json": (content, listed(read(spec, READER).refusals))}, "judged")
 
     def judged_file(_: Any, path: str, accepted: Any) -> None:
         name = os.path.basename(path)

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from library import Library, ours
+
+from node_device_plugin.cdi.directories import check_directories
 
 CHECKOUT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -30,22 +33,6 @@ TESTS = [
 
 
 @pytest.fixture(scope="session")
-def judge() -> Path:
-    command = "lab/programs/build"
-    where = subprocess.run([CHECKOUT / command, "--where", "cdi-judge"], stdout=subprocess.PIPE, text=True)
-    if where.returncode:
-        pytest.fail(f"the CDI reference library is not built: {command} cdi-judge", pytrace=False)
-    return Path(where.stdout.strip()) / "cdi-judge"
-
-
-def verdicts(judge: Path, *paths: Path) -> dict[str, str]:
-    """The library's error for each file, empty if it accepts the file."""
-    done = subprocess.run([judge, *paths], stdout=subprocess.PIPE, text=True, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return {line["path"]: line["error"] for line in lines if "path" in line}
-
-
-@pytest.fixture(scope="session")
 def records(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, dict[str, Any]]]:
     kept = tmp_path_factory.mktemp("records")
     path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
@@ -61,15 +48,15 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, dict[s
     return [(path.parent, json.loads(path.read_text())) for path in sorted(kept.glob("*/record.json"))]
 
 
-def test_the_library_and_this_project_agree(judge: Path, records: list[tuple[Path, dict[str, Any]]]) -> None:
+def test_the_library_and_this_project_agree(newest: Library, records: list[tuple[Path, dict[str, Any]]]) -> None:
     differences = yaml.safe_load((HERE / "differences.yml").read_text())
-    said = verdicts(judge, *(record / "specs" for record, _ in records))
+    said = newest.read([record / "specs" for record, _ in records])
     shown, unknown = set(), []
     files = {True: 0, False: 0}
     for record, data in records:
         for name, problems in data["files"].items():
             ours = [f"{problem['where']}: {problem['message']}" for problem in problems]
-            library = said[str(record / "specs" / name)]
+            library = said[str(record / "specs" / name)].error
             files[bool(library)] += 1
             if bool(ours) == bool(library):
                 continue
@@ -95,14 +82,36 @@ def matches(known: dict[str, str], ours: str, library: str) -> bool:
     )
 
 
-def test_what_we_render_is_accepted(judge: Path, records: list[tuple[Path, dict[str, Any]]]) -> None:
+def test_names_and_edits_are_those_of_the_library(library: Library, records: list[tuple[Path, dict[str, Any]]]) -> None:
+    said = library.read([record / "specs" for record, _ in records])
+    devices = 0
+    for record, data in records:
+        files = check_directories([str(record / "specs")], library.accepts)
+        by_path = {file.path: file for file in files}
+        crash = said.get(str(record / "specs"))
+        if crash is not None:
+            # One file costs all others their runtime.
+            assert "panic" in crash.error
+            assert any("crashes containerd" in str(problem) for file in files for problem in file.refusals)
+            continue
+        for path, read in ours(files).items():
+            if by_path[path].refusals:
+                continue
+            theirs = {name: each for name, each in said[path].devices.items() if name not in by_path[path].unclear}
+            assert read.keys() == theirs.keys(), (data["test"], path, said[path].error)
+            assert read == theirs or (library.former and by_path[path].warnings), (data["test"], path)
+            devices += len(read)
+    assert devices >= 300
+
+
+def test_what_we_render_is_accepted(newest: Library, records: list[tuple[Path, dict[str, Any]]]) -> None:
     rendered = [record / "specs" for record, data in records if data["how"] == "rendered"]
-    assert {path: error for path, error in verdicts(judge, *rendered).items() if error} == {}
+    assert {path: verdict.error for path, verdict in newest.read(rendered).items() if verdict.error} == {}
 
 
-def test_the_judge_refuses_what_is_no_spec(judge: Path, tmp_path: Path) -> None:
+def test_the_judge_refuses_what_is_no_spec(library: Library, tmp_path: Path) -> None:
     broken, missing = tmp_path / "broken.json", tmp_path / "missing.json"
     broken.write_text("{")
-    said = verdicts(judge, broken, missing, tmp_path)
-    assert "failed to parse CDI Spec" in said[str(broken)]
-    assert "no such file" in said[str(missing)]
+    said = library.read([broken, missing, tmp_path])
+    assert "failed to parse CDI Spec" in said[str(broken)].error
+    assert "no such file" in said[str(missing)].error

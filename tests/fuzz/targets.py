@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes im
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import UnsupportedConfig
 
 from node_device_plugin.cdi.directories import check_file
+from node_device_plugin.cdi.kinds import may_have
 from node_device_plugin.declaration import DeclarationError, cdi
 from node_device_plugin.declaration import configuration_file as configuration
 from node_device_plugin.kubelet import checkpoint as kubelet_checkpoint
@@ -41,6 +42,8 @@ def cdi_spec(content: bytes) -> None:
         found = check_file(_file(name, content), None)
         assert all(isinstance(str(problem), str) for problem in found.problems)
         assert found.problems or found.kind, "a spec without a kind was called good"
+        assert found.refusals or may_have(content, [found.kind]), "a spec of a needed kind would not be read"
+        assert "Plain(" not in repr(found.spec), "a scalar was not read"
 
 
 def checkpoint(content: bytes) -> None:

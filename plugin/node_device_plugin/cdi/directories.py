@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..declaration import Problem, cdi
 from ..declaration.names import qualified_cdi_name
-from ..support.documents import read_json, read_yaml
-from .fields import SPEC, as_read
+from . import readings
 from .kinds import may_have
-from .spec import spec_problems
+from .parsing import parse
 
 #: The runtimes' default spec directories; a later directory takes precedence.
 DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -30,10 +30,12 @@ _LARGEST = 16 << 20
 class SpecFile(NamedTuple):
     """A file in a spec directory, with its problems.
 
-    owner: OURS or FOREIGN. devices: their names. refusals: problems for which runtimes load nothing of the file. mode:
-    the problem that not every user can read the file. conflicts: qualified names that runtimes drop, because another
-    file of the directory has them, too. overrides: our names for which containers get this file's device. harm: all
-    problems that keep our devices from their containers. spec: the content of the file, if runtimes load it.
+    owner: OURS or FOREIGN. devices: their names. refusals: problems for which runtimes load nothing of the file.
+    warnings: not every user can read the file, and text that runtimes read differently. unclear: qualified names that
+    the file has for some runtimes only, each with its warning. conflicts: qualified names that runtimes drop, because
+    another file of the directory has them, too. overrides: our names for which containers get this file's device. harm:
+    all problems that keep our devices from their containers. spec: the content of the file, if runtimes load it,
+    without the devices with unclear names.
     """
 
     path: str
@@ -42,7 +44,8 @@ class SpecFile(NamedTuple):
     version: str
     devices: tuple[str, ...]
     refusals: tuple[Problem, ...] = ()
-    mode: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    unclear: Mapping[str, Problem] = MappingProxyType({})
     conflicts: Mapping[str, Problem] = MappingProxyType({})
     overrides: Mapping[str, Problem] = MappingProxyType({})
     harm: tuple[Problem, ...] = ()
@@ -50,8 +53,13 @@ class SpecFile(NamedTuple):
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems for which runtimes refuse the file or one of its devices, and the problem of its mode."""
-        return (*self.mode, *self.refusals, *self.conflicts.values())
+        """The problems for which runtimes refuse the file or one of its devices, and the warnings."""
+        return (*self.warnings, *self.refusals, *self.conflicts.values())
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The qualified names of the devices, each once; an unclear one in each reading."""
+        return dict.fromkeys([*(qualified_cdi_name(self.kind, device) for device in self.devices), *self.unclear])
 
     @property
     def every_problem(self) -> tuple[Problem, ...]:
@@ -103,7 +111,7 @@ def check_file(path: str, accepted: str | None, kinds: Collection[str] | None = 
     if found.st_mode & stat.S_IROTH:
         return checked
     message = f"{stat.S_IMODE(found.st_mode):04o}: other users cannot read the file: run chmod 0644"
-    return checked._replace(mode=(Problem(MODE, message),))
+    return checked._replace(warnings=(Problem(MODE, message), *checked.warnings))
 
 
 def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
@@ -114,15 +122,15 @@ def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
             Problem("the file's name", "does not end in .json or .yaml, so that runtimes ignore the file: rename it")
         )
     try:
-        spec = _parse(path, content)
-        wrong = list(spec_problems(spec, accepted))
-        if wrong:
-            # Values are converted only after a problem, to check thousands of valid devices once.
-            spec = as_read(spec, SPEC)
-            wrong = list(spec_problems(spec, accepted))
+        found = readings.read(parse(path, content), accepted)
     except (ValueError, RecursionError) as error:
         return _unread(path, "cannot be parsed: {}".format(" ".join(str(error).split())), refusals)
-    return of_spec(path, spec if isinstance(spec, dict) else {}, (*refusals, *wrong))
+    file = of_spec(path, found.spec if isinstance(found.spec, dict) else {}, (*refusals, *found.refusals))
+    if not found.unclear:
+        return file
+    is_clear = [qualified_cdi_name(file.kind, name) not in found.names for name in file.devices]
+    spec = {**found.spec, "devices": list(itertools.compress(found.spec["devices"], is_clear))}
+    return file._replace(warnings=tuple(found.unclear), unclear=found.names, spec=None if file.spec is None else spec)
 
 
 def of_spec(path: str, spec: Mapping[str, Any], refusals: Sequence[Problem] = (), owner: str = "") -> SpecFile:
@@ -170,8 +178,8 @@ def _with_conflicts(files: Sequence[SpecFile]) -> list[SpecFile]:
     owners: dict[str, list[str]] = {}
     for file in files:
         if not file.refusals:
-            for device in dict.fromkeys(file.devices):
-                owners.setdefault(qualified_cdi_name(file.kind, device), []).append(file.path)
+            for name in file.names:
+                owners.setdefault(name, []).append(file.path)
     several = {name: paths for name, paths in owners.items() if len(paths) > 1}
     return [
         file._replace(
@@ -199,8 +207,7 @@ def _overrides(files: Sequence[SpecFile]) -> dict[str, dict[str, Problem]]:
     ours: dict[str, SpecFile] = {}
     gone = {name for file in files for name in file.conflicts}
     for file in files:
-        for device in file.devices:
-            name = qualified_cdi_name(file.kind, device)
+        for name in file.names:
             if file.owner == OURS:
                 ours[name] = file
             if not file.refusals:
@@ -232,19 +239,6 @@ def _edits(file: SpecFile) -> dict[str, Any]:
             edits[key] = [*edits[key], *value] if both else value
         result[qualified_cdi_name(file.kind, device["name"])] = {key: value for key, value in edits.items() if value}
     return result
-
-
-def _parse(path: str, content: bytes) -> Any:
-    """Parse a spec. Runtimes read both endings as YAML, which includes JSON; reading JSON takes a tenth of the time."""
-    if not path.endswith(".json"):
-        return read_yaml(content, merges=False)
-    try:
-        return read_json(content)
-    except ValueError as error:
-        try:
-            return read_yaml(content, merges=False)
-        except ValueError:
-            raise error from None
 
 
 def _unread(path: str, why: str, also: Sequence[Problem] = ()) -> SpecFile:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..declaration import Problem
+from .scalars import Plain
 
 
 class Field(NamedTuple):
@@ -24,6 +25,8 @@ class Field(NamedTuple):
     maximum: int = 2**63 - 1
 
 
+#: The smallest number that no library before 1.1.1 reads as a key.
+_TOO_LARGE = 2**63
 _UINT32 = Field("int", maximum=2**32 - 1)
 
 
@@ -88,27 +91,42 @@ SPEC: dict[str, Field] = {
 }
 
 
-def as_read(data: Any, fields: Mapping[str, Field]) -> Any:
-    """``data`` with numbers and booleans in text fields turned into text, as the library does (``name: 0``)."""
+def as_read(data: Any, fields: Mapping[str, Field], former: bool = False) -> Any:
+    """``data`` as the library reads it: numbers and booleans as text in a text field (``name: 0``).
+
+    former: as the library up to 1.1.0 reads it, and not as 1.1.1 does.
+    """
     if not isinstance(data, dict):
-        return data
-    return {key: _as_read(value, fields[key]) if key in fields else value for key, value in data.items()}
+        return _value(data)
+    return {
+        _text(key, former): _as_read(value, fields[key], former) if key in fields else value
+        for key, value in data.items()
+    }
 
 
-def _as_read(value: Any, field: Field) -> Any:
+def _as_read(value: Any, field: Field, former: bool) -> Any:
     if isinstance(value, list):
-        return [_as_read(item, field) for item in value]
+        return [_as_read(item, field, former) for item in value]
     if field.fields is not None:
-        return as_read(value, field.fields)
+        return as_read(value, field.fields, former)
     if field.type == "map" and isinstance(value, dict):
-        return {key: _text(item) for key, item in value.items()}
-    return _text(value) if field.type == "str" else value
+        texts = {_text(key, former): "" if item is None else _text(item, former) for key, item in value.items()}
+        # Keys without quotes, such as 010 and 8, may become one key, or be too large. They stay, and are refused.
+        is_large = any(isinstance(key, Plain) and key.value >= _TOO_LARGE for key in value)
+        return texts if len(texts) == len(value) and not is_large else value
+    return _text(value, former) if field.type == "str" else _value(value)
 
 
-def _text(value: Any) -> Any:
+def _text(value: Any, former: bool) -> Any:
+    if isinstance(value, Plain):
+        return value.former if former else value.text
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"{value}" if isinstance(value, (int, float)) else value
+    return str(value) if isinstance(value, int) else value
+
+
+def _value(value: Any) -> Any:
+    return value.number if isinstance(value, Plain) else value
 
 
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": bool, "dict": dict, "map": dict}
@@ -160,6 +178,6 @@ def _value_problems(value: Any, field: Field, where: str) -> Iterator[Problem]:
     elif field.required and value == "":
         yield Problem(where, "is empty")
     elif field.type == "map" and not all(isinstance(text, str) for pair in value.items() for text in pair):
-        yield Problem(where, "must contain only text")
+        yield Problem(where, "must contain only text: write each key and value in quotes")
     elif field.fields is not None:
         yield from shape_problems(value, field.fields, where)

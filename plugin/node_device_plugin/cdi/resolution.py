@@ -135,6 +135,10 @@ def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
             name = qualified_cdi_name(file.kind, each["name"])
             if name not in conflicts:
                 found[name], edits[name] = file, each["containerEdits"]
+        for name, problem in file.unclear.items():
+            # What a directory of lower precedence has is hidden for some runtimes.
+            found.pop(name, None)
+            broken[name] = f"{file.path}: {problem}"
         for name, why in file.overrides.items():
             overridden[name] = file.path, f"{file.path}: {why}"
     for name, path in conflicts.items():

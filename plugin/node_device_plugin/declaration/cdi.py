@@ -144,6 +144,8 @@ def file_name(kind: str, prefix: str = FILE_PREFIX) -> str:
 
 #: A shared encoder, because json.dumps would create one for each of thousands of devices.
 _encode = json.JSONEncoder(ensure_ascii=False).encode
+#: Legal in JSON. Runtimes read a spec as YAML, which refuses these characters, or reads them as a line break.
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def serialise(spec: Mapping[str, Any]) -> str:
@@ -155,7 +157,10 @@ def serialise(spec: Mapping[str, Any]) -> str:
         else:
             text = _encode(value)
         lines.append(f"  {json.dumps(key)}: {text}")
-    return "{{\n{}\n}}\n".format(",\n".join(lines))
+    text = "{{\n{}\n}}\n".format(",\n".join(lines))
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _NOT_IN_YAML.sub(lambda match: "\\u%04x" % ord(match[0]), text)
 
 
 def features(spec: Mapping[str, Any]) -> Iterator[Feature]:

@@ -18,7 +18,8 @@ from .names import foreign_cdi_name_problem, foreign_kind_problem, placeholder_p
 from .patterns import pattern_problem
 from .problems import Problem
 
-A, T = TypeVar("A"), TypeVar("T")
+A = TypeVar("A")
+T = TypeVar("T")
 
 #: Each type with its Python types and its name in messages.
 _TYPES: dict[str, tuple[Any, str]] = {

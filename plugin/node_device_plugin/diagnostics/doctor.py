@@ -181,6 +181,7 @@ async def _specs(
     # List foreign files first, because in a conflict the foreign file must go.
     harm = [(file, problem) for file in sorted(files, key=lambda file: file.owner == OURS) for problem in file.harm]
     missing = _unresolved(files, configuration) if configuration else []
+    harm += [(file, file.unclear[name]) for name in missing for file in files if name in file.unclear]
     others = [(file, problem) for file in files for problem in file.problems if file.owner == FOREIGN]
     if harm:
         findings.wrong("CDI specs", _first(harm), _fix_of(*harm[0]))
@@ -205,13 +206,15 @@ def _fix_of(file: SpecFile, problem: Problem) -> str:
         fix = f"chmod 0644 {file.path}"
     elif file.owner == OURS:
         fix = _PROVISION
+    elif problem in file.warnings:
+        fix = f"vi {file.path}    # or let the program that writes the file quote the text"
     else:
         fix = f"mv {file.path} /root/    # until the owner of the file has fixed it"
     return f"{fix}\nnode-device-plugin cdi check    # every problem"
 
 
 def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str]:
-    defined = {f"{file.kind}={device}" for file in files for device in file.devices}
+    defined = {name for file in files for name in file.names if name not in file.unclear}
     names = [
         name
         for resource in configuration.resources

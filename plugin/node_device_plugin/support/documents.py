@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 #: Maximum levels of lists and mappings. A configuration or CDI spec has about ten.
@@ -33,12 +34,14 @@ def name_of(path: str) -> str:
     return "stdin" if path == STDIN else path
 
 
-def read_json(content: bytes) -> Any:
+def read_json(content: bytes, number: Callable[[str], Any] | None = None) -> Any:
     """The document in ``content``. Raises ValueError for invalid JSON, a repeated key, or half of a surrogate pair.
 
-    Raises RecursionError if the document nests too deep.
+    Raises RecursionError if the document nests too deep. number: makes the value of each number, instead of Python's.
     """
-    document = json.loads(content, object_pairs_hook=_unique)
+    document = json.loads(
+        content, object_pairs_hook=_unique, parse_int=number, parse_float=number, parse_constant=number
+    )
     if b"\\u" in content:
         # Encoding raises ValueError for half of a surrogate pair.
         json.dumps(document, ensure_ascii=False).encode("utf-8")
@@ -53,25 +56,42 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def read_yaml(content: bytes, merges: bool = True) -> Any:
+def read_yaml(content: bytes) -> Any:
     """The document in ``content``. Raises ValueError, with line and column if known.
 
     Invalid YAML, too deep nesting and a repeated key of a mapping (YAML 1.2.2, 3.2.1.1) are errors. PyYAML would
-    silently keep the last value of a repeated key. merges: whether a key ``<<`` of YAML 1.1 may merge other mappings;
-    if not, this key is an error.
+    silently keep the last value of a repeated key.
     """
     # Import yaml only here, because the import takes a tenth of the start-up time, and most documents are JSON.
     import yaml
 
-    # libyaml is ten times as fast, but not every build of PyYAML includes libyaml.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    # Check the depth before loading, because libyaml's binding recurses on the C stack. Tens of
+    # thousands of levels crash the process.
+    collections.deque(yaml_events(content, merges=True), maxlen=0)
     try:
-        # Check the depth before loading, because libyaml's binding recurses on the C stack. Tens of
-        # thousands of levels crash the process.
-        _check(yaml.parse(content, Loader=loader), merges)
-        return yaml.load(content, Loader=loader)  # noqa: S506 (a safe one)
+        return yaml.load(content, Loader=_loader())  # noqa: S506 (a safe one)
     except yaml.YAMLError as error:
         raise ValueError(_one_line(error)) from error
+
+
+def yaml_events(content: bytes, merges: bool) -> Iterator[Any]:
+    """PyYAML's events of the documents in ``content``. Raises ValueError for the errors that read_yaml lists.
+
+    merges: whether a key ``<<`` of YAML 1.1 may merge other mappings; if not, this key is an error.
+    """
+    import yaml
+
+    try:
+        yield from _checked(yaml.parse(content, Loader=_loader()), merges)
+    except yaml.YAMLError as error:
+        raise ValueError(_one_line(error)) from error
+
+
+def _loader() -> Any:
+    import yaml
+
+    # libyaml is ten times as fast, but not every build of PyYAML includes libyaml.
+    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _one_line(text: Any) -> str:
@@ -106,7 +126,7 @@ class _Open:
         self.at_key = keys is not None
 
 
-def _check(events: Iterable[Any], merges: bool) -> None:
+def _checked(events: Iterable[Any], merges: bool) -> Iterator[Any]:
     import yaml
 
     inside: list[_Open] = [_Open(None)]
@@ -135,6 +155,7 @@ def _check(events: Iterable[Any], merges: bool) -> None:
                 by_aliases += size - begun
                 if by_aliases > _MOST_BY_ALIASES:
                     raise ValueError(f"the aliases stand for too much, up to the one {_one_line(event.start_mark)}")
+                yield event
                 continue
             size += 1
             if isinstance(event, yaml.CollectionStartEvent):
@@ -150,3 +171,4 @@ def _check(events: Iterable[Any], merges: bool) -> None:
                     )
                 size += len(event.value)
                 sizes[event.anchor] = size - begun
+        yield event

@@ -112,7 +112,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         for each in configuration.resources
     ]
     names = CdiNames(configuration.cdi_spec_dirs)
-    needed = [name for resource in resources for device in resource.devices for name in device.cdi_devices]
+    needed = [name for resource in resources for device in resource.devices for name in resource.cdi_names(device)]
     await in_thread(names.read, needed)
     resources = [names.resolution.with_foreign_nodes(resource) for resource in resources]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]

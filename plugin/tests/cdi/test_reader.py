@@ -12,6 +12,7 @@ import pytest
 
 from node_device_plugin.cdi import directories, reader
 from node_device_plugin.cdi.directories import check_directories
+from node_device_plugin.cdi.kinds import may_have
 from node_device_plugin.cdi.reader import SpecReader
 from node_device_plugin.cdi.resolution import NO_SPECS, resolution
 
@@ -86,6 +87,25 @@ def test_a_kind_is_found_however_it_is_written(tmp_path: Path, kind: str, writte
     assert list(whole.files) == [f"{kind}=0"]
     found = SpecReader([str(tmp_path)]).read({KIND})
     assert (list(found.files), found.broken) == (([f"{KIND}=0"], {}) if kind == KIND else ([], {}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: !!binary a2luZHMuZXhhbXBsZS9jbGFzcw==",
+        "kind: !<tag:yaml.org,2002:bin%61ry> a2luZHMuZXhhbXBsZS9jbGFzcw==",
+        "%TAG !y! tag:yaml.org,2002:bin\n---\nkind: !y!ary a2luZHMuZXhhbXBsZS9jbGFzcw==",
+    ],
+)
+def test_a_kind_in_base64_is_decoded_by_the_parser_alone(text: str) -> None:
+    assert may_have(text.encode(), [KIND])
+
+
+@pytest.mark.parametrize(
+    "text", [r"args: [\d+, 'C:\dir', \\, \", !important, 100%, a!b, '! !']", OTHER, "", "kinds.example"]
+)
+def test_what_cannot_give_a_kind_is_not_parsed(text: str) -> None:
+    assert not may_have(text.encode(), [KIND])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])

@@ -1,5 +1,6 @@
 """CDI rendering: content, the version that it needs, and what a runtime refuses."""
 
+import json
 from pathlib import Path
 from typing import Any, Optional
 
@@ -145,6 +146,22 @@ def test_the_same_content_is_the_same_bytes() -> None:
     first, second = (cdi.serialise(next(iter(cdi.render_specs(resources).values()))) for _ in range(2))
     assert first == second
     assert first.endswith("}\n")
+
+
+def test_characters_that_are_none_of_yaml_are_escaped() -> None:
+    """Runtimes read a spec as YAML. Raw, these characters cost all devices of the file, or become a space."""
+    (resource,) = parse_resources(
+        [
+            {
+                "name": "a.com/bb",
+                "devices": [{"id": "d", "container_edits": {"env": ["A=\x7f\x85\x9f\u2028\ufeff\uffffü😀"]}}],
+            }
+        ]
+    )
+    spec = cdi.render_spec(resource)
+    assert spec is not None
+    assert '"A=\\u007f\\u0085\\u009f\\u2028\\ufeff\\uffffü😀"' in cdi.serialise(spec)
+    assert json.loads(cdi.serialise(spec)) == spec
 
 
 @pytest.mark.parametrize(

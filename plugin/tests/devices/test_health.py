@@ -660,6 +660,31 @@ async def test_specs_that_hang_are_as_they_were_read_last(tmp_path: Path, monkey
     release.set()
 
 
+async def test_while_specs_hang_a_name_of_a_kind_that_was_never_read_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a reload, for example. Devices of the kinds that were read keep their state."""
+    (tmp_path / FILE).write_text(cdi.serialise(SPEC))
+    (tmp_path / "vendor.json").write_text(foreign())
+    health, release = Health(on_news=lambda: None, limit=0.3), threading.Event()
+    assert await checked(health, RESOURCE, [str(tmp_path)]) == {"d0": None, "d1": None}
+    named = [{"id": "gpu", "cdi_devices": ["vendor.com/gpu=0"]}]
+    both = [RESOURCE, *parse_resources([{"name": "example.com/gpu", "devices": named}])]
+    with monkeypatch.context() as patched:
+        patched.setattr(CdiNames, "read", lambda *_: release.wait(20))
+        found = await health.check(both, [str(tmp_path)])
+    release.set()
+    assert found["example.com/dev"] == {"d0": None, "d1": None}
+    reason = f"cannot check the CDI name vendor.com/gpu=0: the specs in {tmp_path} were not read in time"
+    assert found["example.com/gpu"] == {"gpu": reason}
+    for _again in range(50):
+        found = await health.check(both, [str(tmp_path)])
+        if found["example.com/gpu"] == {"gpu": None}:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(found)
+
+
 async def test_specs_that_cannot_be_read_any_more_are_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

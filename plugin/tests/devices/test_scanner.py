@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
-from node_device_plugin.cdi import writer
+from node_device_plugin.cdi import directories, writer
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.health import Health
@@ -417,3 +417,81 @@ async def test_the_spec_that_a_look_wrote_itself_calls_for_no_other_look(node: N
     assert await is_news()
     node.watch.wake()
     assert await is_news()
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the CDI specs that were parsed."""
+    found: list[str] = []
+    check = directories.check_content
+
+    def checked(path: str, *arguments: Any) -> Any:
+        found.append(os.path.basename(path))
+        return check(path, *arguments)
+
+    monkeypatch.setattr(directories, "check_content", checked)
+    return found
+
+
+def foreign(node: Node, *kinds: str) -> None:
+    """Other programs' specs of these kinds, each with a device 0 of another node."""
+    specs = node.dev.parent / "cdi"
+    specs.mkdir(exist_ok=True)
+    node.places = node.places._replace(specs=(str(specs),))
+    for number, (kind, path) in enumerate(zip(kinds, ("/dev/null", "/dev/zero", "/dev/full"))):
+        (specs / f"{number}.yaml").write_text(
+            f"cdiVersion: 0.6.0\nkind: {kind}\ndevices:\n"
+            f"- {{name: '0', containerEdits: {{deviceNodes: [{{path: {path}}}]}}}}\n"
+        )
+
+
+async def test_where_no_device_uses_cdi_no_spec_is_opened(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign(node, "vendor.com/gpu")
+    (node.dev / "tty0").touch()
+    node.declare(node.discovering("tty*", injection="device_nodes"))
+    opened: list[str] = []
+    monkeypatch.setattr(directories, "open", lambda path, *_: opened.append(path), raising=False)
+    for _again in range(2):
+        await node.scan()
+    assert node.listed() == {"tty0": True}
+    # Nor does a change of a spec call for a scan.
+    while await node.watch.changed(0.0):
+        pass
+    (node.dev.parent / "cdi" / "new.json").write_text("{}")
+    assert await node.watch.changed(10.0)
+    assert not await node.scanner.is_news(node.places)
+    assert opened == []
+
+
+async def test_a_plugin_parses_its_own_specs_and_those_that_a_device_needs_and_each_once(
+    node: Node, parsed: list[str]
+) -> None:
+    foreign(node, "vendor.com/gpu", "vendor.com/set", "other.com/gpu")
+    (node.dev / "tty0").touch()
+    ours = node.discovering("tty*")
+    node.declare(ours)
+    await node.scan()
+    assert (node.listed(), parsed) == ({"tty0": True}, [FILE])
+    # Discovery, the scanner and the health checks need the same files.
+    gpus = {"name": "example.com/gpu", "discover": {"cdi": {"kind": "vendor.com/gpu"}}}
+    named = {"name": "example.com/set", "devices": [{"id": "set", "cdi_devices": ["vendor.com/set=0"]}]}
+    node.declare(ours, gpus, named)
+    for _again in range(2):
+        await node.scan()
+    assert (node.listed("example.com/gpu"), node.listed("example.com/set")) == (
+        {"vendor.com-gpu-0": True},
+        {"set": True},
+    )
+    assert sorted(parsed) == ["0.yaml", "1.yaml", FILE]
+
+
+async def test_after_a_reload_the_specs_of_former_devices_are_known_once_more(node: Node) -> None:
+    """A device may be the same under a name of another kind, which only the nodes of both names show."""
+    foreign(node, "vendor.com/gpu", "vendor.com/set")
+    for kind in ("gpu", "set", "set"):
+        node.declare({"name": "example.com/dev", "devices": [{"id": kind, "cdi_devices": [f"vendor.com/{kind}=0"]}]})
+        await node.scan()
+    assert node.scanner.specs.nodes("vendor.com/gpu=0") == {"/dev/null"}
+    node.declare({"name": "example.com/dev", "devices": [{"id": "own", "nodes": [{"path": "/dev/null"}]}]})
+    await node.scan()
+    assert node.scanner.specs.nodes("vendor.com/set=0") == {"/dev/zero"}

@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional
 import pytest
 
 from kubelet_stand_in import StandInKubelet
+from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.resource_manager import ResourceManager
@@ -378,6 +379,19 @@ async def test_the_specs(node: Node) -> None:
     (node.specs / "foreign.json").unlink()
     spec.unlink()
     assert (await node.wrong())["CDI specs"].endswith("defines example.com/dev=d0, example.com/dev=d1")
+
+
+async def test_a_name_without_quotes_in_a_spec_of_others(node: Node) -> None:
+    spec = node.specs / "npu.yaml"
+    spec.write_text("cdiVersion: 0.6.0\nkind: vendor.com/npu\ndevices: [{name: 010, containerEdits: {env: [A=b]}}]\n")
+    problem = f"{spec}: devices[0].name: is not quoted: the CDI library up to 1.1.0 (containerd 1.7 to 2.3) reads '8'"
+    findings = await node.examine()
+    (warned,) = [each for each in findings if each.state == "warning"]
+    assert warned.found.startswith(f"another owner's file; our devices work: {problem}")
+    assert warned.fix.startswith(f"vi {spec} ")
+    devices = [{"id": "a", "cdi_devices": ["vendor.com/npu=010"]}]
+    configuration = parse_configuration({"resources": [{"name": "example.com/npu", "devices": devices}]})
+    assert doctor._unresolved(list(check_directories([str(node.specs)], None)), configuration) == ["vendor.com/npu=010"]
 
 
 def test_an_optional_device_of_others_needs_no_spec() -> None:

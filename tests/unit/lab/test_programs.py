@@ -115,7 +115,7 @@ def test_a_minor_that_was_asked_for_is_not_replaced(build):
 
 
 def test_unknown_names(build):
-    assert "kubernets is not pinned; use one of cdi-judge, containerd-1.7," in build("kubernets").stderr
+    assert "kubernets is not pinned; use one of cdi-judge, cdi-judge-0.8, containerd-1.7," in build("kubernets").stderr
     assert "containerd-2.4 has no program kubelet" in build("containerd-2.4", "kubelet").stderr
 
 

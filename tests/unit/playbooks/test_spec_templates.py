@@ -78,6 +78,7 @@ def test_each_host_gets_the_spec_of_its_variables(read):
         ("{{ ansible_facts.devices.fpga0 }}", {}, "to gather facts, set node_devices_gather_facts: true"),
         ("kind: [", {}, "(fpga.yaml.j2): the file: cannot be parsed: "),
         (TEMPLATE.replace("deviceNodes", "deviceNode"), {}, "devices[0].containerEdits.deviceNode: "),
+        (TEMPLATE.replace('name: "{{ card }}"', "name: 0{{ card }}"), {}, "devices[0].name: is not quoted: "),
         (TEMPLATE.replace("0.6.0", "0.3.0"), {}, "cdiVersion: is 0.3.0, but must be at least 0.5.0"),
         (
             TEMPLATE.replace("example.com/fpga", "example.com/serial"),

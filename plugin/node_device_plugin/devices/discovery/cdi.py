@@ -138,8 +138,10 @@ class Cdi(DiscoveryMethod):
         """The names of each device that is left out, with the reason: of a choice, or of names that do not resolve."""
         for device, why in chosen.left_out:
             yield device.names, why
-        prefix = kind + "="
-        broken = {name: why for name, why in self._specs(frozenset([kind]), root).broken.items() if name.startswith(prefix)}
+        prefix, specs = kind + "=", self._specs(frozenset([kind]), root)
+        broken = {
+            name: why for name, why in specs.broken.items() if name.startswith(prefix) and name not in specs.files
+        }
         for qualified, why in broken.items():
             name = qualified[len(prefix) :]
             # "all" is not offered beside other devices anyway. A refused file may have any text as a name.

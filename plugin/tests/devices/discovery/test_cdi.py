@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -238,6 +239,22 @@ def test_a_number_belongs_to_another_node_once_the_driver_is_loaded(machine: Mac
     assert reader.is_as_read()
 
 
+def test_the_specs_of_kinds_that_are_no_longer_discovered_are_not_kept(machine: Machine) -> None:
+    kinds = {"amd.com/kept", "nvidia.com/kept"}
+
+    def kept() -> set[str]:
+        gc.collect()
+        specs = [each for each in gc.get_objects() if type(each) is dict and "cdiVersion" in each]
+        return {each["kind"] for each in specs} & kinds
+
+    for kind in kinds:
+        write(machine, [device("gpu0", "/dev/null")], kind, f"/etc/cdi/{kind[:3]}.json")
+        assert list(found(machine, {"cdi": {"kind": kind}})) == ["gpu0"]
+        assert kept() == {kind}
+    found(machine, {"paths": ["/dev/none*"]})
+    assert kept() == set()
+
+
 def test_an_index_that_moves_is_no_id_where_the_pci_address_is_known(machine: Machine) -> None:
     """Plain files have the number 0:0, so both GPUs have one PCI address, and only one alone has it for its id."""
     pci = "pci0000:00/0000:03:00.0"
@@ -439,3 +456,23 @@ def test_a_device_that_is_declared_by_any_of_its_names_is_not_discovered_as_well
     assert [(device.id, why) for device, why in gpus.left_out] == [
         (GPU0, f"nvidia.com/gpu={GPU0} is already a device of example.com/pair=pair0")
     ]
+
+
+def test_a_name_that_runtimes_read_differently_is_left_out_with_its_reason(machine: Machine) -> None:
+    devices = "- {name: 0000:03:00.0, containerEdits: {env: [A=a]}}\n- {name: 010, containerEdits: {env: [A=b]}}\n"
+    machine.file("/etc/cdi/npu.yaml", f"cdiVersion: 0.6.0\nkind: acme.example/npu\ndevices:\n{devices}")
+    result = discovered(machine, {"name": "example.com/npu", "discover": {"cdi": {"kind": "acme.example/npu"}}})
+    found = result["example.com/npu"]
+    assert [device.cdi_devices for device in found.devices] == [("acme.example/npu=0000:03:00.0",)]
+    assert [(device.properties["name"], reason.rpartition(": ")[2]) for device, reason in found.left_out] == [
+        ("8", "quote the name"),
+        ("010", "quote the name"),
+    ]
+
+
+def test_names_of_a_refused_file_are_left_out_with_their_reason(machine: Machine) -> None:
+    write(machine, [device("0", "/dev/a"), device("../x", "/dev/b")], colour="red")
+    left_out = discovered(machine, {"name": "example.com/gpu", "discover": ALL})["example.com/gpu"].left_out
+    ((only, why),) = left_out
+    assert only.properties["name"] == "0"
+    assert "colour: is not a field of CDI" in why

@@ -318,6 +318,23 @@ def test_a_broken_file_of_a_declared_kind_costs_its_devices():
         )
 
 
+def test_a_name_that_runtimes_read_differently():
+    text = "cdiVersion: 0.6.0\nkind: nvidia.com/gpu\ndevices: [{name: %s, containerEdits: {env: [A=b], hooks: [%s]}}]"
+    hook = "{hookName: prestart, path: /x, args: [%s]}"
+    unclear = file("/etc/cdi/nvidia.yaml", text % ("010", hook % "a"))
+    wanted = {"name": "example.com/gpu", "devices": [{"id": "a", "cdi_devices": ["nvidia.com/gpu=010"]}]}
+    (missing,) = made(node(unclear), wanted).missing()
+    assert "nvidia.com/gpu=010 is in no valid CDI spec of the node (/etc/cdi/nvidia.yaml: devices[0].name: " in missing
+    (line,) = made(node(unclear), wanted).broken()
+    assert "reads '8'" in line
+    assert "which containers do not get: let the vendor's program generate the spec again" in line
+    # An argument that differs costs no device.
+    differs = file("/etc/cdi/nvidia.yaml", text % ('"010"', hook % "0660"))
+    assert list(made(node(differs), wanted).missing()) == []
+    (line,) = made(node(differs), wanted).broken()
+    assert "quote the text; the file belongs to another owner and affects no declared device" in line
+
+
 def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_counted():
     broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red", shape="round", size="large")
     (line,) = made(node(broken), resource("a")).broken()

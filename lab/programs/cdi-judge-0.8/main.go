@@ -1,0 +1,1 @@
+../cdi-judge/main.go
