@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..declaration import Configuration, Device
-from ..devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET
+from ..devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
 from ..devices.reason import kind_of
 from ..devices.table import DeviceTable
 from ..support.version import version
@@ -20,8 +20,8 @@ from .resource_manager import ResourceManager, ServedResource
 
 #: If the last full scan is more than this many seconds old, the plugin is not ready.
 DISCOVERY_FRESH = 60.0
-#: The kinds of reasons for devices that are not lost, but not offered because of their holders.
-_WITHHELD = (HELD_BY_ANOTHER_NAME, IN_DOUBT, MET)
+#: The kinds of reasons for devices that are not lost, but not offered: containers keep what they were given.
+_WITHHELD = (HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY)
 
 
 class State:

@@ -27,6 +27,8 @@ from node_device_plugin.declaration.configuration_file import (
 )
 from node_device_plugin.devices import health
 from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
+from node_device_plugin.devices.reason import Reason
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.diagnostics import cdi_specs, doctor, instances, kubelet_process
 from node_device_plugin.diagnostics.doctor import Doctor
@@ -568,6 +570,17 @@ async def test_a_held_device_that_is_lost_is_named_by_both(node: Node, monkeypat
     holds = "default/holder-node holds it, but it is lost: unplugged"
     assert (loss.resource, loss.device[:4], loss.text) == ("example.com/dev", "d0::", f"{loss.device}: {holds}")
     assert (await node.wrong())["expected devices"] == f"example.com/dev: {loss.text}"
+
+
+@pytest.mark.parametrize("kind", [HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY])
+async def test_a_device_that_is_withheld_for_its_holders_is_not_lost(node: Node, kind: str) -> None:
+    await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
+    (table,) = [each for each in node.resources.tables if each.resource.name == "example.com/dev"]
+    table.set_held({"d0": Reason("held by default/holder-node as example.com/old", kind)})
+    found = await status(kubelet_places(str(node.config)))
+    assert found.plugin is not None
+    shown = found.plugin["resources"][0]["devices"][0]
+    assert (shown["state"], shown["withheld"], found.losses) == ("unhealthy", True, [])
 
 
 async def test_a_damaged_checkpoint_is_written_again_as_the_message_says(node: Node) -> None:
