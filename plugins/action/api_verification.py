@@ -219,6 +219,11 @@ def _shortfall(resource, shown, held=0):
     if found is None:
         return "the node object does not list it, because no plugin registered it with the kubelet"
     least, most = _shares(resource)
+    if found < (resource.min_devices - held) * resource.replicas:
+        needed = resource.min_devices * resource.replicas
+        return (
+            f"expected at least {needed} healthy devices (min_devices) in the node object's allocatable, found {found}"
+        )
     if resource.discover.methods or least - held * resource.replicas <= found <= most:
         return None
     expected = str(least) if least == most else f"{least} to {most}"

@@ -18,6 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
     Unavailable,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
@@ -84,7 +85,7 @@ class ActionModule(HidingAction):
         try:
             return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()
         except (RecursionError, ValueError, KeyError, TypeError) as error:
-            raise Stopped(f"{path} is not a device checkpoint in a known format: {error!r}") from error
+            raise Stopped(checkpoint.damaged(path, error)) from error
 
     def _converge(self, cluster, name, wanted, timeout, api_only):
         dry_run = self._task.check_mode

@@ -137,8 +137,9 @@ def _command(arguments, node):
     options = {
         "--image": arguments.get("image"),
         "--kubelet-root": kubelet.get("root_dir"),
-        "--static-pod-dir": kubelet.get("static_pod_path"),
     }
+    # Empty for a kubelet without static pods. Without the option, the command would ask for it.
+    command += ["--static-pod-dir", kubelet.get("static_pod_path") or ""]
     if not arguments.get("kubeconfig"):
         # Without a kubeconfig, proofs are static pods, which need a free pod slot.
         options.update({"--kubelet-kubeconfig": kubelet.get("kubeconfig"), "--max-pods": kubelet.get("max_pods")})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import report as states
 
 DOCUMENTATION = r"""
 name: verification_table
@@ -52,11 +53,8 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
             lines.append((host, "-", "-", "-", "-", "not verified"))
             continue
         for row in report["resources"]:
-            state = row["state"]
-            if row["detail"] and state != "failed":
-                state = f"{state} ({row['detail']})"
-            seen = " ".join(row["seen"])
-            lines.append((host, row["resource"], str(row["capacity"]), str(row["healthy"]), seen, state))
+            numbers = (str(row["capacity"]), str(row["healthy"]))
+            lines.append((host, row["resource"], *numbers, " ".join(row["seen"]), states.state_text(row)))
     return tables.table(_HEAD, lines)
 
 

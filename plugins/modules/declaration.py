@@ -96,4 +96,10 @@ device_paths:
   description: Paths of the host's device nodes in the declaration, each with its device and whether it is required.
   type: dict
   returned: success
+host_paths:
+  description:
+    - Host paths of the declaration's bind mounts and hooks. Each has its field, the device or resource that needs it
+      (C(who)), whether a required device needs it, and the resources of which every device needs it (C(all_of)).
+  type: dict
+  returned: success
 """

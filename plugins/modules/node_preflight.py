@@ -20,11 +20,12 @@ options:
       - Requirements of the caller; read by the action.
       - V(python) requires Python 3.9 or later, and V(systemd) requires systemd as the first process. V(runtime)
         requires a container runtime that accepts CDI devices through CRI. V(kubelet) requires that the kubelet, if one
-        runs, passes CDI names on. V(devices) requires all device nodes that the declaration marks as required.
-        V(command) requires the plugin's O(command), except in check mode.
+        runs, passes CDI names on. V(devices) requires all device nodes that the declaration marks as required, and the
+        host paths of their mounts and hooks. V(host_paths) requires only the latter, without paths that role
+        C(host_devices) may create. V(command) requires the plugin's O(command), except in check mode.
     type: list
     elements: str
-    choices: [python, systemd, runtime, kubelet, devices, command]
+    choices: [python, systemd, runtime, kubelet, devices, host_paths, command]
     default: []
   cdi:
     description:
@@ -118,6 +119,11 @@ options:
     description: Device nodes to check, as M(nodedevices.kubernetes.declaration) returns them.
     type: dict
     default: {}
+  host_paths:
+    description: Other host paths to check. With O(declaration), the action sets the declared paths.
+    type: list
+    elements: str
+    default: []
   accounts:
     description:
       - Names of users (C(users)) and groups (C(groups)) to look up. With O(declaration), the action sets the declared
@@ -197,6 +203,11 @@ other_than_devices:
   description: Paths of O(device_paths) that exist but are not device nodes, each with its file type.
   type: dict
   returned: always
+missing_host_paths:
+  description: Paths of O(host_paths) that do not exist. A path on a file system that hangs is not listed.
+  type: list
+  elements: str
+  returned: always
 accounts:
   description: Numbers of the users and groups of O(accounts), by name; null for a name that the node does not know.
   type: dict
@@ -246,6 +257,8 @@ import platform
 import pwd
 import stat
 import sys
+import threading
+import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, foreseen, play_lock
@@ -267,6 +280,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 _CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 # Maximum bytes of a CDI spec. Larger files are not CDI specs.
 _LARGEST_SPEC = 16 << 20
+# Maximum seconds to look at all host paths.
+_PATIENCE = 5.0
 _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
@@ -313,6 +328,28 @@ def looked_for(paths):
         if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
             others[path] = "a directory" if stat.S_ISDIR(mode) else "a file"
     return {"missing_devices": missing, "other_than_devices": others}
+
+
+def missing_of(paths):
+    """Return the paths that do not exist, without paths that do not answer in time: a mount may be on a dead server."""
+    missing = []
+
+    def look(path):
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            missing.append(path)
+        except (OSError, ValueError):
+            pass
+
+    # Python does not wait for a daemon thread that hangs.
+    threads = [threading.Thread(target=look, args=(path,), daemon=True) for path in paths]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + _PATIENCE
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return sorted(missing)
 
 
 def ledger_facts(hidden):
@@ -368,12 +405,13 @@ def main():
             "requires": {
                 "type": "list",
                 "elements": "str",
-                "choices": ["python", "systemd", "runtime", "kubelet", "devices", "command"],
+                "choices": ["python", "systemd", "runtime", "kubelet", "devices", "host_paths", "command"],
                 "default": [],
             },
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
             "cri_socket": {"type": "path"},
             "device_paths": {"type": "dict", "default": {}},
+            "host_paths": {"type": "list", "elements": "str", "default": []},
             "accounts": {"type": "dict", "default": {}},
             "ask": {"type": "path"},
             "foresee": {"type": "dict", "default": {}},
@@ -423,6 +461,7 @@ def main():
         ),
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
+        missing_host_paths=missing_of(module.params["host_paths"]),
         **looked_for(module.params["device_paths"]),
         **ledger_facts(hidden),
     )

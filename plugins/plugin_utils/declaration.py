@@ -69,6 +69,7 @@ class Declaration(NamedTuple):
             "accounts": _accounts(configuration["resources"]),
             "capacities": self.capacities,
             "device_paths": device_paths(self.configuration.resources),
+            "host_paths": host_paths(self.configuration.resources),
             "host_directories": list(host_directories(self.configuration)),
             "needs_uevents": any(
                 method.needs_uevents
@@ -193,4 +194,35 @@ def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[st
             for node in device.nodes:
                 known = paths.setdefault(node.host_path, {"device": f"{resource.name} {device.id}", "required": False})
                 known["required"] = known["required"] or device.required
+    return paths
+
+
+def host_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:
+    """Return the sources of bind mounts and the programs of hooks by host path.
+
+    Each has its field, what needs it, whether a required device needs it, and the resources (``all_of``) of which every
+    device needs it. Without CDI, the runtime itself creates a missing source of a mount.
+    """
+    paths: dict[str, dict[str, Any]] = {}
+    for resource in resources:
+        if resource.injection != "cdi":
+            continue
+        is_any_required = any(device.required for device in resource.devices)
+        places = [(resource.name, f"a device of {resource.name}", resource.container_edits, is_any_required, True)]
+        is_alone = len(resource.devices) == 1 and not resource.discover.methods
+        for device in resource.devices:
+            field, who = f"{resource.name}.devices ({device.id})", f"device {resource.name} {device.id}"
+            places.append((field, who, device.container_edits, device.required, is_alone))
+        for field, who, edits, is_required, is_of_all in places:
+            mounts = [
+                ("mounts", n, "host_path", each.host_path) for n, each in enumerate(edits.mounts) if each.has_source
+            ]
+            hooks = [("hooks", number, "path", each.path) for number, each in enumerate(edits.hooks)]
+            for kind, number, key, path in (*mounts, *hooks):
+                new = {"field": f"{field}.container_edits.{kind}[{number}].{key}", "who": who, "required": False}
+                known = paths.setdefault(path, {**new, "all_of": []})
+                if is_required and not known["required"]:
+                    # The message names a required device.
+                    known.update(new, required=True)
+                known["all_of"] += [resource.name] if is_of_all and resource.name not in known["all_of"] else []
     return paths

@@ -29,6 +29,8 @@ from . import (
 )
 from .kubernetes import cluster_access, drain
 
+#: Variables of role host_devices, which creates paths on the node.
+_MAKERS = ("host_devices_modules", "host_devices_udev_rules", "host_devices_nodes")
 #: The variable in which a playbook registers the preflight's result.
 KNOWN = "node_devices_node"
 #: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
@@ -211,24 +213,26 @@ class Preflight:
         if declared:
             arguments["device_plugin_dir"] = declared["kubelet_device_plugin_dir"]
             arguments["device_paths"] = declared["device_paths"]
+            arguments["host_paths"] = list(declared["host_paths"])
             if declared.get("accounts"):
                 arguments["accounts"] = declared["accounts"]
         arguments.setdefault("cri_socket", self.variable("node_devices_cri_socket"))
         if arguments["cri_socket"] is None:
             del arguments["cri_socket"]
         device_paths = arguments.get("device_paths") or {}
+        host_paths = (declared or {}).get("host_paths", {})
         warnings: list[str] = []
         settled = None
         known = self.known if lock is None else None
         if known:
-            facts = self._with_devices(known, requires, arguments)
+            facts = self._with_devices(known, requires, arguments, host_paths)
         else:
             facts, settled = self._looked(arguments, warnings)
         if facts.get("failed") or "runtime" not in facts:
             sentences = [requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))]
         else:
             of_node = [name for name in requires if name != "command"]
-            sentences = requirements.unmet(of_node, facts, device_paths, cdi)
+            sentences = requirements.unmet(of_node, facts, device_paths, cdi, host_paths)
             if facts["uid"] == 0:
                 predicted = (facts.get("foreseen") or {}).values()
                 sentences += [module["refused"] for module in predicted if "refused" in module]
@@ -290,10 +294,12 @@ class Preflight:
             return self._settled(facts, arguments)
         return facts, None
 
-    def _with_devices(self, known: dict[str, Any], requires: list[str], arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the known facts. Read missing devices again, because a role may have created them."""
+    def _with_devices(
+        self, known: dict[str, Any], requires: list[str], arguments: dict[str, Any], host_paths: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the known facts. Read missing paths again, because a role may have created them."""
         device_paths = arguments.get("device_paths") or {}
-        if "devices" not in requires or not requirements.unmet(["devices"], known, device_paths):
+        if "devices" not in requires or not requirements.unmet(["devices"], known, device_paths, True, host_paths):
             return known
         afresh = self._on_node(
             "node_preflight", {key: value for key, value in arguments.items() if key not in ("ask", "commands")}
@@ -301,9 +307,17 @@ class Preflight:
         if "missing_devices" not in afresh:
             return afresh
         # Check mode creates no device nodes. Nodes that a real run would create do not count as missing.
-        made = self.variable("host_devices_nodes", []) if self._action._task.check_mode else []
+        check_mode = self._action._task.check_mode
+        made = self.variable("host_devices_nodes", []) if check_mode else []
         missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
-        return {**known, "missing_devices": sorted(missing), "other_than_devices": afresh["other_than_devices"]}
+        makes = check_mode and any(self.variable(name, []) for name in _MAKERS)
+        paths = [path for path in afresh["missing_host_paths"] if not (makes and requirements.is_made(path))]
+        return {
+            **known,
+            "missing_devices": sorted(missing),
+            "other_than_devices": afresh["other_than_devices"],
+            "missing_host_paths": paths,
+        }
 
     def _accounts(self, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the node's users and groups. If a wanted name is not in the facts, read the names again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
@@ -13,13 +14,21 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runt
 _OLDEST_PYTHON = (3, 9)
 # Matches a shell's error for a missing program.
 _MISSING = re.compile("not found|no such file")
+# Directories whose content the kernel and udev create, so that role host_devices may add paths there.
+_MADE = ("/dev/", "/proc/", "/run/", "/sys/", "/var/run/")
 
 
-def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[str, Any], cdi: bool = True) -> list[str]:
+def unmet(
+    requires: list[str],
+    node: Mapping[str, Any],
+    device_paths: Mapping[str, Any],
+    cdi: bool = True,
+    host_paths: Mapping[str, Any] = MappingProxyType({}),
+) -> list[str]:
     """Return one message for each requirement that the node does not meet.
 
     node: the result of the module node_preflight.
-    device_paths: of the declaration.
+    device_paths, host_paths: of the declaration.
     cdi: whether devices are injected by CDI. Old runtimes and kubelets do not support CDI.
     """
     checks = {
@@ -27,7 +36,8 @@ def unmet(requires: list[str], node: Mapping[str, Any], device_paths: Mapping[st
         "systemd": lambda: _systemd(node["init"]),
         "runtime": lambda: _runtime(node["runtime"], cdi),
         "kubelet": lambda: _kubelet(node["kubelet"]) if cdi else (),
-        "devices": lambda: _devices(node, device_paths),
+        "devices": lambda: [*_devices(node, device_paths), *_host_paths(node, host_paths)],
+        "host_paths": lambda: _host_paths(node, {path: host_paths[path] for path in host_paths if not is_made(path)}),
     }
     unknown = set(requires) - set(checks)
     if unknown:
@@ -197,3 +207,23 @@ def _devices(node: Mapping[str, Any], device_paths: Mapping[str, Any]) -> Iterat
                 "needs: declare the device nodes themselves (discover accepts patterns), or declare the path as a "
                 "mount"
             )
+
+
+def is_made(path: str) -> bool:
+    """Return whether a kernel module or udev rule of role host_devices may create the path."""
+    return path.startswith(_MADE)
+
+
+def _host_paths(node: Mapping[str, Any], host_paths: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for each missing path that a required device needs, or every device of a working resource."""
+    missing, working = frozenset(node["missing_host_paths"]), frozenset(node["device_plugins"]["registered"])
+    for path, wanted in host_paths.items():
+        emptied = sorted(working.intersection(wanted["all_of"]))
+        if path not in missing or not (wanted["required"] or emptied):
+            continue
+        harm = f": this would take all devices of {', '.join(emptied)} away" if emptied else ""
+        optional = "" if emptied else ", or set required: false to leave the device out until the path exists"
+        yield (
+            f"{path} does not exist, but {wanted['who']} needs it ({wanted['field']}), so no container with the device "
+            f"would start{harm}: create the path on the node, or change the declaration{optional}"
+        )

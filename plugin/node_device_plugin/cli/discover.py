@@ -15,6 +15,7 @@ def run(options: argparse.Namespace) -> int:
     from ..cdi import writer
     from ..cdi.links import Links
     from ..devices.discovery import Discoverer
+    from ..devices.health import CdiNames
     from ..diagnostics import discovered
 
     configuration = load(options.config).configuration
@@ -22,7 +23,10 @@ def run(options: argparse.Namespace) -> int:
     discoverer = Discoverer(Links())
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     found = ask(discoverer.discover(resources, offered, spec_dirs=configuration.cdi_spec_dirs))
-    data = discovered.to_data(resources, found)
+    names = CdiNames(configuration.cdi_spec_dirs)
+    devices = [*(each.devices for each in resources), *(each.devices for each in found.values())]
+    names.read(name for those in devices for device in those for name in device.cdi_devices)
+    data = discovered.to_data(resources, found, names)
     if options.output != "text":
         print_data(options, data)
     else:

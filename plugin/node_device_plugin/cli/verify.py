@@ -27,7 +27,7 @@ def _seconds(text: str) -> float:
         "--static-pod-dir",
         metavar="DIR",
         help="the kubelet's static pod directory, where a proof creates its pod and removes pods of killed proofs; "
-        "if left out, only running containers are checked",
+        "if left out, only running containers are checked; empty if the kubelet has none",
     ),
     option("--no-static-pods", action="store_true", help="create no static pods; only remove those of killed proofs"),
     option("--kubelet-kubeconfig", metavar="FILE", help="the kubelet's kubeconfig, to count the node's free pod slots"),

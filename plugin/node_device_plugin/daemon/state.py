@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ..declaration import Device
+from ..declaration import Configuration, Device
+from ..devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
 from ..devices.reason import kind_of
 from ..devices.table import DeviceTable
 from ..support.version import version
@@ -19,6 +20,8 @@ from .resource_manager import ResourceManager, ServedResource
 
 #: If the last full scan is more than this many seconds old, the plugin is not ready.
 DISCOVERY_FRESH = 60.0
+#: The kinds of reasons for devices that are not lost, but not offered: containers keep what they were given.
+_WITHHELD = (HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY)
 
 
 class State:
@@ -54,6 +57,7 @@ class State:
                 "sha256": self._reloader.loaded.sha256,
                 "last_reload": self._reloader.last.result,
                 "problems": [str(problem) for problem in self._reloader.last.problems],
+                "cdi_spec_dirs": _spec_dirs(self._reloader.loaded.configuration),
             },
             "discovery_age_seconds": self._discovery_age(),
             "resources": [_resource(served) for served in self._resources.served()],
@@ -139,6 +143,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
                 "id": device.id,
                 "state": state,
                 "reason": reason,
+                "withheld": kind_of(reason or "") in _WITHHELD,
                 "kubelet_ids": table.resource.kubelet_ids(device),
                 "cdi_name": table.resource.cdi_name(device),
                 "cdi_devices": list(device.cdi_devices),
@@ -148,12 +153,20 @@ def _resource(served: ServedResource) -> dict[str, Any]:
             }
             for device, state, reason in _states(table)
         ],
+        "min_devices": table.resource.min_devices,
         "refused": dict(table.left_out),
+        "left_out": dict(table.not_offered),
     }
 
 
+def _spec_dirs(configuration: Configuration) -> list[str]:
+    """Where the runtime reads CDI specs; empty if the plugin does not check CDI names."""
+    specs = configuration.cdi_spec_dirs
+    return list(dict.fromkeys((*specs, configuration.dynamic_cdi_dir))) if specs else []
+
+
 def _states(table: DeviceTable) -> Iterator[tuple[Device, str, str | None]]:
-    """Each device with its state and reason. The state absent: this node has never had the optional device."""
+    """Each device with its state and reason. The state absent: the optional device has never passed its checks."""
     shown = {device.id for device, _reason in table.shown()}
     for device in table.resource.devices:
         reason = table.reason(device)

@@ -56,6 +56,11 @@ class Mount(NamedTuple):
         """Whether this is a bind mount of a host path. With option (r)bind the type does not matter (mount(8))."""
         return self.type in BIND or bool({"bind", "rbind"}.intersection(self.options))
 
+    @property
+    def has_source(self) -> bool:
+        """Whether the mount needs an existing path of the host."""
+        return self.is_bind and self.host_path.startswith("/")
+
 
 class Hook(NamedTuple):
     """An OCI hook; ``timeout`` in seconds."""
@@ -296,6 +301,8 @@ class Resource(NamedTuple):
     discover: Discovery = Discovery()
     #: Maximum number of devices that a container may request; None for no limit.
     container_limit: int | None = None
+    #: The number of devices, declared or discovered, that the node must have.
+    min_devices: int = 0
     #: ``packed``, ``distributed`` or ``numa``; None leaves the choice to the kubelet.
     preference: str | None = None
     pre_start: PreStart = PreStart()

@@ -113,6 +113,9 @@ def _problems(resource: Resource, where: str, refused: Collection[str]) -> Itera
         yield from _property_problems(selector.properties, "%s.discover.udev[%d].properties" % (where, position))
     yield from edit_problems(resource.container_edits, where)
     yield from discovery_problems(resource.discover, where + ".discover", refused)
+    if resource.min_devices > len(resource.devices) and not resource.discover.methods:
+        message = "is %d, but only %d devices are declared and none are discovered: declare more devices, or lower it"
+        yield Problem(where + ".min_devices", message % (resource.min_devices, len(resource.devices)))
     yield from _cdi_problems(resource, where)
     yield from env.template_problems(resource, where)
     yield from directory_problems(resource, where)

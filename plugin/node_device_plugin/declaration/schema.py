@@ -485,6 +485,12 @@ RESOURCE: dict[str, Field] = {
         minimum=1,
         maximum=LARGEST_CAPACITY,
     ),
+    "min_devices": _number(
+        "How many devices, declared or discovered, this node must have. If fewer of them are healthy, verification "
+        "fails. A shared device counts once.",
+        maximum=LARGEST_CAPACITY,
+        default=0,
+    ),
     "preference": Field(
         "str",
         "Which free shares the plugin recommends to the kubelet. packed: on few devices, devices in use first, "
@@ -812,7 +818,7 @@ def _hint(field: Field, value: Any, where: str) -> str:
     hints = []
     if kind == "int" and isinstance(value, str) and value.isdecimal():
         hints.append("write it without quotes")
-    if where.endswith(".capacity") and (hints or isinstance(value, float)):
+    if where.endswith((".capacity", ".min_devices")) and (hints or isinstance(value, float)):
         # Facts are often text, such as a disk's sectors, and a division gives a float.
         hints.append("for an expression, add '| int'")
     if hints:

@@ -26,7 +26,7 @@ GONE = "gone"
 FORGOTTEN_AFTER = 600.0
 #: The reason until a device's health command has answered. A device already shown keeps its state.
 UNANSWERED = "the health command has not finished yet"
-_ABSENT = "the device is not on this node"
+_UNCHECKED = "the device was not checked yet"
 _DIGITS = re.compile(r"([0-9]+)")
 
 
@@ -37,9 +37,9 @@ def _room_for_all(resource: Resource, staying: Sequence[Device], found: Sequence
 class DeviceTable:
     """Tracks the shown devices of a resource and their health. A frontend offers them to a kubelet.
 
-    An optional device is not shown until it was present once. After that, the device stays shown,
-    unhealthy while it is away, because the kubelet keeps calling a dropped device healthy. The same
-    applies to discovered devices until they are forgotten.
+    An optional device is not shown until it passed its checks once. After that, the device stays
+    shown, unhealthy while it is away, because the kubelet keeps calling a dropped device healthy.
+    The same applies to discovered devices until they are forgotten.
 
     resource: as declared. recovery_delay: seconds (see Flapping). clock: returns monotonic seconds.
     former: the resource's previous table; this table takes over the state of unchanged devices.
@@ -72,6 +72,8 @@ class DeviceTable:
         self._not_offered: Mapping[str, str] = {}
         #: Device id to the reason why the device is unhealthy (None: healthy); shown devices only.
         self._reasons: dict[str, str | None] = {}
+        #: Device id to the result of the last check; optional devices that have never passed one.
+        self._never_shown: dict[str, str] = {}
         #: Device id to the reason, for devices that are or may be held under another name.
         self._held: Mapping[str, str] = {}
         #: Set at the next change, then replaced: take the event, read the table, await the event.
@@ -88,6 +90,13 @@ class DeviceTable:
         for device in self.resource.devices:
             if before.get(device.id) == device and device.id in former._reasons:
                 self._reasons[device.id] = former._reasons[device.id]
+            elif before.get(device.id) == device and device.id in former._never_shown:
+                self._never_shown[device.id] = former._never_shown[device.id]
+
+    @property
+    def not_offered(self) -> Mapping[str, str]:
+        """Devices that matched and that discovery left out: device id to the reason."""
+        return self._not_offered
 
     @property
     def discovered(self) -> frozenset[str]:
@@ -143,6 +152,7 @@ class DeviceTable:
             self._discovered.pop(device_id, None)
             self._gone.pop(device_id, None)
             self._reasons.pop(device_id, None)
+            self._never_shown.pop(device_id, None)
         self._flapping.forget(device_ids)
         self._discovered_changed()
 
@@ -170,7 +180,9 @@ class DeviceTable:
                 continue
             reason = self._flapping.judged(device.id, found, is_new, self._reasons.get(device.id))
             if reason is not None and not device.required and is_new:
+                self._never_shown[device.id] = reason
                 continue
+            self._never_shown.pop(device.id, None)
             if is_new or self._reasons[device.id] != reason:
                 self._reasons[device.id] = reason
                 news.append((device, self.reason(device)))
@@ -206,7 +218,8 @@ class DeviceTable:
 
     def reason(self, device: Device) -> str | None:
         """Why a device cannot be given to a container now; None if it can."""
-        return self._reasons.get(device.id, _ABSENT) or self._held.get(device.id)
+        reason = self._reasons.get(device.id, self._never_shown.get(device.id, _UNCHECKED))
+        return reason or self._held.get(device.id)
 
     def shown(self) -> list[tuple[Device, str | None]]:
         """Every device that a kubelet may know, in the order of ``resource``, with the reason if unhealthy."""

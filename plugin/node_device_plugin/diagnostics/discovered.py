@@ -9,14 +9,14 @@ from typing import Any
 from ..declaration import Device, Resource
 from ..declaration.serialise import resources_to_data
 from ..devices.discovery import Discovered
-from ..devices.health import unhealthy_reason
+from ..devices.health import CdiNames, problem_of
 from ..support.tables import table
 
 _HEAD = ("RESOURCE", "DEVICE", "NODES", "NUMA", "STATE")
 
 
-def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> dict[str, Any]:
-    """The devices, ready for JSON.
+def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered], names: CdiNames) -> dict[str, Any]:
+    """The devices, ready for JSON. names: other programs' CDI specs.
 
     ``problem``: why a device is unhealthy, or why a resource has no device. ``reason``: why a device is left out.
     """
@@ -26,8 +26,11 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered]) -> d
             {
                 "name": resource.name,
                 "devices": [
-                    *(_device(device, "declared") for device in resource.devices),
-                    *(_device(device, "discovered") for device in found.get(resource.name, nothing).devices),
+                    *(_device(resource, device, "declared", names) for device in resource.devices),
+                    *(
+                        _device(resource, device, "discovered", names)
+                        for device in found.get(resource.name, nothing).devices
+                    ),
                 ],
                 "left_out": [
                     {"id": device.id, "reason": reason} for device, reason in found.get(resource.name, nothing).left_out
@@ -47,7 +50,7 @@ def _unmatched(resource: Resource) -> str:
     return f"nothing on this node matches {' or '.join(wanted)}{beside}"
 
 
-def _device(device: Device, origin: str) -> dict[str, Any]:
+def _device(resource: Resource, device: Device, origin: str, names: CdiNames) -> dict[str, Any]:
     return {
         "id": device.id,
         "origin": origin,
@@ -55,7 +58,7 @@ def _device(device: Device, origin: str) -> dict[str, Any]:
         "properties": dict(device.properties),
         "attributes": device.attributes.known(),
         "numa_node": device.numa_node,
-        "problem": unhealthy_reason(device),
+        "problem": problem_of(resource, device, names),
     }
 
 

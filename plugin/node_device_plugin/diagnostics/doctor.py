@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile
 from ..declaration import Configuration, DeclarationError, Problem, cdi
-from ..declaration.configuration_file import DEFAULT_PATH, LoadedConfiguration, kubelet_places, load
+from ..declaration.configuration_file import DEFAULT_PATH, KubeletPlaces, LoadedConfiguration, kubelet_places, load
 from ..devices import health
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
@@ -27,8 +27,11 @@ from .findings import Findings
 from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
 from .runtime_service import cri_socket, kubelet_service, service_of
+from .status import Status, status
 
 _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the controller"
+#: Maximum number of losses, or of devices that are left out, that one finding names.
+_MOST_TOLD = 5
 _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
 
 
@@ -84,6 +87,7 @@ class Doctor(NamedTuple):
         _root(findings, loaded.configuration.kubelet_root_dir, kubelet)
         root = self.kubelet_root or (kubelet.root_dir if kubelet else loaded.configuration.kubelet_root_dir)
         await _registration(findings, loaded.configuration, root, state, unit, commands)
+        await _expected(findings, KubeletPlaces(directory, root), socket)
         return findings
 
     async def _configuration(self, findings: Findings) -> LoadedConfiguration | None:
@@ -225,7 +229,7 @@ def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str
 async def _devices(findings: Findings, configuration: Configuration) -> None:
     answers = await BoundedCalls().run(
         [
-            (Key(resource.name, device.id), functools.partial(health.unhealthy_reason, device))
+            (Key(resource.name, device.id), functools.partial(health.host_problem, resource, device))
             for resource in configuration.resources
             for device in resource.devices
             if device.required
@@ -373,6 +377,60 @@ async def _registration(
         findings.unknown(link, "the kubelet still lists every resource, but no plugin answers")
     else:
         findings.ok(link, "the kubelet lists every resource")
+
+
+async def _expected(findings: Findings, places: KubeletPlaces, socket: str) -> None:
+    """Check that no expected device is lost, and tell why optional devices are left out."""
+    link = "expected devices"
+    try:
+        found = await status(places, socket)
+    except (CheckpointError, OSError) as error:
+        findings.unknown(link, str(error))
+        return
+    if found.plugin is None:
+        findings.unknown(link, "no plugin answers")
+        return
+    absent, unusable = await _absent(found)
+    harm = [f"{loss.resource}: {loss.text}" for loss in found.losses if loss.fails]
+    mild = [f"{loss.resource}: {loss.text}" for loss in found.losses if not loss.fails]
+    shown = "node-device-plugin status    # each device with its reason and its pod"
+    if harm:
+        findings.wrong(link, _joined(harm), shown)
+    elif mild or unusable:
+        findings.warning(link, _joined([*mild, *unusable]), shown)
+    else:
+        left_out = f"; optional devices that are not there: {_joined(absent)}" if absent else ""
+        findings.ok(link, f"no device is lost{left_out}")
+
+
+async def _absent(found: Status) -> tuple[list[str], list[str]]:
+    """The devices that have never passed their checks, each with the reason: those not there, and those that are."""
+    devices = [
+        (resource["name"], device)
+        for resource in (found.plugin or {})["resources"]
+        for device in resource["devices"]
+        if device["state"] == "absent"
+    ]
+    looks = [
+        (Key(name, device["id"]), functools.partial(_are_there, tuple(device["host_paths"])))
+        for name, device in devices
+    ]
+    there = await BoundedCalls().run(looks)
+    absent: list[str] = []
+    unusable: list[str] = []
+    for name, device in devices:
+        to = unusable if there[Key(name, device["id"])] else absent
+        to.append(f"{name}={device['id']}: {device['reason']}")
+    return absent, unusable
+
+
+def _are_there(paths: Sequence[str]) -> bool:
+    return bool(paths) and all(map(os.path.exists, paths))
+
+
+def _joined(sentences: Sequence[str]) -> str:
+    more = [f"and {len(sentences) - _MOST_TOLD} more"] if len(sentences) > _MOST_TOLD else []
+    return "; ".join([*sentences[:_MOST_TOLD], *more])
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -49,11 +49,13 @@ class Findings(list[Finding]):
         return {"healthy": self.is_healthy, "findings": [finding._asdict() for finding in self]}
 
     def to_text(self) -> str:
-        """The findings as text: a table of the chain, then the fixes."""
+        """The findings as text: a table of the chain, then the fixes and the findings that the table shortens."""
         lines = [table(["LINK", "STATE", "FOUND"], [[each.link, each.state, _short(each.found)] for each in self])]
         for finding in self:
-            if finding.state in (WRONG, WARNING):
+            if finding.fix:
                 lines.append("\n{}: {}\n{}".format(finding.link, finding.found, textwrap.indent(finding.fix, "    ")))
+            elif finding.found != _short(finding.found):
+                lines.append(f"\n{finding.link}: {finding.found}")
         return "\n".join(lines)
 
 

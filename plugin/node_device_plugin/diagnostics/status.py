@@ -5,33 +5,44 @@ from __future__ import annotations
 import asyncio
 import collections
 import datetime
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..declaration.configuration_file import KubeletPlaces
+from ..kubelet import losses
 from ..kubelet import queries as kubelet_queries
+from ..kubelet.losses import Loss
 from ..kubelet.queries import HeldDevice, Holders
+from ..kubelet.requests import unserved
 from ..status_api import client
+from ..support.bounded_calls import in_thread
 from ..support.tables import printable, table
+from .runtime_service import cri_socket
 
 
 class Status(NamedTuple):
     """The plugin's state and the devices' holders.
 
     plugin: the state from daemon.state; None if the plugin does not answer. problem: why the plugin does not answer.
+    losses: lost devices; unknown, so none, if the plugin does not answer.
     """
 
     plugin: dict[str, Any] | None
     problem: str
     holders: Holders
+    losses: Sequence[Loss] = ()
 
     @property
     def is_fine(self) -> bool:
-        """Whether the plugin answers, is ready, and did not refuse its configuration file."""
-        return self.plugin is not None and self.plugin["ready"] and not self.plugin["configuration"]["problems"]
+        """Whether the plugin answers, is ready, did not refuse its configuration file, and lost no expected device."""
+        if self.plugin is None or any(loss.fails for loss in self.losses):
+            return False
+        return self.plugin["ready"] and not self.plugin["configuration"]["problems"]
 
     def to_data(self) -> dict[str, Any]:
         """The status, ready for JSON."""
-        return {"plugin": self.plugin, "problem": self.problem, **self.holders.to_data()}
+        lost = [loss._asdict() for loss in self.losses]
+        return {"plugin": self.plugin, "problem": self.problem, **self.holders.to_data(), "losses": lost}
 
     def to_text(self) -> str:
         """The status as text."""
@@ -43,9 +54,10 @@ class Status(NamedTuple):
         if self.holders.source != "kubelet":
             where = "unknown" if self.holders.source == "none" else "from its checkpoint, which names pods by UID only"
             lines.insert(-1, f"no kubelet answers; holders are {where}")
+        lost = [f"{loss.level}: {loss.resource}: {printable(loss.text)}" for loss in self.losses]
         if not rows:
-            return "\n".join([*lines, "no devices" if self.plugin else "no held devices are known"])
-        return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows)])
+            return "\n".join([*lines, "no devices" if self.plugin else "no held devices are known", *lost])
+        return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows), *lost])
 
     def _rows(self, resources: list[dict[str, Any]]) -> list[list[str]]:
         holders: dict[str, list[str]] = {}
@@ -62,20 +74,33 @@ class Status(NamedTuple):
                 held = ", ".join(name if count == 1 else "%s (%d)" % (name, count) for name, count in by.items())
                 shown = state or device["state"]
                 rows.append([resource["name"], device["id"], shown, held, device["reason"] or ""])
-            for device_id, reason in resource["refused"].items():
-                rows.append([resource["name"], device_id, "refused", "", reason])
-            if not resource["devices"] and not resource["refused"]:
+            # The plugin may be older than this command.
+            known = {device["id"] for device in resource["devices"]}
+            left_out = {name: why for name, why in resource.get("left_out", {}).items() if name not in known}
+            for what, those in (("refused", resource["refused"]), ("left out", left_out)):
+                rows += [[resource["name"], device_id, what, "", reason] for device_id, reason in those.items()]
+            if not (known or left_out or resource["refused"]):
                 rows.append([resource["name"], "", state or "no devices", "", ""])
         return rows
 
 
-async def status(kubelet: KubeletPlaces) -> Status:
-    """Ask the plugin and the kubelet. Raises CheckpointError and OSError."""
+async def status(kubelet: KubeletPlaces, runtime_socket: str | None = None) -> Status:
+    """Ask the plugin and the kubelet, and the container runtime if containers may lack a device.
+
+    runtime_socket: None for the running kubelet's socket. Raises CheckpointError and OSError.
+    """
     # Ask both at the same time, so that two hanging programs cost only one timeout.
     (plugin, problem), holders = await asyncio.gather(
         _ask_plugin(kubelet.device_plugin_dir), kubelet_queries.holders(kubelet.root_dir, kubelet.device_plugin_dir)
     )
-    return Status(plugin, problem, holders)
+    if plugin is None:
+        return Status(plugin, problem, holders)
+    offers = losses.offers_of(plugin)
+    if runtime_socket is None:
+        runtime_socket = await in_thread(cri_socket, None)
+    without = await unserved(kubelet.root_dir, runtime_socket, holders, [offer.resource for offer in offers])
+    spec_dirs = plugin["configuration"].get("cdi_spec_dirs", ())
+    return Status(plugin, problem, holders, await losses.losses(offers, holders, without, spec_dirs))
 
 
 async def _ask_plugin(directory: str) -> tuple[dict[str, Any] | None, str]:

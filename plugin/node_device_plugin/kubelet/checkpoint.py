@@ -64,7 +64,19 @@ def read_checkpoint(directory: str) -> Checkpoint | None:
             tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()),
         )
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a device checkpoint in a known format: {error!r}") from error
+        raise CheckpointError(damaged(path, error)) from error
+
+
+def damaged(path: str, error: Exception) -> str:
+    """The message for a file that is no checkpoint.
+
+    The kubelet keeps what it allocated in memory, and writes the file at each device list of a plugin
+    (genericDeviceUpdateCallback in pkg/kubelet/cm/devicemanager).
+    """
+    return (
+        f"{path} is not a device checkpoint in a known format ({error!r}). To let the running kubelet write it again, "
+        "run systemctl restart node-device-plugin; if this node has no kubelet any more, remove the file"
+    )
 
 
 def _pod_devices(entry: Any) -> PodDevices:

@@ -59,10 +59,14 @@ class Holder(NamedTuple):
 
 
 class Pods(NamedTuple):
-    """The number of pods that a kubelet lists, and the holders of devices, sorted."""
+    """The number of pods that a kubelet lists, and the holders of devices, sorted.
+
+    containers: namespace, pod and name of each listed container, also without devices.
+    """
 
     number: int
     holders: list[Holder]
+    containers: frozenset[tuple[str, str, str]] = frozenset()
 
 
 class PodResourcesClient(UnixClient):
@@ -97,7 +101,8 @@ class PodResourcesClient(UnixClient):
                     key = (pod.namespace, pod.name, container.name, devices.resource_name)
                     held.setdefault(key, set()).update(devices.device_ids)
         holders = [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
-        return Pods(len(answer.pod_resources), holders)
+        containers = {(pod.namespace, pod.name, each.name) for pod in answer.pod_resources for each in pod.containers}
+        return Pods(len(answer.pod_resources), holders, frozenset(containers))
 
     async def allocatable(self) -> dict[str, tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.

@@ -104,17 +104,20 @@ class Holders(NamedTuple):
     """The held devices. source: where they come from: ``kubelet``, its ``checkpoint``, or ``none``.
 
     allocatable: resource to its healthy devices. unanswered: the kubelet's socket and the reason of the failure, which
-    tells a kubelet that hangs from a missing one.
+    tells a kubelet that hangs from a missing one. containers: see Pods; not part of the data for JSON.
     """
 
     source: str
     held: tuple[HeldDevice, ...] = ()
     allocatable: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     unanswered: str | None = None
+    containers: frozenset[tuple[str, str, str]] = frozenset()
 
     def to_data(self) -> dict[str, Any]:
         """The same, ready for JSON."""
-        return {**self._asdict(), "held": [each._asdict() for each in self.held], "allocatable": dict(self.allocatable)}
+        data = {**self._asdict(), "held": [each._asdict() for each in self.held], "allocatable": dict(self.allocatable)}
+        del data["containers"]
+        return data
 
 
 async def holders(
@@ -152,7 +155,7 @@ async def holders(
         look = functools.partial(_has_just_started, kubelet_root)
         if await links.calls.call(Key("", "the kubelet's socket"), look):
             held = {**{(each.resource, each.device): each for each in given.checkpointed()}, **held}
-        return Holders("kubelet", tuple(held.values()), allocatable)
+        return Holders("kubelet", tuple(held.values()), allocatable, containers=pods.containers)
     return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
 
 

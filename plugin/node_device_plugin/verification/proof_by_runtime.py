@@ -22,7 +22,7 @@ async def prove(resource: Resource, cri: CriClient, image: str, names: CdiNames)
 
     Uses at most container_limit devices, because the paths of more devices may collide in the container.
     """
-    there = [d for d in resource.devices if resource.cdi_names(d) and problem_of(d, names) is None]
+    there = [d for d in resource.devices if resource.cdi_names(d) and problem_of(resource, d, names) is None]
     devices = there[: resource.container_limit]
     name = static_pod.new_name()
     namespaces = api.NamespaceOption(network=api.NODE, pid=api.CONTAINER, ipc=api.POD)

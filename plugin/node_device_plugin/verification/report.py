@@ -20,6 +20,8 @@ EMPTY = "empty"
 #: There is no kubelet yet, or the kubelet returns no lists.
 PENDING = "pending"
 FAILED = "failed"
+#: Maximum number of absent devices that a table names for a resource.
+_MOST_TOLD = 5
 
 
 class Row(NamedTuple):
@@ -29,6 +31,7 @@ class Row(NamedTuple):
     healthy: shares that the kubelet lists as allocatable.
     seen: ids of the devices that a container saw.
     shares: the number of shares that a proof's pod may request; 0 if no proof is needed or no share is free.
+    absent: devices that are not offered and that nobody misses, each with its reason.
     """
 
     resource: str
@@ -38,6 +41,7 @@ class Row(NamedTuple):
     state: str
     detail: str
     shares: int = 0
+    absent: tuple[str, ...] = ()
 
 
 class Report(NamedTuple):
@@ -67,10 +71,21 @@ class Report(NamedTuple):
         """The report as a table, with the problems below it."""
         rows = []
         for row in self.rows:
-            # The detail of a failure is among the problems below the table.
-            state = f"{row.state} ({row.detail})" if row.detail and row.state != FAILED else row.state
+            state = state_text(row._asdict())
             rows.append((row.resource, str(row.capacity), str(row.healthy), " ".join(row.seen), state))
         shown = table(("RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE"), rows)
         problems = [f"problem: {problem}" for problem in self.problems]
         warnings = [f"warning: {warning}" for warning in self.warnings]
         return "\n".join([f"runtime {self.runtime}, kubelet {self.kubelet}", shown, *warnings, *problems])
+
+
+def state_text(row: Mapping[str, Any]) -> str:
+    """The text of a row's state for a table, with the reasons. row: as data; an earlier release's has fewer keys.
+
+    The detail of a failure is not part of the text, because it is among the problems below the table.
+    """
+    absent = row.get("absent", ())
+    reasons = [row["detail"]] if row["detail"] and row["state"] != FAILED else []
+    reasons += [f"without {each}" for each in absent[:_MOST_TOLD]]
+    reasons += [f"and without {len(absent) - _MOST_TOLD} more devices"] if len(absent) > _MOST_TOLD else []
+    return f"{row['state']} ({'; '.join(reasons)})" if reasons else str(row["state"])

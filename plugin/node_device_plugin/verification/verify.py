@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 from ..cdi import writer
 from ..cdi.links import Links, node_paths
 from ..cdi.resolution import Resolution
-from ..declaration import Configuration, Device, Resource, foreign_cdi
+from ..declaration import Configuration, Resource, foreign_cdi
 from ..devices.discovery import Discoverer, with_discovered
-from ..devices.health import CdiNames, problem_of, problem_of_edits
+from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
+from ..kubelet.losses import Loss, Offer, losses
 from ..kubelet.pod_resources import Holder, PodResourcesError
+from ..kubelet.requests import unserved
 from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
@@ -26,6 +28,7 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
 from . import containers, evidence, proof_by_kubelet, proof_by_runtime
 from . import report as states
+from .expected import Expected, expected, missing, plugins_reasons
 from .looking import SETTLE, Outcome
 from .proof_record import Record, read_file
 from .report import Report, Row
@@ -42,9 +45,9 @@ _UNKNOWN = "unknown"
 class Node(NamedTuple):
     """The paths and settings of this node.
 
-    static_pod_dir: None if the kubelet runs no static pods. image: None for the runtime's sandbox image.
-    kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may create static pods; leftovers
-    of killed proofs are removed in any case.
+    static_pod_dir: empty if the kubelet runs no static pods; None if the caller does not know. image: None for the
+    runtime's sandbox image. kubelet_kubeconfig, max_pods: see SlotCounter. makes_static_pods: whether proofs may create
+    static pods; leftovers of killed proofs are removed in any case.
     """
 
     runtime_socket: str
@@ -121,29 +124,36 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     if runtime.name != _UNKNOWN:
         record.keep_only(resources, runtime.name)
     held: Mapping[str, Mapping[str, str]] = {}
+    state = kubelet_queries.Holders("none")
     try:
-        held = await _held_by_other_names(configuration, resources, node, links, names.resolution)
+        state = await _holders(configuration, node, links)
+        held = await _held_by_other_names(configuration, resources, state, links, names.resolution)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
-    expected = {resource.name: _expected_ids(resource, held.get(resource.name, {}), names) for resource in resources}
-    listing = await _listing(configuration, node, expected, scope.timeout)
+    wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
+    listing = await _listing(configuration, node, {each.resource.name: each.ids for each in wanted}, scope.timeout)
+    said = await plugins_reasons(configuration.kubelet_device_plugin_dir)
+    listed = listing if isinstance(listing, kubelet_queries.Listing) else None
+    offers = {each.resource.name: each.offer(listed, said.get(each.resource.name, {})) for each in wanted}
+    without = await unserved(node.kubelet_root, node.runtime_socket, state, list(offers))
+    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir) if configuration.cdi_spec_dirs else ()
+    lost = await losses(list(offers.values()), state, without, places)
     outcomes: dict[str, Outcome] = {}
     if isinstance(listing, _NoListing):
         problems.append(f"kubelet: {listing.problem}")
         # Do not prove by the runtime here: a kubelet that recovers would end our unknown sandboxes.
         kubelet = listing.state
-        rows = [_pending(resource, expected, listing.why) for resource in resources]
+        rows = [_pending(each, _of(lost, each), listing.why) for each in wanted]
     elif listing is None:
-        rows = [_pending(resource, expected, "no kubelet yet") for resource in resources]
+        rows = [_pending(each, _of(lost, each), "no kubelet yet") for each in wanted]
         outcomes = await _prove_by_runtime(resources, runtime, node, names)
         kubelet = "none"
     else:
-        rows, wanted = [], {}
-        for resource in resources:
-            row = _judge(resource, expected[resource.name], listing, scope, held.get(resource.name, {}), names)
-            if row.state == states.FAILED:
-                problems.append(f"{resource.name}: {row.detail}")
-            elif row.state in (states.UNPROVEN, states.IN_USE) and not held.get(resource.name):
+        rows, unproven = [], {}
+        for each in wanted:
+            resource = each.resource
+            row = _judge(each, offers[resource.name], _of(lost, each), listing, scope)
+            if row.state in (states.UNPROVEN, states.IN_USE) and not each.withheld:
                 if not evidence.can_show(resource, resource.devices, with_annotations=True):
                     # A pod would prove nothing, and would be made again in each run.
                     why = evidence.why_none(resource, resource.devices)
@@ -151,25 +161,27 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
                 elif scope.unproven_only and record.holds(resource, runtime.name):
                     row = row._replace(state=states.PROVEN_BEFORE, detail="", shares=0)
                 else:
-                    wanted[resource.name] = row
+                    unproven[resource.name] = row
             rows.append(row)
         of_kubelet = _OfKubelet(configuration, runtime, node, scope)
-        outcomes = await of_kubelet.prove([each for each in resources if each.name in wanted], wanted, listing)
+        outcomes = await of_kubelet.prove([each for each in resources if each.name in unproven], unproven, listing)
         for resource in resources:
             outcome = outcomes.get(resource.name)
             if outcome is not None and not outcome.unproven:
                 record.note(resource, runtime.name, proven=not outcome.mismatches)
         kubelet = "running"
+    problems.extend(f"{row.resource}: {row.detail}" for row in rows if row.state == states.FAILED)
     for name, outcome in outcomes.items():
         problems.extend(f"{name}: in a container: {mismatch}" for mismatch in outcome.mismatches)
     rows = [_with_outcome(row, outcomes) for row in rows]
     warnings = [f"{resource.name}: {warning}" for resource in resources for warning in foreign_cdi.warnings(resource)]
+    warnings += [f"{loss.resource}: {loss.text}" for loss in lost if not loss.fails]
     return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before, runtime.image, warnings)
 
 
 async def _without_leftovers(node: Node, timeout: float, problems: list[str]) -> None:
     """Remove the static pods of killed proofs, and wait until their devices are free."""
-    if node.static_pod_dir is None:
+    if not node.static_pod_dir:
         return
     remove = functools.partial(remove_leftovers, node.static_pod_dir)
     try:
@@ -188,13 +200,19 @@ async def _without_leftovers(node: Node, timeout: float, problems: list[str]) ->
                 await asyncio.gather(*waits)
 
 
-def _pending(resource: Resource, expected: Mapping[str, list[str]], detail: str) -> Row:
-    return Row(resource.name, len(expected[resource.name]), 0, (), states.PENDING, detail)
+def _pending(wanted: Expected, lost: Sequence[Loss], detail: str) -> Row:
+    row = Row(wanted.resource.name, len(wanted.ids), 0, (), states.PENDING, detail, absent=wanted.absent)
+    return row._replace(state=states.FAILED, detail="; ".join(loss.text for loss in lost)) if lost else row
+
+
+def _of(lost: Sequence[Loss], wanted: Expected) -> list[Loss]:
+    """The resource's losses that fail a verification."""
+    return [loss for loss in lost if loss.fails and loss.resource == wanted.resource.name]
 
 
 def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
     outcome = outcomes.get(row.resource)
-    if outcome is None:
+    if outcome is None or row.state == states.FAILED:
         return row
     if outcome.unproven and row.state != states.PENDING:
         return row._replace(state=states.UNPROVEN, seen=outcome.seen, detail=outcome.unproven)
@@ -206,32 +224,22 @@ def _with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
     return row._replace(seen=outcome.seen, state=states.PROVEN, detail="", shares=0)
 
 
+async def _holders(configuration: Configuration, node: Node, links: Links) -> kubelet_queries.Holders:
+    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
+    return await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, places, links)
+
+
 async def _held_by_other_names(
-    configuration: Configuration, resources: Sequence[Resource], node: Node, links: Links, specs: Resolution
+    configuration: Configuration,
+    resources: Sequence[Resource],
+    state: kubelet_queries.Holders,
+    links: Links,
+    specs: Resolution,
 ) -> Mapping[str, Mapping[str, str]]:
     """Maps each resource to the devices that the plugin does not offer until their holders end, with reasons."""
-    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
-    state = await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, places, links)
     await links.look_at(node_paths(resources))
     holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
     return await in_thread(withheld, configuration, resources, holdings, specs)
-
-
-def _expected_ids(resource: Resource, held: Mapping[str, str], names: CdiNames) -> list[str]:
-    """The ids of the required and of the healthy optional devices, which the kubelet must list as allocatable.
-
-    The list excludes devices that pods hold under a different name.
-    """
-    return [
-        kubelet_id
-        for device in resource.devices
-        if device.id not in held and (device.required or _problem(resource, device, names) is None)
-        for kubelet_id in resource.kubelet_ids(device)
-    ]
-
-
-def _problem(resource: Resource, device: Device, names: CdiNames) -> str | None:
-    return problem_of(device, names) or problem_of_edits(resource, device, names)
 
 
 async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str]) -> _Runtime:
@@ -305,35 +313,31 @@ async def _listing(
         await asyncio.sleep(_LOOK)
 
 
-def _judge(
-    resource: Resource,
-    expected: list[str],
-    listing: kubelet_queries.Listing,
-    scope: Scope,
-    held_by_others: Mapping[str, str],
-    names: CdiNames,
-) -> Row:
-    """The row of a resource, before its proof."""
+def _judge(wanted: Expected, offer: Offer, lost: Sequence[Loss], listing: kubelet_queries.Listing, scope: Scope) -> Row:
+    """The row of a resource, before its proof. lost: its losses that fail a verification."""
+    resource, withheld = wanted.resource, wanted.withheld
     found = listing.allocatable.get(resource.name, ())
-    row = Row(resource.name, len(expected), len(found), (), states.EMPTY, "")
+    row = Row(resource.name, len(wanted.ids), len(found), (), states.EMPTY, "", absent=wanted.absent)
     if resource.name not in listing.registered:
         detail = "expected the resource to be registered with the kubelet, found no such resource"
         return row._replace(state=states.FAILED, detail=detail)
     # A pod may have ended after the holders were read.
-    freed = {share for each in resource.devices if each.id in held_by_others for share in resource.kubelet_ids(each)}
-    missing, foreign = sorted(set(expected) - set(found)), sorted(set(found) - set(expected) - freed)
-    if missing or foreign:
-        detail = "expected %d healthy devices with the kubelet, found %d" % (len(expected), len(found))
-        for what, ids in (("missing", missing), ("not declared", foreign)):
+    freed = {share for each in resource.devices if each.id in withheld for share in resource.kubelet_ids(each)}
+    absent, foreign = sorted(set(wanted.ids) - set(found)), sorted(set(found) - set(wanted.ids) - freed)
+    details = []
+    if absent or foreign:
+        detail = "expected %d healthy devices with the kubelet, found %d" % (len(wanted.ids), len(found))
+        for what, ids in (("missing", absent), ("not declared", foreign)):
             if ids:
                 detail += " ({}: {})".format(what, " ".join(ids))
-        lacking = (device for device in resource.devices if set(resource.kubelet_ids(device)) & set(missing))
-        reasons = [reason for device in lacking if (reason := _problem(resource, device, names))]
-        return row._replace(state=states.FAILED, detail="; ".join([detail, *reasons]))
-    if held_by_others:
+        details.append(detail)
+    details += missing(offer, [device.id for device in resource.devices_of(absent)], lost)
+    if details:
+        return row._replace(state=states.FAILED, detail="; ".join(details))
+    if withheld:
         # Do not prove the resource now: a proof checks all declared devices, but the plugin offers fewer.
-        each = [f"{device}: {why}" for device, why in sorted(held_by_others.items())]
-        return row._replace(state=states.IN_USE, detail="; ".join(each))
+        detail = "; ".join(f"{device}: {why}" for device, why in sorted(withheld.items()))
+        return row._replace(state=states.IN_USE, detail=detail)
     if not found:
         return row
     shares = _free_shares(resource, listing, scope)
@@ -414,6 +418,10 @@ class _OfKubelet:
         if not self._node.makes_static_pods:
             return Outcome(unproven="static pods are turned off (--no-static-pods)")
         if directory is None:
+            return Outcome(
+                unproven="the proof's pod needs a place: set --static-pod-dir to the kubelet's staticPodPath"
+            )
+        if not directory:
             return Outcome(unproven="the kubelet runs no static pods: set staticPodPath in its configuration")
         if not os.path.isdir(directory):
             return Outcome(unproven=f"the kubelet's static pod directory {directory} does not exist")

@@ -48,6 +48,21 @@ def test_everything_that_can_be_declared_is_read_and_written_again() -> None:
     assert (device.nodes[0].mode, device.nodes[1].host_path) == (0o660, "/dev/c")
 
 
+def test_a_number_of_devices_that_the_node_must_have() -> None:
+    (found,) = parse_resources([{"name": "a.bb/cc", "discover": {"paths": ["/dev/x*"]}, "min_devices": 3}])
+    assert (found.min_devices, resources_to_data([found])[0]["min_devices"]) == (3, 3)
+    assert "min_devices" not in resources_to_data(parse_resources([{"name": "a.bb/cc"}]))[0]
+    declared = "devices: [{id: a, required: false, nodes: [/dev/a]}]"
+    assert problems(f"[{{name: a.bb/cc, {declared}, min_devices: 2}}]") == [
+        "resources[0] (a.bb/cc).min_devices: is 2, but only 1 devices are declared and none are discovered: declare "
+        "more devices, or lower it"
+    ]
+    where = "resources[0] (a.bb/cc).min_devices: must be "
+    hint = "a whole number, not the text '2' (write it without quotes; for an expression, add '| int')"
+    assert problems(f'[{{name: a.bb/cc, {declared}, min_devices: "2"}}]') == [where + hint]
+    assert problems(f"[{{name: a.bb/cc, {declared}, min_devices: -1}}]") == [where + "at least 0, not -1"]
+
+
 class Tagged(str):
     """Text as Ansible hands it over. PyYAML writes no such type."""
 

@@ -16,7 +16,7 @@ from node_device_plugin.declaration.configuration_file import load
         (
             "colour: red",
             "colour: is not a known key; known keys: annotations, cdi_kind, container_edits, container_limit, devices, "
-            "discover, env, health, injection, joined_env, name, pre_start, preference, replicas",
+            "discover, env, health, injection, joined_env, min_devices, name, pre_start, preference, replicas",
         ),
         (
             "capacity: 4",

@@ -35,8 +35,9 @@ async def test_what_is_not_required_is_left_out_until_it_was_there_once() -> Non
     table = DeviceTable(RESOURCE)
     table.update({"need": None, "may": "gone"})
     assert listed(table) == (Listed("need::0", True), Listed("need::1", True))
-    assert table.reason(RESOURCE.devices[1]) == "the device is not on this node"
+    assert table.reason(RESOURCE.devices[1]) == "gone"
     table.update(FINE)
+    assert table.reason(RESOURCE.devices[1]) is None
     table.update({"need": None, "may": "gone"})
     assert Listed("may::0", False) in listed(table)
 

@@ -19,9 +19,16 @@ from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.daemon.state import State
 from node_device_plugin.declaration import cdi, parse_configuration
-from node_device_plugin.declaration.configuration_file import KubeletPlaces, kubelet_places, load
+from node_device_plugin.declaration.configuration_file import (
+    KubeletPlaces,
+    LoadedConfiguration,
+    kubelet_places,
+    load,
+)
 from node_device_plugin.devices import health
 from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
+from node_device_plugin.devices.reason import Reason
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.diagnostics import cdi_specs, doctor, instances, kubelet_process
 from node_device_plugin.diagnostics.doctor import Doctor
@@ -31,10 +38,12 @@ from node_device_plugin.diagnostics.kubelet_process import KubeletProcess, runni
 from node_device_plugin.diagnostics.node_process import NotTrusted
 from node_device_plugin.diagnostics.status import Status, status
 from node_device_plugin.kubelet import pod_resources
+from node_device_plugin.kubelet.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET, HeldDevice, Holders
+from node_device_plugin.kubelet.requests import Unserved
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
-from node_device_plugin.status_api.pages import private_pages
+from node_device_plugin.status_api.pages import Outcome, private_pages
 from node_device_plugin.status_api.server import Endpoint
 from node_device_plugin.support.bounded_calls import BoundedCalls
 from node_device_plugin.support.sockets import status_socket
@@ -92,19 +101,32 @@ class Node:
             raise CriError(socket, "report its version", grpc.StatusCode.UNAVAILABLE, "nobody there")
         return self.runtime
 
-    async def serve(self, tasks: TaskGroup) -> None:
+    async def serve(self) -> None:
+        self.tasks = tasks = TaskGroup()
         loaded = load(str(self.config))
         self.watch = Watch()
         resources = ResourceManager(tasks, DeviceScanner(self.watch))
 
-        async def apply(_: Any) -> None:
-            raise AssertionError
+        async def apply(loaded: LoadedConfiguration) -> None:
+            await resources.apply(loaded.configuration)
 
+        self.resources = resources
         self.reloader = Reloader(str(self.config), loaded, apply)
         await resources.apply(loaded.configuration)
         pages = private_pages(State(resources, self.reloader).as_data, self.reloader.reload, self.reloader.withdraw, {})
         tasks.start(Endpoint(pages, status_socket(str(self.directory))).run())
         tasks.start(self.reloader.run())
+
+    async def stop(self) -> None:
+        await self.tasks.stop()
+        self.watch.close()
+
+    async def reload(self) -> Outcome:
+        """Take the file in as it is now; returns once the kubelet knows every resource."""
+        outcome = await self.reloader.reload()
+        for resource in self.reloader.loaded.configuration.resources:
+            await self.stand_in.registered(resource.name)
+        return outcome
 
     async def wrong(self) -> dict[str, str]:
         """Each link that is wrong, and what was found there."""
@@ -123,15 +145,13 @@ class Node:
 async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
     """With the kubelet's stand-in and the plugin running."""
     given = Node(short_path, monkeypatch)
-    tasks = TaskGroup()
     async with StandInKubelet(str(given.directory)) as kubelet:
-        await given.serve(tasks)
+        given.stand_in = kubelet
+        await given.serve()
         for name in ("example.com/dev", "example.com/none"):
             await kubelet.registered(name)
-        given.stand_in = kubelet
         yield given
-        await tasks.stop()
-        given.watch.close()
+        await given.stop()
 
 
 @pytest.mark.parametrize(("folder", "mode"), [("", 0o300), ("node-device-plugin", 0o500)])
@@ -152,7 +172,7 @@ async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node:
 async def test_what_hangs_is_named_and_the_rest_is_looked_at(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = threading.Event()
     monkeypatch.setattr(doctor, "BoundedCalls", lambda: BoundedCalls(0.2))
-    monkeypatch.setattr(health, "unhealthy_reason", lambda _device: hangs.wait())
+    monkeypatch.setattr(health, "host_problem", lambda *_: hangs.wait())
     monkeypatch.setattr(cdi_specs, "check_directories", lambda *_: hangs.wait())
     monkeypatch.setattr(cdi_specs, "_LIMIT", 0.2)
     found = await node.wrong()
@@ -280,6 +300,7 @@ LINKS = [
     "plugin",
     "root directory",
     "registration",
+    "expected devices",
 ]
 
 
@@ -290,7 +311,9 @@ async def test_a_node_where_all_is_well(node: Node) -> None:
     text = findings.to_text().splitlines()
     assert text[0].split() == ["LINK", "STATE", "FOUND"]
     assert text[2].split() == ["runtime", "ok", "containerd", "1.7.24"]
-    assert len(text) == 1 + len(LINKS)
+    # The table shortens one finding.
+    optional = "optional devices that are not there: example.com/dev=d1: /dev/none: No such file or directory"
+    assert text[1 + len(LINKS) :] == ["", f"expected devices: no device is lost; {optional}"]
     assert findings.to_data()["healthy"] is True
 
 
@@ -473,7 +496,7 @@ async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
     cells = [line.split() for line in lines[4:]]
     assert cells[0][:3] == ["example.com/dev", "d0", "healthy"]
     assert cells[0][3].endswith("/main")
-    assert cells[1] == ["example.com/dev", "d1", "absent", "-", "the", "device", "is", "not", "on", "this", "node"]
+    assert cells[1] == ["example.com/dev", "d1", "absent", "-", "/dev/none:", "No", "such", "file", "or", "directory"]
     assert cells[2] == ["example.com/none", "-", "no", "devices", "-", "-"]
     assert found.is_fine
     data = json.loads(json.dumps(found.to_data()))
@@ -482,10 +505,122 @@ async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
     assert data["held"][0]["resource"] == "example.com/dev"
 
 
+MORE = "min_devices: 2, discover: {paths: [/nowhere/*]}"
+REASON_LOST = """
+  - name: example.com/opt
+    devices:
+      - {id: opt0, required: false, nodes: [{path: /dev/opt0, host_path: /dev/zero, major: 99}]}
+      - {id: opt1, required: false, nodes: [{path: /dev/opt1, host_path: /dev/full}],
+         container_edits: {mounts: ["/opt/nowhere:/opt/nowhere"]}}
+"""
+
+
+async def test_the_reason_of_a_device_that_never_passed_is_told_everywhere(
+    node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """podman#26233: "absent", "the device is not on this node", although the node is there and is another device."""
+    text = node.config.read_text().replace("cdi_spec_dirs: []", f"cdi_spec_dirs: [{node.specs}]")
+    node.config.write_text(f"{text.rstrip()}{REASON_LOST}dynamic_cdi_dir: {node.specs}\n")
+    for name, spec in cdi.render_specs(load(str(node.config)).configuration.resources).items():
+        (node.specs / name).write_text(cdi.serialise(spec))
+    assert (await node.reload()).result == "applied"
+    number = "/dev/zero: expected any 99:any, found c 1:5"
+    mount = (
+        "/opt/nowhere: the mount of its CDI spec does not exist, so no container with example.com/opt=opt1 starts: "
+        "create it, or change the declaration"
+    )
+    lines = [" ".join(each.split()) for each in (await status(kubelet_places(str(node.config)))).to_text().splitlines()]
+    assert f"example.com/opt opt0 absent - {number}" in lines
+    assert f"example.com/opt opt1 absent - {mount}" in lines
+    assert await asyncio.to_thread(main, ["discover", "--config", str(node.config)]) == 0
+    shown = capsys.readouterr().out
+    assert (number in shown, mount in shown) == (True, True)
+    (found,) = [each for each in await node.examine() if each.link == "expected devices"]
+    # The optional device d1 is nowhere, so nobody must do anything about it.
+    assert (found.state, found.found) == ("warning", f"example.com/opt=opt0: {number}; example.com/opt=opt1: {mount}")
+
+
+async def test_status_and_doctor_name_what_is_lost(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.config.write_text(node.config.read_text().replace("name: example.com/none", "name: example.com/none, " + MORE))
+    assert (await node.reload()).result == "applied"
+    await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
+    found = await status(kubelet_places(str(node.config)))
+    few = "example.com/none: expected at least 2 devices (min_devices), found 0"
+    assert (found.is_fine, found.to_text().splitlines()[-1]) == (False, f"problem: {few}")
+    assert found.to_data()["losses"] == [
+        {"resource": "example.com/none", "device": "", "text": few.partition(": ")[2], "fails": True}
+    ]
+    assert (await node.wrong())["expected devices"] == few
+
+    async def without(*_: object) -> list[Unserved]:
+        return [Unserved("example.com/dev", "default", "hold", "main", "1")]
+
+    monkeypatch.setattr("node_device_plugin.diagnostics.status.unserved", without)
+    lines = (await status(kubelet_places(str(node.config)))).to_text().splitlines()
+    assert lines[-2].startswith("problem: example.com/dev: default/hold runs without a device: its container main")
+    assert (await node.wrong())["expected devices"].startswith("example.com/dev: default/hold runs without a device")
+
+
+async def test_a_held_device_that_is_lost_is_named_by_both(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
+    assert (await status(kubelet_places(str(node.config)))).losses == []
+    monkeypatch.setattr("node_device_plugin.devices.health.checks.unhealthy_reason", lambda _device: "unplugged")
+    await node.resources.check()
+    (loss,) = (await status(kubelet_places(str(node.config)))).losses
+    holds = "default/holder-node holds it, but it is lost: unplugged"
+    assert (loss.resource, loss.device[:4], loss.text) == ("example.com/dev", "d0::", f"{loss.device}: {holds}")
+    assert (await node.wrong())["expected devices"] == f"example.com/dev: {loss.text}"
+
+
+@pytest.mark.parametrize("kind", [HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY])
+async def test_a_device_that_is_withheld_for_its_holders_is_not_lost(node: Node, kind: str) -> None:
+    await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
+    (table,) = [each for each in node.resources.tables if each.resource.name == "example.com/dev"]
+    table.set_held({"d0": Reason("held by default/holder-node as example.com/old", kind)})
+    found = await status(kubelet_places(str(node.config)))
+    assert found.plugin is not None
+    shown = found.plugin["resources"][0]["devices"][0]
+    assert (shown["state"], shown["withheld"], found.losses) == ("unhealthy", True, [])
+
+
+async def test_a_damaged_checkpoint_is_written_again_as_the_message_says(node: Node) -> None:
+    """A disk that was full cut it off; an uninstall then stopped without naming a way out."""
+    pod = await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 1}})
+    path = node.directory / FILE_NAME
+    held = read_checkpoint(str(node.directory))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="run systemctl restart node-device-plugin;") as caught:
+        read_checkpoint(str(node.directory))
+    assert (await node.wrong())["registration"] == str(caught.value)
+    await node.stop()
+    await node.serve()
+    await node.stand_in.registered("example.com/dev")
+    await node.stand_in.until(lambda: path.read_bytes()[-1:] == b"}")
+    again = read_checkpoint(str(node.directory))
+    assert held is not None
+    assert again is not None
+    assert again.pod_devices == held.pod_devices
+    assert [each.pod_uid for each in again.pod_devices] == [pod.uid]
+    await node.stand_in.registered("example.com/none")
+    assert await node.wrong() == {}
+
+
 async def test_a_container_that_holds_several_shares_is_one_holder(node: Node) -> None:
     await node.stand_in.allocate_pod("holder", {"main": {"example.com/dev": 2}})
     found = (await status(kubelet_places(str(node.config)))).to_text()
     assert "  default/holder-node/main (2)  " in found
+
+
+async def test_status_lists_what_discovery_left_out(node: Node) -> None:
+    (node.folder / "lamp0").write_text("")
+    text = node.config.read_text()
+    node.config.write_text(f"{text}  - {{name: example.com/lamp, discover: {{paths: [{node.folder}/lamp*]}}}}\n")
+    assert (await node.reload()).result == "applied"
+    (line,) = [
+        each for each in (await status(kubelet_places(str(node.config)))).to_text().splitlines() if "lamp" in each
+    ]
+    assert line.split()[2:5] == ["left", "out", "-"]
+    assert line.endswith(f"{node.folder}/lamp0 is neither a device node nor a link to one")
 
 
 async def test_status_of_a_refused_configuration(node: Node) -> None:

@@ -151,7 +151,7 @@ async def test_metrics(plugin: Plugin) -> None:
         assert {name: value for name, value in seen.items() if name.startswith(prefix + "devices{")} == {
             prefix + "devices{reason=,resource=example.com/dev,state=healthy}": 1,
             prefix + "devices{reason=No such file or directory,resource=example.com/dev,state=unhealthy}": 1,
-            prefix + "devices{reason=the device is not on this node,resource=example.com/dev,state=absent}": 1,
+            prefix + "devices{reason=No such file or directory,resource=example.com/dev,state=absent}": 1,
             prefix + "devices{reason=,resource=example.com/none,state=healthy}": 0,
         }
         assert seen[prefix + "configuration_refused{}"] == 0
@@ -165,7 +165,7 @@ async def test_the_own_socket_tells_the_state_and_reloads(plugin: Plugin) -> Non
     assert [(d["id"], d["state"], d["reason"]) for d in before["resources"][0]["devices"]] == [
         ("d0", "healthy", None),
         ("d1", "unhealthy", "/dev/none: No such file or directory"),
-        ("d2", "absent", "the device is not on this node"),
+        ("d2", "absent", "/x: No such file or directory"),
     ]
     assert await plugin.own("POST /reload") == {"result": "unchanged", "problems": []}
     good = plugin.config.read_text()

@@ -15,6 +15,7 @@ from node_device_plugin.kubelet.pod_resources import Holder
 from node_device_plugin.kubelet.queries import Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.errors import CriError
+from node_device_plugin.status_api import client
 from node_device_plugin.verification import looking, proof_by_kubelet
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report
@@ -43,12 +44,15 @@ class FakeNode:
         self.asked: list[str] = []
         self.at_once = self.most_at_once = self.lists = 0
         self.outcome: Optional[Outcome] = None
+        #: What the plugin says of its resources; None without a plugin.
+        self.plugin: Optional[dict[str, Any]] = None
         self.cri_error: Optional[CriError] = None
         #: Manifest to how often it is still asked for once the manifest is gone; None is for ever.
         self.static_pods: dict[Path, Optional[int]] = {}
         monkeypatch.setattr(kubelet_queries, "listing", self._listing)
         monkeypatch.setattr(kubelet_queries, "holders", self._holders)
         monkeypatch.setattr(runtime_queries, "runtime", self._runtime)
+        monkeypatch.setattr(client, "ask", self._ask_plugin)
         monkeypatch.setattr(proof_by_kubelet, "prove", self._prove)
         monkeypatch.setattr(proof_by_kubelet, "PodResourcesClient", lambda _socket: PodResources(self))
         monkeypatch.setattr(looking, "look", self._look)
@@ -110,6 +114,11 @@ class FakeNode:
 
     async def _holders(self, *_: object) -> kubelet_queries.Holders:
         return kubelet_queries.Holders("kubelet", tuple(self.held))
+
+    async def _ask_plugin(self, *_: object) -> dict[str, Any]:
+        if self.plugin is None:
+            raise client.NotAnswering("no plugin answers")
+        return self.plugin
 
     async def count(self, pods: int) -> Any:
         assert pods == 3

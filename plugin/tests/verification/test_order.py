@@ -105,11 +105,14 @@ async def test_a_static_pod_needs_three_free_slots(node: FakeNode) -> None:
 
 
 async def test_what_stands_against_a_pod_is_the_reason_and_no_failure(node: FakeNode) -> None:
-    row = await row_of(node, static_pod_dir=None)
+    row = await row_of(node, static_pod_dir="")
     assert (row.state, row.detail) == (
         "unproven",
         "the kubelet runs no static pods: set staticPodPath in its configuration",
     )
+    row = await row_of(node, static_pod_dir=None)
+    why = "the proof's pod needs a place: set --static-pod-dir to the kubelet's staticPodPath"
+    assert (row.state, row.detail) == ("unproven", why)
     row = await row_of(node, makes_static_pods=False)
     assert (row.state, row.detail, row.shares) == ("unproven", "static pods are turned off (--no-static-pods)", 1)
     row = await row_of(node, static_pod_dir="/none")

@@ -40,6 +40,7 @@ def test_the_data() -> None:
         "state": "proven",
         "detail": "",
         "shares": 0,
+        "absent": (),
     }
     assert data["image"] == "pause:3.10"
     assert data["proven"] == {"example.com/a": "hash"}

@@ -18,11 +18,18 @@ from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.verification import proof_by_runtime
+from node_device_plugin.verification.expected import expected
 from node_device_plugin.verification.looking import Outcome
-from node_device_plugin.verification.verify import Node, Scope, _expected_ids, _judge, _runtime, verify
+from node_device_plugin.verification.report import Row
+from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime, verify
 
 SHARED = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}, "replicas": 4}
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
+
+
+def judged(resource: Resource, listing: Listing, devices: str) -> Row:
+    wanted = expected(resource, None, {}, (), CdiNames(()))
+    return _judge(wanted, wanted.offer(listing, {}), [], listing, Scope(devices, False, None, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +38,7 @@ IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int], devices: str, shares: int) -> None:
     (resource,) = parse_resources([{**SHARED, "container_limit": limit}])
     listing = Listing(frozenset({"example.com/dev"}), {"example.com/dev": IDS}, [], 0)
-    row = _judge(resource, list(IDS), listing, Scope(devices, False, None, 1.0), {}, CdiNames(()))
+    row = judged(resource, listing, devices)
     assert (row.state, row.shares, row.capacity) == ("unproven", shares, 4)
 
 
@@ -45,9 +52,7 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
 )
 def test_other_devices_than_are_declared_are_a_failure(found: dict[str, tuple[str, ...]], says: str) -> None:
     (resource,) = parse_resources([SHARED])
-    row = _judge(
-        resource, list(IDS), Listing(frozenset(found), found, [], 0), Scope("all", False, None, 1.0), {}, CdiNames(())
-    )
+    row = judged(resource, Listing(frozenset(found), found, [], 0), "all")
     assert (row.state, row.shares, row.detail) == ("failed", 0, says)
 
 
@@ -198,7 +203,9 @@ def test_an_optional_device_that_no_spec_has_is_not_expected(tmp_path: Path) -> 
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
     names = CdiNames([str(tmp_path)])
     names.read(name for device in resource.devices for name in device.cdi_devices)
-    assert _expected_ids(resource, {}, names) == ["a"]
+    wanted = expected(resource, None, {}, (), names)
+    why = f"b: the CDI name vendor.com/gpu=b is in no valid spec of {tmp_path}"
+    assert (wanted.ids, wanted.absent) == (["a"], (why,))
 
 
 MISSING = (
@@ -225,13 +232,15 @@ def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
     assert spec is not None
     (tmp_path / "node-device-plugin_example.com_fpga.json").write_text(cdi.serialise(spec))
     names = CdiNames([str(tmp_path)])
-    names.read(["example.com/fpga=a"])
-    assert _expected_ids(resource, {}, names) == ids
+    names.read([])
+    wanted = expected(resource, None, {}, (), names)
+    assert wanted.ids == ids
     found = {"example.com/fpga": ("a",)}
-    row = _judge(resource, ids, Listing(frozenset(found), found, [], 0), Scope("one", False, None, 1.0), {}, names)
+    listing = Listing(frozenset(found), found, [], 0)
+    row = _judge(wanted, wanted.offer(listing, {}), [], listing, Scope("one", False, None, 1.0))
     if is_required:
         why = "/no-such: " + MISSING.format("b")
-        said = f"expected 2 healthy devices with the kubelet, found 1 (missing: b); {why} the declaration"
+        said = f"expected 2 healthy devices with the kubelet, found 1 (missing: b); b: {why} the declaration"
         assert (row.state, row.detail) == ("failed", said)
     else:
         assert row.state == "unproven"

@@ -76,7 +76,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     capacities = (read.declaration or {}).get("capacities", {})
     rows += [row for row in resources.of_cluster(read.cluster, capacities) if row["name"] not in known]
     if read.by_api:
-        rows = [resources.by_node_object(row, read.cluster) for row in rows]
+        rows = [resources.by_node_object(row, read.cluster, read.declaration) for row in rows]
     problems = [
         *read.problems,
         *_of_runtime(read, runtime),
@@ -117,7 +117,10 @@ def _state(
 
 
 def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
-    return {key: status[key] for key in ("source", "held", "allocatable")} if status else None
+    if not status:
+        return None
+    # An earlier release's command reports no losses.
+    return {**{key: status[key] for key in ("source", "held", "allocatable")}, "losses": status.get("losses", [])}
 
 
 def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | None:

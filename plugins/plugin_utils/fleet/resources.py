@@ -28,7 +28,8 @@ class Served(NamedTuple):
     """A node's report about its devices. plugin and holders come from ``node-device-plugin status``.
 
     plugin: the running plugin's report; None without an answer.
-    holders: which pod holds which device, from the kubelet or its checkpoint; None if not queried.
+    holders: which pod holds which device, from the kubelet or its checkpoint, and the lost devices (``losses``, from
+    node_device_plugin.kubelet.losses); None if not queried.
     kubelet: whether a kubelet runs. cdi: whether the running container runtime supports CDI; None if unknown.
     provisioned: False if the plugin is known to be not installed.
     """
@@ -84,7 +85,9 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
         }
 
 
-def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -> dict[str, Any]:
+def by_node_object(
+    row: dict[str, Any], shown: list[Mapping[str, str]] | None, declaration: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Return a plugin resource's row with the node object's numbers, for a node that only the API reaches."""
     found = next((each for each in shown or () if each["resource"] == row["name"]), None)
     if row["kind"] != "plugin" or found is None:
@@ -92,7 +95,15 @@ def by_node_object(row: dict[str, Any], shown: list[Mapping[str, str]] | None) -
     capacity, healthy = _number(found["capacity"]), _number(found["allocatable"])
     if capacity is None or healthy is None:
         return {**row, "state": "not registered", "reasons": ["the node object does not list it"]}
-    return {**row, "capacity": capacity, "healthy": healthy, "state": _health(capacity, healthy, False)}
+    state = _health(capacity, healthy, False)
+    declared = next((each for each in (declaration or {}).get("resources", ()) if each["name"] == row["name"]), {})
+    needed = declared.get("min_devices", 0) * declared.get("replicas", 1)
+    if healthy < needed:
+        # As the action api_verification judges.
+        reason = f"expected at least {needed} healthy devices (min_devices), found {healthy}"
+        row = {**row, "reasons": [*row["reasons"], reason]}
+        state = _worse(state, "degraded")
+    return {**row, "capacity": capacity, "healthy": healthy, "state": state}
 
 
 def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:
@@ -108,12 +119,20 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         }
         for device in resource["devices"]
     ]
-    # The plugin does not list an absent device to the kubelet, because it is optional and never existed on the node.
+    # The plugin does not list an absent device to the kubelet: it is optional and has never passed its checks.
     capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
     healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
-    reasons = [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
+    losses = [loss for loss in (served.holders or {}).get("losses", ()) if loss["resource"] == name]
+    reasons = [loss["text"] for loss in losses]
+    reasons += [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
     reasons += [f"{identity} is refused: {reason}" for identity, reason in resource["refused"].items()]
+    absent = {each["id"]: each["reason"] for each in devices if each["state"] == "absent"}
+    if not devices:
+        # A resource with devices usually leaves out some on purpose.
+        absent.update(resource.get("left_out", {}))
     state = _health(capacity, healthy, bool(resource["refused"]))
+    if losses:
+        state = _worse(state, "degraded")
     listed = _listed(name, served.holders)
     if not resource["registered"]:
         state = "not registered" if served.kubelet else "pending"
@@ -132,6 +151,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         "allocated": _allocated(name, served.holders),
         "held_by": _pods(name, served.holders),
         "reasons": reasons,
+        "absent": [f"without {identity}: {reason}" for identity, reason in absent.items()],
         "devices": devices,
     }
 
@@ -158,6 +178,7 @@ def _row(name: str, kind: str) -> dict[str, Any]:
         "allocated": None,
         "held_by": [],
         "reasons": [],
+        "absent": [],
         "devices": [],
     }
 

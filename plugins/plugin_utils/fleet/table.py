@@ -43,7 +43,7 @@ def text(document: Mapping[str, Any]) -> str:
         )
         for row in node["resources"]:
             numbers = (number(row[key]) for key in ("capacity", "healthy", "allocated"))
-            reasons = "; ".join(map(_line, row["reasons"]))
+            reasons = "; ".join(map(_line, [*row["reasons"], *row["absent"]]))
             resources.append((node["name"], row["name"], *numbers, row["state"], reasons))
     parts = [tables.table(_OF_NODE, nodes)]
     if resources:

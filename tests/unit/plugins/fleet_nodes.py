@@ -21,6 +21,7 @@ FACTS = {
     "kubelet": {"pid": 7, "version": "1.36.2"},
     "commands": ["/usr/local/bin/node-device-plugin"],
     "missing_devices": [],
+    "missing_host_paths": [],
     "other_than_devices": {},
     "transaction_left": False,
 }

@@ -12,6 +12,7 @@ from ...cdi.directories import OURS, SpecFile
 from ...cdi.kinds import kinds_of
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS, HostPath, Resolution
+from ...declaration import Device, Resource
 from ...declaration.cdi import TEMPLATE_PREFIX
 from ...declaration.named_directories import HIDDEN
 from ...support.bounded_calls import BoundedCalls, Key
@@ -117,7 +118,22 @@ class CdiNames:
         return answer
 
 
-def _missing(name: str, each: HostPath, spec: SpecFile) -> Reason:
+def source_problem(resource: Resource, device: Device) -> Reason | None:
+    """Why no container with the device can start: the declared source of a mount, or a hook, is missing; else None.
+
+    For callers that must know this before the CDI spec exists. Only with CDI does such a container not start.
+    """
+    if resource.injection != "cdi":
+        return None
+    edits = resource.edits_of([device])
+    sources = [HostPath("mount", each.host_path) for edit in edits for each in edit.mounts if each.has_source]
+    hooks = [HostPath("hook", each.path) for edit in edits for each in edit.hooks]
+    missing = next((each for each in (*sources, *hooks) if not _exists(each)), None)
+    return None if missing is None else _missing(resource.cdi_name(device) or device.id, missing, None)
+
+
+def _missing(name: str, each: HostPath, spec: SpecFile | None) -> Reason:
+    """The reason for a missing path. spec: the file that defines the name; None before the file exists."""
     what = "does not exist"
     # With numbers from the spec, a container starts, whatever device of the host has them.
     starts = each.is_complete or (each.number.startswith("/") and _is_device_node(each.path))
@@ -128,7 +144,7 @@ def _missing(name: str, each: HostPath, spec: SpecFile) -> Reason:
     why = f"the {each.what} of its CDI spec {what}"
     effect = f"{name} does not work in a container" if starts else f"no container with {name} starts"
     fix = "generate the spec again"
-    if spec.owner == OURS:
+    if spec is None or spec.owner == OURS:
         fix = "create it, or change the declaration"
     elif os.path.basename(spec.path).startswith(TEMPLATE_PREFIX):
         fix = "create it, or change the template in cdi_specs_templates"

@@ -8,7 +8,7 @@ from typing import Callable
 
 from ...declaration import Device, Resource
 from ...support.bounded_calls import BoundedCalls, Call, Key, NoAnswer
-from .cdi_names import CdiNames
+from .cdi_names import CdiNames, source_problem
 from .nodes import open_problem, unhealthy_reason
 from .user_commands import UserCommands
 
@@ -99,15 +99,23 @@ def reason_of(answer: str | Exception | None) -> str | None:
     return f"the check failed: {answer!r}" if isinstance(answer, Exception) else answer
 
 
-def problem_of(device: Device, names: CdiNames) -> str | None:
-    """Why a container cannot get the device's own nodes, or what other programs' specs give with it; None if it can."""
-    return unhealthy_reason(device) or next(filter(None, map(names.problem, device.cdi_devices)), None)
+def host_problem(resource: Resource, device: Device) -> str | None:
+    """Why the host has not what the device needs: its device nodes, and the sources of its mounts and hooks; or None.
+
+    Needs no CDI spec, so it may run before a spec exists.
+    """
+    return unhealthy_reason(device) or source_problem(resource, device)
 
 
-def problem_of_edits(resource: Resource, device: Device, names: CdiNames) -> str | None:
-    """Why a container cannot get the device's part of our own spec, such as a mount; None if it can or has no part."""
-    name = resource.cdi_name(device)
-    return names.problem(name) if name is not None and name in names.resolution.files else None
+def problem_of(resource: Resource, device: Device, names: CdiNames) -> str | None:
+    """As host_problem, and why a container cannot get what CDI specs give with the device; None if it can get all.
+
+    If our own spec does not exist yet, it counts as right.
+    """
+    own = resource.cdi_name(device)
+    written = [own] if own is not None and own in names.resolution.files else []
+    found = filter(None, map(names.problem, (*device.cdi_devices, *written)))
+    return host_problem(resource, device) or next(found, None)
 
 
 def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str | None:

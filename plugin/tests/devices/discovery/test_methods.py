@@ -10,6 +10,7 @@ from node_device_plugin.declaration.model import DISCOVERY_METHODS, Attributes, 
 from node_device_plugin.devices.commands import environment
 from node_device_plugin.devices.discovery import METHODS
 from node_device_plugin.devices.discovery.method import DiscoveryMethod
+from node_device_plugin.devices.health import CdiNames
 from node_device_plugin.devices.host_directories import host_directories
 from node_device_plugin.diagnostics.discovered import to_data
 
@@ -99,7 +100,7 @@ def test_health_commands_and_the_command_discover_tell_what_is_known() -> None:
         "DEVICE_DRIVER": "vfio-pci",
     }
     declared = resource({}, devices=[])._replace(devices=(device,))
-    (data,) = to_data([declared], {})["resources"]
+    (data,) = to_data([declared], {}, CdiNames(()))["resources"]
     assert data["devices"][0]["attributes"] == {"pci_address": "0000:3b:00.0", "driver": "vfio-pci"}
 
 

@@ -222,6 +222,12 @@ def test_the_pod_is_the_nodes_and_has_no_power(cluster):
         (NONE, "0", "empty", ""),
         (NONE, None, "failed", "the node object does not list it, because no plugin registered it with the kubelet"),
         (FOUND, "3", "unproven", "its devices are discovered on the node, and the API does not list them"),
+        (
+            {**FOUND, "min_devices": 4},
+            "3",
+            "failed",
+            "expected at least 4 healthy devices (min_devices) in the node object's allocatable, found 3",
+        ),
         (FOUND, "0", "empty", ""),
     ],
 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import pathlib
 import platform
 import re
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
@@ -32,6 +34,8 @@ FACTS = {
     "cdi_files": [],
     "ledger": {},
     "missing_devices": [],
+    "missing_host_paths": [],
+    "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "other_than_devices": {},
 }
 # Of the play that the action is in.
@@ -241,7 +245,7 @@ def test_what_another_play_has_read_may_have_changed_since(look, read_in):
     now = {**known, "device_plugins": changed}
     declared = {**DECLARED, "cdi_specs": {}, "foreign_kinds": [], "resources": [{"name": "a.example/b"}]}
     result, given = look(now, known=known, declaration=declared, mode="service")
-    assert given == [{"device_plugin_dir": "/plugins", "device_paths": {}}]
+    assert given == [{"device_plugin_dir": "/plugins", "device_paths": {}, "host_paths": []}]
     assert (
         "another device plugin already serves a.example/b on this node (sockets of other plugins: other.sock)"
         in result["msg"]
@@ -349,6 +353,53 @@ def test_devices_that_were_missing_are_looked_for_again(look, check, made, is_mi
     assert (result.get("failed", False), len(given)) == (is_missing, 1)
 
 
+CAM = {"field": "cam.mounts[0]", "who": "device cam a", "required": True, "all_of": []}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_missing_mount_is_found_before_anything_is_written(look, check):
+    """It passed --check; site.yml then took the resource from 2 devices to 0."""
+    declared = {**DECLARED, "host_paths": {"/etc/nope": CAM}}
+    node = {**FACTS, "missing_host_paths": ["/etc/nope"]}
+    result, (given, *_others) = look(node, check=check, requires=["devices"], declaration=declared)
+    assert given["host_paths"] == ["/etc/nope"]
+    assert result["msg"].startswith(
+        "The node is not ready; nothing was written on it.\nnode1: /etc/nope does not exist"
+    )
+    assert "failed" not in look(FACTS, check=check, requires=["devices"], declaration=declared)[0]
+
+
+@pytest.mark.parametrize(("check", "fails"), [(False, True), (True, False)])
+def test_check_mode_expects_what_kernel_modules_would_make(look, check, fails):
+    declared = {**DECLARED, "host_paths": {"/dev/cam": CAM}}
+    node = {**FACTS, "missing_host_paths": ["/dev/cam"]}
+    known, variables = {**node, "read_in": PLAY}, {"host_devices_modules": [{"name": "cam"}]}
+    result, _given = look(
+        node, check=check, known=known, variables=variables, requires=["devices"], declaration=declared
+    )
+    assert result.get("failed", False) is fails
+
+
+def test_paths_that_do_not_exist(tmp_path, monkeypatch):
+    (tmp_path / "there").touch()
+    (tmp_path / "broken").symlink_to(tmp_path / "none")
+    missing = [str(tmp_path / name) for name in ("broken", "none", "there/below")]
+    assert module.missing_of([*missing, str(tmp_path / "there"), str(tmp_path)]) == sorted(missing)
+    hangs, stat = threading.Event(), os.stat
+
+    def late(path, *arguments, **options):
+        if str(path).endswith("there"):
+            hangs.wait()
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(module, "_PATIENCE", 0.2)
+    monkeypatch.setattr(os, "stat", late)
+    try:
+        assert module.missing_of([str(tmp_path / "there"), missing[1]]) == [missing[1]]
+    finally:
+        hangs.set()
+
+
 def test_a_node_that_only_the_api_reaches_is_not_looked_at(look):
     result, given = look(variables={"node_devices_api_only": True}, requires=["systemd"], declaration=DECLARED)
     assert (given, result["ledger"], result["declaration"]) == ([], {}, DECLARED)
@@ -371,6 +422,7 @@ DECLARED = {
     "cdi_kinds": {},
     "needs_cdi": True,
     "device_paths": {},
+    "host_paths": {},
     "kubelet_device_plugin_dir": "/plugins",
     "resources": [],
 }

@@ -57,6 +57,7 @@ def test_no_variable_is_an_empty_declaration():
         "capacities": {},
         "needs_cdi": True,
         "device_paths": {},
+        "host_paths": {},
         "host_directories": ["/etc/cdi"],
         "needs_uevents": False,
         "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
@@ -76,6 +77,74 @@ def test_device_paths_are_the_hosts_own():
     assert data["device_paths"] == {
         "/dev/ttyUSB0": {"device": "devices.example.com/serial a", "required": True},
         "/dev/kvm": {"device": "devices.example.com/kvm kvm0", "required": False},
+    }
+
+
+MOUNTS = [
+    {
+        "name": "devices.example.com/cam",
+        "container_edits": {
+            "mounts": ["/etc/common:/etc/common:ro", {"host_path": "tmpfs", "container_path": "/t", "type": "tmpfs"}],
+            "hooks": [{"name": "createContainer", "path": "/usr/bin/hook"}],
+        },
+        "devices": [
+            {"id": "a", "required": False, "nodes": ["/dev/a"], "container_edits": {"mounts": ["/etc/nope:/x"]}},
+            {"id": "b", "nodes": ["/dev/b"], "container_edits": {"mounts": ["/etc/b:/b", "/etc/nope:/x"]}},
+        ],
+    },
+    {
+        "name": "devices.example.com/one",
+        "devices": [{"id": "c", "required": False, "container_edits": {"mounts": ["/c:/c"]}}],
+    },
+    {
+        "name": "devices.example.com/found",
+        "discover": {"paths": ["/dev/x*"]},
+        "devices": [{"id": "d", "required": False, "container_edits": {"mounts": ["/d:/d"]}}],
+        "container_edits": {"mounts": ["/etc/common:/etc/common:ro"]},
+    },
+    {
+        "name": "devices.example.com/direct",
+        "injection": "device_nodes",
+        "devices": [{"id": "e", "nodes": ["/dev/e"], "container_edits": {"mounts": ["/made-by-the-runtime:/e"]}}],
+    },
+]
+
+
+def test_the_host_paths_of_mounts_and_hooks_have_their_field_and_device():
+    found = read({"node_devices_resources": MOUNTS}).as_data()["host_paths"]
+    cam, edits = "devices.example.com/cam", "container_edits"
+    common = {"who": f"a device of {cam}", "required": True}
+    assert found == {
+        "/etc/common": {
+            **common,
+            "field": f"{cam}.{edits}.mounts[0].host_path",
+            "all_of": [cam, "devices.example.com/found"],
+        },
+        "/usr/bin/hook": {**common, "field": f"{cam}.{edits}.hooks[0].path", "all_of": [cam]},
+        "/etc/nope": {
+            "who": f"device {cam} b",
+            "required": True,
+            "field": f"{cam}.devices (b).{edits}.mounts[1].host_path",
+            "all_of": [],
+        },
+        "/etc/b": {
+            "who": f"device {cam} b",
+            "required": True,
+            "field": f"{cam}.devices (b).{edits}.mounts[0].host_path",
+            "all_of": [],
+        },
+        "/c": {
+            "who": "device devices.example.com/one c",
+            "required": False,
+            "field": f"devices.example.com/one.devices (c).{edits}.mounts[0].host_path",
+            "all_of": ["devices.example.com/one"],
+        },
+        "/d": {
+            "who": "device devices.example.com/found d",
+            "required": False,
+            "field": f"devices.example.com/found.devices (d).{edits}.mounts[0].host_path",
+            "all_of": [],
+        },
     }
 
 

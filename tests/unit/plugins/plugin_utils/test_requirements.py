@@ -24,7 +24,9 @@ GOOD = {
     },
     "kubelet": {"pid": 7, "version": "1.29.0"},
     "missing_devices": [],
+    "missing_host_paths": [],
     "other_than_devices": {},
+    "device_plugins": {"registered": []},
 }
 PATHS = {
     "/dev/a": {"device": "example.com/serial a", "required": True},
@@ -155,3 +157,44 @@ def test_all_at_once_and_only_what_is_asked_for():
 )
 def test_a_node_without_a_usable_python(facts, interpreter, sentence):
     assert unanswered(facts, interpreter).startswith(sentence)
+
+
+def source(who="device example.com/cam a", required=True, all_of=()):
+    return {"field": "the field", "who": who, "required": required, "all_of": list(all_of)}
+
+
+NOPE = "/etc/nope"
+
+
+def test_a_missing_source_of_a_mount_is_named_with_its_device_and_field():
+    bad = node(missing_host_paths=[NOPE])
+    says = (
+        "/etc/nope does not exist, but device example.com/cam a needs it (the field), so no container with the device "
+        "would start: create the path on the node, or change the declaration, or set required: false to leave the "
+        "device out until the path exists"
+    )
+    assert unmet(ALL, bad, {}, host_paths={NOPE: source(), "/etc/fine": source()}) == [says]
+    assert unmet(ALL, bad, {}, host_paths={NOPE: source(required=False)}) == []
+    assert unmet(["python"], bad, {}, host_paths={NOPE: source()}) == []
+
+
+def test_no_working_resource_loses_all_its_devices():
+    optional = {NOPE: source("a device of example.com/cam", required=False, all_of=["example.com/cam"])}
+    bad = node(missing_host_paths=[NOPE], device_plugins__registered=["example.com/cam", "example.com/other"])
+    (sentence,) = unmet(ALL, bad, {}, host_paths=optional)
+    assert sentence.endswith(
+        ": this would take all devices of example.com/cam away: create the path on the node, or change the declaration"
+    )
+    assert unmet(ALL, node(missing_host_paths=[NOPE]), {}, host_paths=optional) == []
+    bad["device_plugins"]["registered"] = ["example.com/other"]
+    assert unmet(ALL, bad, {}, host_paths=optional) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "made"),
+    [("/dev/dri", True), ("/run/x", True), ("/sys/x", True), ("/etc/dev/x", False), ("/device", False)],
+)
+def test_a_path_that_a_role_makes_is_required_after_that_role(path, made):
+    bad = node(missing_host_paths=[path])
+    assert len(unmet(["devices"], bad, {}, host_paths={path: source()})) == 1
+    assert len(unmet(["host_paths"], bad, {}, host_paths={path: source()})) == (not made)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, resources, table
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, page, resources, table
 from fleet_nodes import (
     CDI_OFF,
     CDI_ON,
@@ -80,6 +80,36 @@ def test_the_state_of_a_resource(served, state, reasons):
     row = only(well(served))
     assert (row["state"], row["reasons"]) == (state, reasons)
     assert entry(well(served))["state"] == ("ok" if state == "empty" else "wrong")
+
+
+OPTIONAL = device("opt0", "absent", "/dev/zero: expected any 99:any, found c 1:5")
+
+
+def test_what_is_left_out_has_its_reason_and_is_no_problem():
+    found = entry(well(serving(CAMERA, OPTIONAL)))
+    (row,) = found["resources"]
+    absent = "without opt0: /dev/zero: expected any 99:any, found c 1:5"
+    assert (found["state"], row["state"], row["reasons"], row["absent"]) == ("ok", "empty", [], [absent])
+    assert absent in table.text(whole(found))
+    assert "/dev/zero: expected any 99:any, found c 1:5" in page.html(whole(found))
+    assert whole(found)["summary"]["findings"] == []
+    nothing = {**serving(CAMERA), "left_out": {"lamp0": "lamp0 is no device node"}}
+    assert only(well(nothing))["absent"] == ["without lamp0: lamp0 is no device node"]
+    # Some names of a GPU are left out on every node, on purpose.
+    some = {**serving(CAMERA, device("a")), "left_out": {"all": "its nodes are those of several others"}}
+    assert only(well(some))["absent"] == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_lost_device_is_wrong_as_the_nodes_own_command_says(fails):
+    text = "GPU-1: default/app holds it, but it is lost: gone"
+    lost = [
+        {"resource": CAMERA, "device": "GPU-1", "text": text, "fails": fails},
+        {"resource": "example.com/other", "device": "", "text": "of another resource", "fails": True},
+    ]
+    found = entry(well(serving(CAMERA), status={**status(serving(CAMERA)), "losses": lost}))
+    (row,) = found["resources"]
+    assert (found["state"], row["state"], row["reasons"]) == ("wrong", "degraded", [text])
 
 
 def test_a_kubelet_that_lists_something_else_is_said():

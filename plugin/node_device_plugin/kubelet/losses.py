@@ -1,0 +1,147 @@
+"""Judges which expected devices a node has lost. ``verify``, ``doctor`` and ``status`` use this verdict.
+
+Expected are the devices that pods hold, a device for each running container that requests one, and the number of
+devices that the declaration requires.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ..declaration.model import devices_behind
+from ..declaration.names import ids_of
+from ..devices.health import CdiNames, reason_of
+from ..support.bounded_calls import BoundedCalls, Key
+from ..support.tables import counted
+from .queries import HeldDevice, Holders
+from .requests import Unserved
+
+#: Maximum number of reasons in one sentence.
+_MOST_TOLD = 5
+_NOT_FOUND = "the plugin no longer finds the device"
+
+
+class Offer(NamedTuple):
+    """A resource as it is offered now.
+
+    min_devices: as declared. reasons: each known device with the reason why it is lost; None for a healthy device, and
+    for one that is withheld because a container holds it under another name. left_out: devices that matched and are not
+    offered, each with the reason.
+    """
+
+    resource: str
+    min_devices: int
+    reasons: Mapping[str, str | None]
+    left_out: Mapping[str, str] = MappingProxyType({})
+
+
+class Loss(NamedTuple):
+    """A lost device. text: one sentence without the resource. device: empty if only a number is missing.
+
+    fails: whether the loss fails a verification; otherwise it is a warning.
+    """
+
+    resource: str
+    device: str
+    text: str
+    fails: bool = True
+
+    @property
+    def level(self) -> str:
+        """The word before the loss in a report for people."""
+        return "problem" if self.fails else "warning"
+
+
+def offers_of(plugin: Mapping[str, Any]) -> list[Offer]:
+    """The offers in the running plugin's state (daemon.state). An earlier release's plugin has fewer keys."""
+    return [
+        Offer(
+            each["name"],
+            each.get("min_devices", 0),
+            {
+                device["id"]: None if device["state"] == "healthy" or device.get("withheld") else device["reason"]
+                for device in each["devices"]
+            },
+            {**each["refused"], **each.get("left_out", {})},
+        )
+        for each in plugin["resources"]
+    ]
+
+
+async def losses(
+    offers: Sequence[Offer], holders: Holders, unserved: Iterable[Unserved], spec_dirs: Sequence[str]
+) -> list[Loss]:
+    """The losses of these resources. spec_dirs: where the runtime reads CDI specs."""
+    known = {offer.resource: offer for offer in offers}
+    # The checkpoint may list pods that have ended. It gives no namespace.
+    held = [each for each in holders.held if each.resource in known and each.namespace]
+    lost = await _lost(held if holders.source == "kubelet" else [], known, spec_dirs)
+    found = [
+        Loss(each.resource, each.device, f"{each.device}: {each.namespace}/{each.pod} holds it, but it is lost: {why}")
+        for each, why in lost.items()
+        if why is not None
+    ]
+    found += [_without(each) for each in unserved if each.resource in known]
+    found += [_too_few(offer) for offer in offers if _number(offer) < offer.min_devices]
+    order = list(known)
+    return sorted(dict.fromkeys(found), key=lambda loss: order.index(loss.resource))
+
+
+async def _lost(
+    held: Sequence[HeldDevice], offers: Mapping[str, Offer], spec_dirs: Sequence[str]
+) -> dict[HeldDevice, str | None]:
+    """Each held device with the reason why it is lost; None if it is not lost.
+
+    A device that is no longer declared is not lost while its CDI names resolve and its host paths exist.
+    """
+    found: dict[HeldDevice, str | None] = {}
+    unknown: dict[Key, HeldDevice] = {}
+    for each in held:
+        reasons = offers[each.resource].reasons
+        offered = [device_id for device_id in devices_behind(each.device) if device_id in reasons]
+        if offered:
+            found[each] = reasons[offered[0]]
+        else:
+            unknown[Key(each.resource, f"{each.device} of {each.namespace}/{each.pod} {each.container}")] = each
+    if unknown:
+        calls, names = BoundedCalls(), CdiNames(spec_dirs)
+        read = functools.partial(names.read, {name for each in unknown.values() for name in each.cdi_names})
+        unread = (await calls.run([(names.key, read)]))[names.key] if spec_dirs else None
+        looks = [(key, functools.partial(_broken, each, names)) for key, each in unknown.items()]
+        for key, answer in (await calls.run(looks)).items():
+            why = reason_of(unread) or reason_of(answer)
+            found[unknown[key]] = why and f"{_NOT_FOUND}, and {why}"
+    return found
+
+
+def _broken(held: HeldDevice, names: CdiNames) -> str | None:
+    """What is missing of a given device, by its CDI names and host paths; None if nothing is missing."""
+    behind = devices_behind(held.device)
+    its = [name for name in held.cdi_names if not behind.isdisjoint(ids_of(name))] or held.cdi_names
+    broken = next(filter(None, map(names.problem, its)), None) if names.is_known else None
+    gone = next((path for path in held.all_host_paths if not os.path.lexists(path)), None)
+    return broken or (gone and f"{gone} does not exist")
+
+
+def _without(each: Unserved) -> Loss:
+    text = (
+        f"{each.namespace}/{each.pod} runs without a device: its container {each.container} requests {each.number}, "
+        "but the kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
+    )
+    return Loss(each.resource, "", text)
+
+
+def _number(offer: Offer) -> int:
+    return sum(reason is None for reason in offer.reasons.values())
+
+
+def _too_few(offer: Offer) -> Loss:
+    lost = {device_id: why for device_id, why in offer.reasons.items() if why is not None}
+    reasons = [f"{device_id}: {why}" for device_id, why in {**offer.left_out, **lost}.items()]
+    more = [f"and {len(reasons) - _MOST_TOLD} more"] if len(reasons) > _MOST_TOLD else []
+    expected = f"expected at least {counted(offer.min_devices, 'device')} (min_devices), found {_number(offer)}"
+    return Loss(offer.resource, "", "; ".join([expected, *reasons[:_MOST_TOLD], *more]))
