@@ -56,6 +56,7 @@ OTHERS = {
     "/run/netns": "the container engine",
     "/run/podman": "podman",
     "/run/runc": "podman",
+    "/run/sudo": "sudo, which the lab's engine uses",
     "/run/user": "people who log in",
     "/run/utmp": "people who log in",
     "/var/lib/cni": "podman's networks",

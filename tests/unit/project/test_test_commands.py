@@ -33,7 +33,7 @@ END
   scenario-*) echo "MARK" ;;
   broken) echo "fatal: [node1]: FAILED! =>"; echo "    msg: no address"; exit 3 ;;
   stray) mkdir -p $MACHINE/var/run/cdi; touch $MACHINE/var/run/cdi/a.json ;;
-  packages) touch $MACHINE/etc/compiler ;;
+  packages) touch $MACHINE/etc/compiler; exit ${BUILD:-0} ;;
 esac
 """
 ).replace("MARK", MARK.replace("{{ left_out }}", "CRI-O"))
@@ -110,6 +110,26 @@ def test_one_step_can_be_made_alone_after_the_programs(run):
     assert run("--only", "scenario-defalt", "programs", "check")[0] == 2
 
 
+def test_what_comes_before_the_programs_is_made_alone_without_them(run):
+    code, lines = run("--only", "newcomer", "newcomer", "packages", "programs", beside=["scenario-default"])
+    assert code == 0
+    assert [line.split()[-1] for line in lines if line.startswith("=== ")] == ["newcomer", "minutes"]
+
+
+def test_a_step_beside_the_programs_runs_beside_all_others_with_a_low_priority(run, tmp_path):
+    """It waits for the last of the others."""
+    wait = f"until [ -e {tmp_path}/last ]; do sleep 0.01; done; echo niceness $(nice)"
+    (tmp_path / "make").write_text(
+        f"#!/bin/sh\ncase $2 in slow) {wait} ;; last) touch {tmp_path}/last; exit 3 ;; esac\n"
+    )
+    code, lines = run("programs", "--beside-programs", "slow", beside=["first", "last"])
+    assert code == 1
+    at = lines.index("=== make it: slow")
+    assert lines[at + 1] == f"niceness {min(os.nice(0) + 10, 19)}"
+    assert lines[-1].startswith("failed: last; not run: nothing;")
+    assert run("--only", "slow", "programs", "--beside-programs", "slow", beside=["last"])[0] == 0
+
+
 def test_programs_that_cannot_be_built_fail_the_run(run):
     code, lines = run("programs", "check", needs=["scenario-default"], BUILD="2")
     assert code == 1
@@ -117,7 +137,7 @@ def test_programs_that_cannot_be_built_fail_the_run(run):
 
 
 def test_the_stand_in_is_allowed_by_name_only(run):
-    code, lines = run("programs", "check", needs=["scenario-default"], BUILD="2", ALLOW_STAND_IN="1")
+    code, lines = run("packages", "programs", "check", needs=["scenario-default"], BUILD="2", ALLOW_STAND_IN="1")
     assert code == 0
     assert lines[-1].endswith("these steps did not run: scenario-default")
 
