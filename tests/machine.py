@@ -14,16 +14,19 @@ import contextlib
 import fnmatch
 import glob
 import os
+import re
+import shlex
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-#: Patterns of paths that are judged with all files below: configuration, programs, and what we write on nodes.
+#: Patterns of paths that are judged with all files below: configuration, and the directories that we write on nodes.
 WHOLE = (
     "/etc",
-    "/opt",
+    "/opt/cni",
+    "/opt/node-device*",
     "/run/node-device*",
     "/run/systemd/system",
     "/run/tmpfiles.d",
@@ -34,7 +37,7 @@ WHOLE = (
     "/var/run/cdi",
 )
 #: Directories in which new and missing names are judged.
-NAMES = ("/run", "/var/lib")
+NAMES = ("/opt", "/run", "/var/lib")
 #: Patterns of paths that are not judged, and why.
 OTHERS = {
     "/etc/adjtime": "the machine's clock",
@@ -63,6 +66,9 @@ OTHERS = {
     "/var/lib/containers": "podman",
     "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint": "a kubelet of the machine, for each pod",
 }
+
+_MOST_LISTED = 20
+_WHOLE, _OTHERS = (re.compile("|".join(map(fnmatch.translate, patterns))) for patterns in (WHOLE, OTHERS))
 
 #: Path to what is compared of a file: mode, owner, group, and unless it is a directory: size, time of change, inode.
 State = dict[str, tuple[int, ...]]
@@ -101,18 +107,17 @@ def changes(before: State, after: State) -> list[Change]:
 
 
 def complaint(who: str, found: list[str]) -> str:
-    """The error message about changes."""
+    """The error message about changes. who: the command that made them."""
+    listed = found[:_MOST_LISTED] + [f"and {len(found) - _MOST_LISTED} more"] * (len(found) > _MOST_LISTED)
     return (
-        f"failed: {who} changed this machine: {', '.join(found)}. Use a directory of the test's own, and undo the "
+        f"failed: {who} changed this machine: {', '.join(listed)}. Use a directory of the test's own, and undo the "
         "change; if another program made the change, run the command again or add the path to OTHERS in "
         "tests/machine.py."
     )
 
 
 def _is_of_others(path: str) -> bool:
-    if any(fnmatch.fnmatch(path, pattern) for pattern in WHOLE):
-        return False
-    return any(fnmatch.fnmatch(path, pattern) for pattern in OTHERS)
+    return bool(_OTHERS.match(path) and not _WHOLE.match(path))
 
 
 def _children(prefix: str, directory: str) -> Iterator[str]:
@@ -144,7 +149,7 @@ def main(command: list[str]) -> int:
     before = state()
     code = subprocess.run(command).returncode
     if found := changes(before, state()):
-        print(complaint(os.path.basename(command[0]), [str(change) for change in found]), file=sys.stderr)
+        print(complaint(f"`{shlex.join(command)}`", [str(change) for change in found]), file=sys.stderr)
         return code or 1
     return code
 

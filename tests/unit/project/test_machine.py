@@ -17,7 +17,14 @@ import machine
 @pytest.fixture
 def root(tmp_path):
     """A machine with other programs."""
-    for path in ("etc/cni/net.d", "opt", "run/postgresql", "var/lib/kubelet/device-plugins", "var/lib/misc", "var/run"):
+    for path in (
+        "etc/cni/net.d",
+        "opt/browser",
+        "run/postgresql",
+        "var/lib/kubelet/device-plugins",
+        "var/lib/misc",
+        "var/run",
+    ):
         (tmp_path / path).mkdir(parents=True)
     (tmp_path / "etc/hosts").write_text("127.0.0.1 localhost\n")
     return tmp_path
@@ -54,7 +61,8 @@ def write_and_keep_the_time(root):
         (lambda root: (root / "etc").chmod(0o700), ["changed: /etc"]),
         (lambda root: (root / "etc/hosts").unlink(), ["gone: /etc/hosts"]),
         (lambda root: (root / "etc/link").symlink_to("nowhere"), ["new: /etc/link"]),
-        (write("opt/a"), ["new: /opt/a"]),
+        (write("opt/a/b"), ["new: /opt/a"]),
+        (write("opt/node-devices/a"), ["new: /opt/node-devices", "new: /opt/node-devices/a"]),
         (write("run/a/b"), ["new: /run/a"]),
         (lambda root: (root / "run/postgresql").rmdir(), ["gone: /run/postgresql"]),
         (write("run/node-devices.lock"), ["new: /run/node-devices.lock"]),
@@ -72,6 +80,7 @@ def test_what_no_test_may_change(root, change, says):
     [
         "etc/cni/net.d/87-podman.conflist",
         "etc/resolv.conf",
+        "opt/browser/a",
         "run/libpod/alive",
         "run/cron.pid",
         "run/xtables.lock",
@@ -89,7 +98,11 @@ def test_what_other_programs_may_change(root, path):
 def test_a_machine_without_these_directories_and_one_whose_files_vanish(tmp_path, monkeypatch):
     assert machine.state(str(tmp_path)) == {}
     monkeypatch.setattr(os, "listdir", lambda path: ["gone"])
-    assert list(machine.state(str(tmp_path / "none"))) == ["/run/gone", "/var/lib/gone"]
+    assert list(machine.state(str(tmp_path / "none"))) == ["/opt/gone", "/run/gone", "/var/lib/gone"]
+
+
+def test_a_long_list_is_cut():
+    assert "/19, and 3 more. Use" in machine.complaint("x", [f"new: /{number}" for number in range(23)])
 
 
 def test_a_command_fails_if_it_changes_the_machine(root, monkeypatch, capsys):
@@ -98,5 +111,5 @@ def test_a_command_fails_if_it_changes_the_machine(root, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     assert machine.main(["sh", "-c", "exit 3"]) == 3
     assert machine.main(["touch", str(root / "etc/a")]) == 1
-    assert "failed: touch changed this machine: new: /etc/a. " in capsys.readouterr().err
+    assert f"failed: `touch {root}/etc/a` changed this machine: new: /etc/a. " in capsys.readouterr().err
     assert machine.main([]) == 2
