@@ -117,22 +117,34 @@ faults: dev
 lint-ansible: dev
 	ansible-lint --offline -q
 
-# A test command is a list of steps, each a target. tests/run runs them and reports which programs the tests used.
+# A test command is a list of steps, each a target. tests/run runs them, reports which programs the tests used, and fails
+# if a step changed this machine.
 
 ## test: check the project on this machine: lint, unit tests, docs, the installed collection, scenario default
 .PHONY: test
 test: system dev
-	@tests/run 'make test' $(MAKE) check docs-and-images collection scenario-default
+	@tests/run 'make test' $(MAKE) check --two-at-a-time scenario-default docs docs-test collection
 
-## test-all: build the real programs and run all tests with them (ALLOW_STAND_IN=1: without programs that cannot be built; ONLY=STEP)
+## test-all: run the README's commands, then build the real programs and run all tests with them (ALLOW_STAND_IN=1: without programs that cannot be built; ONLY=STEP)
 .PHONY: test-all
 test-all: system dev
-	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) programs test lint-slowly faults \
+	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs --beside-programs lint-slowly \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-extended_resources \
-	  scenario-kind scenario-cookbook cdi-judge api-server \
-	  --two-at-a-time scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
+	  scenario-kind scenario-default scenario-cookbook cdi-judge api-server \
+	  --two-at-a-time faults scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
 	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
 	  image-test molecule-example
+
+# Runs the README's commands in a shell that knows no built program and no cache.
+.PHONY: newcomer
+newcomer:
+	@tests/newcomer
+
+# Installs the system packages that `programs` and scenario `kind` need.
+.PHONY: packages
+packages: system
+	@tools/setup programs
+	@tools/setup kind
 
 # Builds every real program that `make test-all` needs.
 .PHONY: programs
@@ -156,9 +168,7 @@ runtimes-all: system dev
 	  CONTAINERD_BIN_DIR=$$built pytest tests/runtimes
 
 # Two at a time: each of these keeps one core busy.
-.PHONY: docs-and-images lint-slowly
-docs-and-images: system dev
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line lab-images docs docs-test
+.PHONY: lint-slowly
 lint-slowly: dev
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint-ansible sanity
 
@@ -242,13 +252,13 @@ cdi-judge: dev
 ## bench: measure the plugin's speed, memory and CPU; prints a table, and writes .bench/latest.json
 .PHONY: bench
 bench: dev
-	PYTHONPATH=plugin:lab/kubelet_stand_in python -m bench
+	PYTHONPATH=plugin:lab/kubelet_stand_in tests/machine.py python -m bench
 
 ## soak: cause random faults for SOAK_MINUTES (default 60); prints a line each minute
 .PHONY: soak
 SOAK_MINUTES ?= 60
 soak: dev
-	PYTHONPATH=plugin:lab/kubelet_stand_in python -m bench.soak $(SOAK_MINUTES)
+	PYTHONPATH=plugin:lab/kubelet_stand_in tests/machine.py python -m bench.soak $(SOAK_MINUTES)
 
 ## fuzz: fuzz every parser of foreign input, guided by coverage, for FUZZ_MINUTES (default 10)
 .PHONY: fuzz

@@ -60,18 +60,13 @@ async def _updates(given: Settings, process: processes.Measured) -> tuple[float,
 
 def _discover(given: Settings) -> None:
     """Create nodes, because all links lead to one device, and configure a resource that discovers these nodes."""
-    specs = os.path.join(given.directory, "cdi")
-    os.mkdir(specs)
     os.unlink(given.node(0, 0))
     for device in range(DEVICES):
         _plug_in(given, device)
     with open(given.config, "w") as file:
         resource = {"name": given.resources[0], "discover": {"paths": [given.node(0, 0)[:-1] + "*"]}}
-        places = {
-            "kubelet_device_plugin_dir": given.device_plugin_dir,
-            "cdi_spec_dirs": [specs],
-            "dynamic_cdi_dir": specs,
-        }
+        places = given.places()
+        places["cdi_spec_dirs"] = [places["dynamic_cdi_dir"]]
         json.dump({**places, "resources": [resource]}, file)
 
 

@@ -46,10 +46,18 @@ class Settings:
         """Return a device's id."""
         return "device-%d-%d" % (resource, device)
 
-    def _configuration(self) -> dict[str, Any]:
+    def places(self) -> dict[str, Any]:
+        """Return the configuration's directories. All are inside the directory, because the plugin writes into them."""
         return {
             "kubelet_device_plugin_dir": self.device_plugin_dir,
+            "kubelet_root_dir": self.directory,
+            "dynamic_cdi_dir": os.path.join(self.directory, "cdi"),
             "cdi_spec_dirs": [],
+        }
+
+    def _configuration(self) -> dict[str, Any]:
+        return {
+            **self.places(),
             "resources": [
                 {
                     "name": name,

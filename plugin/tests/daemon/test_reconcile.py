@@ -85,6 +85,7 @@ async def test_a_device_that_came_and_went_is_trusted_again_without_any_news(
     configuration = parse_configuration(
         {
             "kubelet_device_plugin_dir": str(short_path / "dp"),
+            "dynamic_cdi_dir": str(short_path / "cdi"),
             "cdi_spec_dirs": [],
             "recovery_delay": 10,
             "resources": [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": str(link)}]}]}],

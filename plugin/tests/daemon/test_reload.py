@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import reload
@@ -24,9 +25,14 @@ from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFronte
 from node_device_plugin.support.task_group import TaskGroup
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
-BEFORE = """
-kubelet_device_plugin_dir: %s
+# Directories of the test's own, because the plugin writes into them.
+PLACES = """
+kubelet_device_plugin_dir: %(here)s/dp
+kubelet_root_dir: %(here)s
+dynamic_cdi_dir: %(here)s/cdi
 cdi_spec_dirs: []
+"""
+BEFORE = """
 resources:
   - {name: example.com/kept, devices: [{id: k0, nodes: [{path: /dev/null}]}]}
   - {name: example.com/changed, devices: [{id: c0}], env: {"CHANGED_{index}": x}}
@@ -35,8 +41,6 @@ resources:
 """
 # A device moves to another resource.
 AFTER = """
-kubelet_device_plugin_dir: %s
-cdi_spec_dirs: []
 resources:
   - {name: example.com/added, devices: [{id: r0}], env: {MOVED: x}}
   - {name: example.com/changed, devices: [{id: c0}, {id: c1}], env: {"CHANGED_{index}": x}}
@@ -59,7 +63,7 @@ class Running:
         self.reloader = Reloader(str(self.file), load(str(self.file)), self.apply)
 
     def write(self, text: str) -> None:
-        self.file.write_text(text % self.directory if "%s" in text else text)
+        self.file.write_text(PLACES % {"here": self.file.parent} + text)
 
     async def apply(self, loaded: LoadedConfiguration) -> None:
         self.changes[loaded.sha256] = await self.resources.apply(loaded.configuration)
@@ -117,11 +121,10 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever changes that needs no registration: the kubelet goes from the old list to the new one in one step."""
-    head = "kubelet_device_plugin_dir: %s\ncdi_spec_dirs: []\n"
     resource = "resources: [{name: example.com/dev, devices: [{id: a, nodes: [{path: /dev/null}]}%s]%s}]"
     lists: list[dict[str, str]] = []
     async with StandInKubelet(str(running.directory)) as kubelet:
-        running.write(head + resource % ("", ""))
+        running.write(resource % ("", ""))
         await running.reloader.reload()
         assert await kubelet.registered("example.com/dev") == {"a": "Healthy"}
         update = kubelet.manager.state.update
@@ -141,7 +144,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
             ("", ", container_limit: 3, cdi_kind: example.com/kind, annotations: {'a.example/b{index}': '{id}'}"),
             ("", ", replicas: 2"),
         ):
-            running.write("recovery_delay: 5\n" + head + resource % (more, keys))
+            running.write("recovery_delay: 5\n" + resource % (more, keys))
             assert await running.reloader.reload() == Outcome("applied")
             assert running.changes[running.reloader.loaded.sha256].changed == ("example.com/dev",)
             wanted = {entry.kubelet_id: "Healthy" for entry in plugin.offered.listed()}
@@ -160,9 +163,6 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
 async def test_what_was_known_of_a_device_that_stays_is_known_after_a_reload(running: Running) -> None:
     """One that was here and went stays listed, by discovery or not; one that is declared otherwise is judged again."""
     text = """
-kubelet_device_plugin_dir: %s
-cdi_spec_dirs: []
-dynamic_cdi_dir: {0}/cdi
 resources:
   - name: example.com/dev
     discover: {{paths: [{0}/found*]}}
@@ -209,7 +209,7 @@ async def test_a_bad_file_is_refused_and_the_old_configuration_stays(
     running: Running, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = running.resources.tables, running.reloader.loaded
-    running.write(text)
+    running.file.write_text(text)
     outcome = await running.reloader.reload()
     assert outcome.result == "refused"
     assert outcome.problems
@@ -246,8 +246,7 @@ async def test_a_thousand_reloads_leave_nothing_behind(running: Running) -> None
             await running.resources.apply(
                 parse_configuration(
                     {
-                        "kubelet_device_plugin_dir": str(running.directory),
-                        "cdi_spec_dirs": [],
+                        **yaml.safe_load(PLACES % {"here": running.file.parent}),
                         "resources": [{**resource, "env": {"N": str(number)}}],
                     }
                 )

@@ -51,8 +51,9 @@ from node_device_plugin.support.tables import table
 from node_device_plugin.support.task_group import TaskGroup
 
 CONFIG = """
-kubelet_root_dir: %s
-kubelet_device_plugin_dir: %s
+kubelet_root_dir: %(here)s
+kubelet_device_plugin_dir: %(directory)s
+dynamic_cdi_dir: %(here)s/cdi
 cdi_spec_dirs: []
 resources:
   - name: example.com/dev
@@ -83,7 +84,7 @@ class Node:
         self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, (1, 36, 2), str(folder))
         self.refused: list[str] = []
         self.instances = [10]
-        self.config.write_text(CONFIG % (folder, self.directory))
+        self.config.write_text(CONFIG % {"here": folder, "directory": self.directory})
         self.specs.mkdir()
         for name, spec in cdi.render_specs(load(str(self.config)).configuration.resources).items():
             (self.specs / name).write_text(cdi.serialise(spec))
@@ -641,7 +642,7 @@ async def test_status_where_plugin_and_kubelet_hang(short_path: Path, monkeypatc
     monkeypatch.setattr(pod_resources, "_TIMEOUT", 0.5)
     monkeypatch.setitem(client._TIMEOUT, "GET", 0.5)
     config = short_path / "config.yaml"
-    config.write_text(CONFIG % (short_path, short_path / "dp"))
+    config.write_text(CONFIG % {"here": short_path, "directory": short_path / "dp"})
     places = kubelet_places(str(config))
     kubelet = os.path.join(places.root_dir, POD_RESOURCES_SOCKET)
     # Whoever is asked second is asked while the first one is still waited for.
@@ -690,7 +691,7 @@ def test_status_without_a_plugin_shows_holders() -> None:
 
 def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = short_path / "config.yaml"
-    config.write_text(CONFIG % (short_path, short_path / "dp"))
+    config.write_text(CONFIG % {"here": short_path, "directory": short_path / "dp"})
     assert main(["status", "--config", str(config), "-o", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["plugin"] is None
     assert main(["status", "--config", str(config)]) == 1

@@ -18,6 +18,8 @@ NAME = "example.com/dev"
 def configuration(short_path: Path) -> dict[str, Any]:
     return {
         "kubelet_device_plugin_dir": str(short_path / "dp"),
+        "kubelet_root_dir": str(short_path),
+        "dynamic_cdi_dir": str(short_path / "cdi"),
         "cdi_spec_dirs": [],
         "resources": [{"name": NAME, "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}],
     }

@@ -36,8 +36,10 @@ from ..daemon.test_main import PATH, Journal, running
 from .test_http import free_port, say
 
 CONFIG = """
-kubelet_device_plugin_dir: %s
-http_address: 127.0.0.1:%d
+kubelet_device_plugin_dir: %(here)s/dp
+kubelet_root_dir: %(here)s
+dynamic_cdi_dir: %(here)s/cdi
+http_address: 127.0.0.1:%(port)d
 log_format: json
 resources:
   - name: example.com/dev
@@ -97,7 +99,7 @@ class Plugin:
 @pytest.fixture
 async def plugin(short_path: Path) -> AsyncIterator[Plugin]:
     port = free_port()
-    (short_path / "config.yaml").write_text(CONFIG % (short_path / "dp", port))
+    (short_path / "config.yaml").write_text(CONFIG % {"here": short_path, "port": port})
     journal = Journal(short_path / "notify")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(short_path / "config.yaml")),

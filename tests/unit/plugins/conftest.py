@@ -50,7 +50,7 @@ def anybodys():
 def roots():
     """A directory that is root's alone, with all directories above."""
     with contextlib.ExitStack() as stack:
-        path = pathlib.Path(tempfile.mkdtemp(prefix="node-process-", dir="/var/lib"))
+        path = pathlib.Path(tempfile.mkdtemp(prefix="node-process-", dir="/var/cache"))
         stack.callback(shutil.rmtree, path)
         path.chmod(0o755)
         yield path

@@ -164,14 +164,14 @@ def test_a_command_that_names_what_is_not_there_is_found_whatever_it_needs(text)
 
 
 def test_a_block_that_is_not_run_has_to_say_why():
-    page = "```sh\nmake lint\nmake lab\n```\n\n<!-- needs: a container engine -->\n```sh\nmake lab\n```\n"
+    page = "```sh\nmake lint\nmake kind\n```\n\n<!-- needs: a container engine -->\n```sh\nmake kind\n```\n"
     first, second = blocks(page)
-    assert complaints(first) == ["make lab: CI does not run it; say before the block what it needs"]
+    assert complaints(first) == ["make kind: CI does not run it; say before the block what it needs"]
     assert complaints(second) == []
 
 
 def test_a_reason_has_to_be_a_known_one():
-    (said,) = complaints(Block(1, "sh", "make lab\n", "some luck", None))
+    (said,) = complaints(Block(1, "sh", "make kind\n", "some luck", None))
     assert said.startswith("needs some luck: that is none of ")
 
 
@@ -181,6 +181,9 @@ def test_every_reason_is_one_of_some_page():
 
 def test_a_block_that_is_run_needs_no_mark():
     assert complaints(Block(1, "sh", "make check\n", "a cluster", None)) == ["CI runs all of it: it needs no a cluster"]
+    again = ".venv/bin/ansible-playbook -i inventories/lab playbooks/site.yml"
+    assert complaints(Block(1, "sh", again + "  # as the README says\n", None, None)) == []
+    assert complaints(Block(1, "sh", again + " --check\n", None, None)) != []
 
 
 def test_a_shell_by_another_name_is_no_way_around():
@@ -194,4 +197,5 @@ def test_what_ci_makes_is_read_from_the_makefile():
     assert set(targets) == {"a", "b", "c", "d", "e", "g"}
     assert project.reached_from("a", targets) == {"a", "b", "d", "e"}
     assert {"test", "check", "lint", "unit", "scenario-default", "scenario-daemonset", "api-server"} <= project.in_ci()
-    assert not {"lab", "bench", "soak", "lock"} & project.in_ci()
+    assert {"newcomer", "lab", "lab-down"} <= project.in_ci()
+    assert not {"kind", "bench", "soak", "lock"} & project.in_ci()

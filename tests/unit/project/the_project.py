@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import importlib.machinery
 import pathlib
 import re
 import subprocess
 import tomllib
+import types
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 from documented_blocks import PAGES, ROOT, blocks, text_of
@@ -57,7 +59,26 @@ def targets() -> dict[str, Target]:
     found = targets_of((ROOT / "Makefile").read_text(encoding="utf-8"))
     # Its one pattern: a target for each scenario.
     scenarios = (path.parent.name for path in ROOT.glob("molecule/*/molecule.yml"))
-    return {**found, **{f"scenario-{name}": Target(frozenset()) for name in scenarios}}
+    found.update({f"scenario-{name}": Target(frozenset()) for name in scenarios})
+    # tests/newcomer makes what the README says.
+    made = [line.split()[1:] for line in newcomer_lines() if line.startswith("make ")]
+    return {**found, "newcomer": Target(frozenset(word for words in made for word in words))}
+
+
+@functools.cache
+def newcomer_lines() -> list[str]:
+    """The README's commands, which tests/newcomer runs."""
+    return [command.line for command in newcomer().commands()]
+
+
+@functools.cache
+def newcomer() -> Any:
+    """The program tests/newcomer, as a module."""
+    loader = importlib.machinery.SourceFileLoader("newcomer", str(ROOT / "tests/newcomer"))
+    module = types.ModuleType(loader.name)
+    module.__file__ = loader.path
+    loader.exec_module(module)
+    return module
 
 
 @functools.cache
