@@ -118,7 +118,7 @@ def _other_runtime(files: Files, match: re.Match[str], case: Case) -> Files:
             return {**files, path: named.encode()}
     # It is the default: set it in the table that decides.
     return _changed(
-        files, _deciding(files, case), lambda text: _in_containerd(text, f'default_runtime_name = "{other}"')
+        case, files, _deciding(files, case), lambda text: _in_containerd(text, f'default_runtime_name = "{other}"')
     )
 
 

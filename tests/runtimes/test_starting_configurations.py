@@ -216,9 +216,10 @@ def test_a_daemon_that_does_not_serve_cri_is_seen(containerd):
 
 def test_an_upgrade_of_k3s_turns_cdi_on():
     """The remedy that a message names first: the same files with containerd 2."""
-    told = [case for case in CASES if "upgrade" in str(case.expect.get("1.7"))]
-    assert told
+    told = [case for case in CASES if case.name in ("k3s", "rke2", "k3s-base-template")]
+    assert len(told) == 3
     for case in told:
+        assert "refused" in case.expected("1.7.24")
         assert case.expected("2.0.0") == "untouched", case.name
 
 
