@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,8 +33,7 @@ class SpecFile(NamedTuple):
     warnings: not every user can read the file, and text that runtimes read differently. unclear: qualified names that
     the file has for some runtimes only, each with its warning. conflicts: qualified names that runtimes drop, because
     another file of the directory has them, too. overrides: our names for which containers get this file's device. harm:
-    all problems that keep our devices from their containers. spec: the content of the file, if runtimes load it,
-    without the devices with unclear names.
+    all problems that keep our devices from their containers. spec: the content of the file, if runtimes load it.
     """
 
     path: str
@@ -126,12 +124,7 @@ def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
     except (ValueError, RecursionError) as error:
         return _unread(path, "cannot be parsed: {}".format(" ".join(str(error).split())), refusals)
     file = of_spec(path, found.spec if isinstance(found.spec, dict) else {}, (*refusals, *found.refusals))
-    if not found.unclear:
-        return file
-    is_clear = [qualified_cdi_name(file.kind, name) not in found.names for name in file.devices]
-    spec = {**found.spec, "devices": list(itertools.compress(found.spec["devices"], is_clear))}
-    warned = file._replace(warnings=tuple(found.unclear))
-    return warned if file.spec is None else warned._replace(unclear=found.names, spec=spec)
+    return file._replace(warnings=tuple(found.unclear), unclear={} if file.refusals else found.names)
 
 
 def of_spec(path: str, spec: Mapping[str, Any], refusals: Sequence[Problem] = (), owner: str = "") -> SpecFile:

@@ -79,9 +79,9 @@ class _Builder:
         self.events: Iterator[Any] = yaml_events(content, merges=False)
         self._yaml = yaml
         self._anchors: dict[str, Any] = {}
-        has_escape = any(match[1] for match in _ESCAPE.finditer(content.decode("utf-8", "replace")))
+        text = content.decode("utf-8", "replace")
         #: The text, if one of its escapes may be one that runtimes refuse.
-        self._text = content.decode("utf-8-sig", "replace") if has_escape else ""
+        self._text = text if any(match[1] for match in _ESCAPE.finditer(text)) else ""
 
     def node(self, event: Any, in_flow: bool) -> Any:
         """The value of the node that begins with this event. in_flow: whether it is inside of brackets or braces."""

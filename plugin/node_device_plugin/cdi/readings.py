@@ -37,7 +37,7 @@ def read(parsed: Any, accepted: str | None) -> Reading:
     unclear = dict(_differences(spec, former, ""))
     refusals += [problem for problem in spec_problems(former, accepted) if problem not in refusals]
     if refusals:
-        return Reading(spec, (*unclear.values(), *refusals))
+        return Reading(spec, refusals, tuple(unclear.values()))
     names: dict[str, Problem] = {}
     for position, readings in enumerate(zip(spec["devices"], former["devices"])):
         problem = unclear.get("devices[%d].name" % position)
