@@ -9,7 +9,6 @@ import contextlib
 import errno
 import json
 import os
-import tempfile
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -52,8 +51,10 @@ def save(path: str, offers: Mapping[OfferKey, Offer], has_specs: bool) -> None:
         by_resource.setdefault(resource, {})[device] = offer
     data = {"boot_id": _boot_id(), "has_specs": has_specs, "offers": by_resource}
     os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
-    descriptor, staged = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=os.path.dirname(path))
+    staged = os.path.join(os.path.dirname(path), f".{FILE_NAME}.new")
     try:
+        # Only the instance that leads on this node writes, so a staged file is its own or a killed instance's.
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(data, file, separators=(",", ":"))
         os.replace(staged, path)

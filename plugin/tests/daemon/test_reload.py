@@ -151,7 +151,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
             await kubelet.until(functools.partial(has_devices, kubelet, wanted))
         assert lists == [{"a": "Healthy", "b": "Healthy"}, {"a": "Healthy"}, {"a::0": "Healthy", "a::1": "Healthy"}]
         # The kubelet calls PreStartContainer only if a registration says so.
-        running.write(head + resource % ("", ", injection: device_nodes, container_edits: {env: [A=b]}"))
+        running.write(resource % ("", ", injection: device_nodes, container_edits: {env: [A=b]}"))
         assert await running.reloader.reload() == Outcome("applied")
         assert running.changes[running.reloader.loaded.sha256].registered_again == ("example.com/dev",)
         assert await kubelet.registered("example.com/dev") == {"a": "Healthy"}

@@ -521,7 +521,7 @@ async def test_the_reason_of_a_device_that_never_passed_is_told_everywhere(
 ) -> None:
     """podman#26233: "absent", "the device is not on this node", although the node is there and is another device."""
     text = node.config.read_text().replace("cdi_spec_dirs: []", f"cdi_spec_dirs: [{node.specs}]")
-    node.config.write_text(f"{text.rstrip()}{REASON_LOST}dynamic_cdi_dir: {node.specs}\n")
+    node.config.write_text(f"{text.rstrip()}{REASON_LOST}".replace(f"{node.folder}/cdi", str(node.specs)))
     for name, spec in cdi.render_specs(load(str(node.config)).configuration.resources).items():
         (node.specs / name).write_text(cdi.serialise(spec))
     assert (await node.reload()).result == "applied"
