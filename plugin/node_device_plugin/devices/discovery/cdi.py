@@ -76,7 +76,7 @@ class Cdi(DiscoveryMethod):
                 else Attributes(),
                 cdi_paths=_real(_without_control(own, root), root),
                 part_of=_real(part, root),
-                # Drivers count device nodes anew at each start, while a UUID stays.
+                # Drivers number device nodes again at each start, while a UUID stays.
                 identity=qualified_cdi_name(selector.kind, name) if UUID.search(name) else "",
             )
         for names, why in self._left_out(selector.kind, chosen, root):
