@@ -106,14 +106,14 @@ def _look_into(directory: str, names: Collection[str]) -> _Directory:
         links = ()
     real = os.path.realpath(directory)
     # Thousands of links lead to few directories.
-    real_of = functools.lru_cache(maxsize=None)(os.path.realpath)
+    real_of = functools.lru_cache(maxsize=None)(lambda parent: os.path.realpath(os.path.join(real, parent)))
     return _Directory(real, {name: _target(os.path.join(real, name), real_of) for name in links})
 
 
 def _target(link: str, real_of: Callable[[str], str]) -> str:
-    """The same as os.path.realpath, for a link in a real directory."""
+    """The same as os.path.realpath, for a link in a real directory. real_of: resolves the directory of its target."""
     with contextlib.suppress(OSError):
-        parent, name = os.path.split(os.path.join(os.path.dirname(link), os.readlink(link)))
+        parent, name = os.path.split(os.readlink(link))
         path = os.path.join(real_of(parent), name)
         if name not in ("", ".", "..") and not os.path.islink(path):
             return path

@@ -20,12 +20,13 @@ def edit_problems(edits: ContainerEdits, where: str) -> Iterator[Problem]:
 
 def placeholder_problems(resource: Resource, where: str) -> Iterator[Problem]:
     """Known placeholders in edits, which stay literal. Allocate fills only env and annotations."""
-    known = {"index", *resource.discover.template_names()}
     for place, device in resource.placed_devices(where):
-        values = {"index", *device.template_values()}
-        known |= values
-        yield from _placeholders(device.container_edits, place, values)
-    yield from _placeholders(resource.container_edits, where, known)
+        if device.container_edits != ContainerEdits():
+            yield from _placeholders(device.container_edits, place, {"index", *device.template_values()})
+    if resource.container_edits != ContainerEdits():
+        of_devices = (name for device in resource.devices for name in device.template_values())
+        known = {"index", *resource.discover.template_names(), *of_devices}
+        yield from _placeholders(resource.container_edits, where, known)
 
 
 def _placeholders(edits: ContainerEdits, where: str, known: Collection[str]) -> Iterator[Problem]:

@@ -103,7 +103,9 @@ def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) ->
 def _problems(resource: Resource, where: str, refused: Collection[str]) -> Iterator[Problem]:
     """The problems of a single resource. refused: fields with a known problem."""
     for place, device in resource.placed_devices(where):
-        for path, count in collections.Counter(node.path for node in device.nodes if node.path).items():
+        paths = [node.path for node in device.nodes if node.path]
+        repeated = collections.Counter(paths) if len(set(paths)) < len(paths) else {}
+        for path, count in repeated.items():
             if count > 1:
                 yield Problem(place + ".nodes", f"the path {path} is listed twice: remove one entry")
         yield from _property_problems(device.properties, place + ".properties")
