@@ -93,7 +93,9 @@ needs_uevents:
   type: bool
   returned: success
 device_paths:
-  description: Paths of the host's device nodes in the declaration, each with its device and whether it is required.
+  description:
+    - Paths of the host's device nodes in the declaration, each with its device, and whether the device is required and
+      exclusive.
   type: dict
   returned: success
 host_paths:

@@ -199,6 +199,10 @@ missing_devices:
   type: list
   elements: str
   returned: always
+device_links:
+  description: Paths of O(device_paths) that lead to another path by links, each with that path.
+  type: dict
+  returned: always
 other_than_devices:
   description: Paths of O(device_paths) that exist but are not device nodes, each with its file type.
   type: dict
@@ -317,8 +321,8 @@ def cdi_files(directories):
 
 
 def looked_for(paths):
-    """Return the missing device nodes, and the kind of each path that is not a device node."""
-    missing, others = [], {}
+    """Return the missing device nodes, the kind of each path that is not a device node, and the targets of links."""
+    missing, others, links = [], {}, {}
     for path in paths:
         try:
             mode = os.stat(path).st_mode
@@ -327,7 +331,9 @@ def looked_for(paths):
             continue
         if not (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
             others[path] = "a directory" if stat.S_ISDIR(mode) else "a file"
-    return {"missing_devices": missing, "other_than_devices": others}
+        elif os.path.realpath(path) != path:
+            links[path] = os.path.realpath(path)
+    return {"missing_devices": missing, "other_than_devices": others, "device_links": links}
 
 
 def missing_of(paths):

@@ -187,12 +187,13 @@ def with_numbers(declared: dict[str, Any], found: Mapping[str, Any]) -> tuple[di
 
 
 def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:
-    """Return each declared device node's device, and whether the device is required, by host path."""
+    """Return each declared device node's device, and whether the device is required and exclusive, by host path."""
     paths: dict[str, dict[str, Any]] = {}
     for resource in resources:
         for device in resource.devices:
             for node in device.nodes:
-                known = paths.setdefault(node.host_path, {"device": f"{resource.name} {device.id}", "required": False})
+                new = {"device": f"{resource.name} {device.id}", "required": False, "exclusive": resource.replicas == 1}
+                known = paths.setdefault(node.host_path, new)
                 known["required"] = known["required"] or device.required
     return paths
 

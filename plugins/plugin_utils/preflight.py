@@ -316,6 +316,7 @@ class Preflight:
             **known,
             "missing_devices": sorted(missing),
             "other_than_devices": afresh["other_than_devices"],
+            "device_links": afresh["device_links"],
             "missing_host_paths": paths,
         }
 

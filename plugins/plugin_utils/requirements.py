@@ -207,6 +207,21 @@ def _devices(node: Mapping[str, Any], device_paths: Mapping[str, Any]) -> Iterat
                 "needs: declare the device nodes themselves (discover accepts patterns), or declare the path as a "
                 "mount"
             )
+    yield from _meeting(node["device_links"], device_paths)
+
+
+def _meeting(links: Mapping[str, str], device_paths: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for each exclusive device whose link leads to the node of an earlier one."""
+    first: dict[str, tuple[str, str]] = {}
+    for path, wanted in device_paths.items():
+        if wanted["exclusive"]:
+            target = links.get(path, path)
+            other, device = first.setdefault(target, (path, wanted["device"]))
+            if device != wanted["device"]:
+                yield (
+                    f"{path} of device {wanted['device']} and {other} of device {device} both lead to {target}, so two "
+                    "containers would get one device: declare one device, or correct a link"
+                )
 
 
 def is_made(path: str) -> bool:

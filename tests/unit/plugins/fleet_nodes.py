@@ -23,6 +23,7 @@ FACTS = {
     "missing_devices": [],
     "missing_host_paths": [],
     "other_than_devices": {},
+    "device_links": {},
     "transaction_left": False,
 }
 CDI_ON = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}

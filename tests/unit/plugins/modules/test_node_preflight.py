@@ -37,6 +37,7 @@ FACTS = {
     "missing_host_paths": [],
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "other_than_devices": {},
+    "device_links": {},
 }
 # Of the play that the action is in.
 PLAY = "play-2"
@@ -333,7 +334,7 @@ def test_it_is_asked_where_a_device_is_given_by_cdi(look, needs_cdi):
     assert ("ask" in given) is needs_cdi
 
 
-PATHS = {"/dev/a": {"device": "a.example/b a", "required": True}}
+PATHS = {"/dev/a": {"device": "a.example/b a", "required": True, "exclusive": True}}
 WITH_DEVICES = {"requires": ["devices"], "device_paths": PATHS}
 
 
@@ -483,6 +484,7 @@ def test_a_directory_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):
     assert looked_for([*paths, "/dev/null"]) == {
         "missing_devices": paths[3:],
         "other_than_devices": {paths[0]: "a directory", paths[1]: "a file"},
+        "device_links": {paths[2]: "/dev/null"},
     }
 
 

@@ -75,8 +75,8 @@ def test_same_rendering_as_the_plugin():
 def test_device_paths_are_the_hosts_own():
     data = read({"node_devices_resources": [SERIAL, KVM]}).as_data()
     assert data["device_paths"] == {
-        "/dev/ttyUSB0": {"device": "devices.example.com/serial a", "required": True},
-        "/dev/kvm": {"device": "devices.example.com/kvm kvm0", "required": False},
+        "/dev/ttyUSB0": {"device": "devices.example.com/serial a", "required": True, "exclusive": True},
+        "/dev/kvm": {"device": "devices.example.com/kvm kvm0", "required": False, "exclusive": True},
     }
 
 

@@ -26,11 +26,12 @@ GOOD = {
     "missing_devices": [],
     "missing_host_paths": [],
     "other_than_devices": {},
+    "device_links": {},
     "device_plugins": {"registered": []},
 }
 PATHS = {
-    "/dev/a": {"device": "example.com/serial a", "required": True},
-    "/dev/b": {"device": "example.com/serial b", "required": False},
+    "/dev/a": {"device": "example.com/serial a", "required": True, "exclusive": True},
+    "/dev/b": {"device": "example.com/serial b", "required": False, "exclusive": True},
 }
 
 
@@ -112,6 +113,11 @@ def test_the_tested_kubelets_are_the_pinned_ones():
             {"other_than_devices": {"/dev/a": "a directory", "/dev/b": "a file"}},
             "/dev/a is a directory, not a device node, as device example.com/serial a needs: declare",
         ),
+        (
+            {"device_links": {"/dev/a": "/dev/sda", "/dev/b": "/dev/sda"}},
+            "/dev/b of device example.com/serial b and /dev/a of device example.com/serial a both lead to /dev/sda",
+        ),
+        ({"device_links": {"/dev/b": "/dev/a"}}, "/dev/b of device example.com/serial b and /dev/a of device"),
         ({"ledger_problem": "ledger.json is damaged"}, "ledger.json is damaged"),
     ],
 )
@@ -119,6 +125,15 @@ def test_one_sentence(changes, beginning):
     sentences = unmet(ALL, node(**changes), PATHS)
     assert len(sentences) == 1
     assert sentences[0].startswith(beginning)
+
+
+def test_shares_and_links_of_one_device_may_lead_to_one_node():
+    links = node(device_links={"/dev/a": "/dev/sda", "/dev/b": "/dev/sda"})
+    shared = {**PATHS, "/dev/b": {**PATHS["/dev/b"], "exclusive": False}}
+    one = {path: {**PATHS[path], "device": "example.com/serial a"} for path in PATHS}
+    assert unmet(ALL, links, shared) == unmet(ALL, links, one) == []
+    apart = node(device_links={"/dev/a": "/dev/sda", "/dev/b": "/dev/sdb"})
+    assert unmet(ALL, apart, PATHS) == []
 
 
 def test_without_cdi_old_versions_will_do_and_all_else_is_asked_for_as_ever():
