@@ -30,6 +30,8 @@ def withheld(
     at = Identities().read(paths)
     now = Now(at, ambiguous_serials(at.values()))
     offers, known = offers_of(resources, at, specs)
+    # What this judgement finds open, the holders' answer clears up.
+    given.judge(resources, offers, known, now)
     given.answer(given.ask(), holdings, at)
     reasons: dict[str, dict[str, str]] = {}
     for (resource, device_id), verdict in given.judge(resources, offers, known, now).items():
