@@ -163,16 +163,31 @@ def prune(
     for path, spec in _own_files(directory):
         stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held_ids]
         gone += [_qualified(spec, name) for name in _names(spec) if name not in stay]
-        if dry_run:
-            continue
-        if not stay:
-            os.unlink(path)
-            CDI_WRITES.increment("removed")
-        elif len(stay) != len(_names(spec)):
-            _replace(path, cdi.serialise(cdi.with_kept(None, spec, stay)))
+        if not (dry_run or (stay and len(stay) == len(_names(spec)))):
+            _keep(path, spec, stay)
     if not dry_run:
         _remove_half_written(directory)
     return gone
+
+
+def omit(names: Collection[str], directory: str) -> list[str]:
+    """Remove devices from our specs by their fully qualified names. Returns and raises like ``prune``."""
+    gone = []
+    for path, spec in _own_files(directory):
+        out = [name for name in _names(spec) if _qualified(spec, name) in names]
+        gone += [_qualified(spec, name) for name in out]
+        if out:
+            _keep(path, spec, [name for name in _names(spec) if name not in out])
+    return gone
+
+
+def _keep(path: str, spec: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Keep only these devices in a spec, and remove the file if there are none."""
+    if names:
+        _replace(path, cdi.serialise(cdi.with_kept(None, spec, names)))
+    else:
+        os.unlink(path)
+        CDI_WRITES.increment("removed")
 
 
 def remove_directory(directory: str, volatile: str = "/run") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 
 from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_data
@@ -20,10 +21,12 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
 def run(options: argparse.Namespace) -> int:
     """Remove the CDI specs that a stopped plugin wrote to --dir, except for devices that a pod holds.
 
-    Also removes the plugin's record of what containers were given, unless a pod holds one of its devices.
+    Also removes the plugin's record of what containers were given, unless a pod holds one of its devices or a plugin
+    runs.
     """
     from ..cdi import writer
     from ..cdi.links import Links
+    from ..daemon.single_instance import Locked, SingleInstance
     from ..declaration.model import devices_behind
     from ..devices import record
     from ..kubelet import queries
@@ -35,8 +38,17 @@ def run(options: argparse.Namespace) -> int:
         kept = [name for name in writer.devices(options.dir) if name not in removed]
         if not options.dry_run:
             writer.remove_directory(options.dir)
+            own = os.path.join(options.device_plugin_dir, SOCKET_DIRECTORY)
             held = {device for each in state.held for device in devices_behind(each.device)}
-            record.remove(os.path.join(options.device_plugin_dir, SOCKET_DIRECTORY), held)
+            # With another --dir, the plugin that keeps the record may still run.
+            instance = SingleInstance()
+            try:
+                with contextlib.suppress(Locked):
+                    if os.path.isdir(own):
+                        instance.take(options.device_plugin_dir)
+                        record.remove(own, held)
+            finally:
+                instance.release()
     except OSError as error:
         raise Failure(f"{options.dir}: {error.strerror}") from error
     if options.output != "text":

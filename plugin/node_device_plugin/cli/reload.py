@@ -15,7 +15,8 @@ from .shared import CONFIG, Failure, command, option
     CONFIG,
     option("--check", action="store_true", help="only compare the running configuration with the file"),
     option("--empty", action="store_true", help="offer no resource until the next reload, as before an uninstall"),
-    examples=("reload", "reload --check", "reload --empty"),
+    option("--forget-lost", action="store_true", help="expect the devices no longer that were offered and are lost"),
+    examples=("reload", "reload --check", "reload --empty", "reload --forget-lost"),
 )
 def run(options: argparse.Namespace) -> int:
     """Make the running plugin read its configuration again, and wait for the result.
@@ -36,11 +37,12 @@ def run(options: argparse.Namespace) -> int:
                     running["sha256"][:12], options.config, loaded.sha256[:12]
                 )
             )
-        answer = asyncio.run(client.ask(directory, "POST", "/withdraw" if options.empty else "/reload"))
+        page = "/withdraw" if options.empty else "/forget" if options.forget_lost else "/reload"
+        answer = asyncio.run(client.ask(directory, "POST", page))
     except client.NotAnswering as error:
         raise Failure(str(error)) from error
     for problem in answer["problems"]:
         print(f"node-device-plugin: {problem}", file=sys.stderr)
-    what = "every resource: withdrawn" if options.empty else f"configuration {loaded.sha256[:12]}: {answer['result']}"
-    print(what)
+    said = {"/withdraw": "every resource: withdrawn", "/forget": "lost devices: no longer expected"}
+    print(said.get(page, f"configuration {loaded.sha256[:12]}: {answer['result']}"))
     return 1 if answer["result"] == "refused" else 0

@@ -15,7 +15,7 @@ from ..devices.events.watch import Watch
 from ..devices.scanner import DeviceScanner
 from ..kubelet import plugin_watcher
 from ..kubelet.device_plugin.registration import remove_stale_sockets
-from ..status_api.pages import private_pages, public_pages
+from ..status_api.pages import Outcome, private_pages, public_pages
 from ..status_api.server import Endpoint
 from ..support.sockets import status_socket
 from ..support.task_group import TaskGroup
@@ -91,17 +91,23 @@ async def _serve(
         own.move(status_socket(directory))
         change = await resources.apply(loaded.configuration)
         if not loaded.configuration.resources:
-            # Prune now, because an uninstall through the Kubernetes API only waits until no resource is served.
-            await resources.prune()
+            if loaded.sha256:
+                # Prune now, because an uninstall through the Kubernetes API only waits until no resource is served.
+                # After `reload --empty`, which reads no file, `cdi prune` removes the specs and reports them.
+                await resources.prune()
             await resources.all_retired()
         instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
+
+    async def forget_lost() -> Outcome:
+        await resources.forget_lost()
+        return Outcome("applied")
 
     reloader = Reloader(path, loaded, apply)
     state = State(resources, reloader)
     public = public_pages(state.metrics, state.not_ready)
     http = Endpoint(public)
-    private = private_pages(state.as_data, reloader.reload, reloader.withdraw, public)
+    private = private_pages(state.as_data, reloader.reload, reloader.withdraw, forget_lost, public)
     own = Endpoint(private, status_socket(loaded.configuration.kubelet_device_plugin_dir))
     endpoints = [http]
     if overlap.instance_socket:

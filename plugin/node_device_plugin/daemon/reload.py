@@ -36,6 +36,7 @@ class Reloader:
         self.last = Outcome("unchanged")
         self._apply = apply
         self._calls = BoundedCalls(_LIMIT)
+        self._one_at_a_time = asyncio.Lock()
         self._wanted = asyncio.Event()
         self._waiting: list[asyncio.Future[Outcome]] = []
 
@@ -64,12 +65,17 @@ class Reloader:
 
     async def withdraw(self) -> Outcome:
         """Offer no resource until the next reload, as before an uninstall."""
-        empty = self.loaded.configuration._replace(resources=())
-        self.loaded = self.loaded._replace(configuration=empty, sha256="")
-        await self._apply(self.loaded)
+        async with self._one_at_a_time:
+            empty = self.loaded.configuration._replace(resources=())
+            self.loaded = self.loaded._replace(configuration=empty, sha256="")
+            await self._apply(self.loaded)
         return Outcome("applied")
 
     async def _reload(self) -> Outcome:
+        async with self._one_at_a_time:
+            return await self._load_and_apply()
+
+    async def _load_and_apply(self) -> Outcome:
         try:
             # Use a thread, because a file with thousands of devices takes long to parse.
             loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.path))

@@ -18,7 +18,7 @@ from ..devices.flap_damping import UNSTEADY
 from ..devices.given import IN_DOUBT
 from ..devices.holdings import Holding
 from ..devices.scanner import DeviceScanner, Places
-from ..devices.table import FORGOTTEN_AFTER, DeviceTable
+from ..devices.table import FORGOTTEN_AFTER, GONE, DeviceTable
 from ..kubelet import queries
 from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.device_plugin.frontend import DevicePluginFrontend, Place
@@ -67,12 +67,16 @@ class Change(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The holdings of containers. question: see Given.ask. allocatable: the resources with a device that the kubelet
-    may give out; none if no kubelet answers."""
+    """The holdings of containers.
+
+    question: see Given.ask. allocatable: the resources with a device that the kubelet may give out; none if no kubelet
+    answers. is_by_kubelet: whether a kubelet answered.
+    """
 
     holdings: Sequence[Holding]
     question: int
     allocatable: frozenset[str]
+    is_by_kubelet: bool
 
 
 class ResourceManager:
@@ -117,6 +121,23 @@ class ResourceManager:
         """Return once the kubelet can reach every resource."""
         if self._frontend is not None:
             await self._frontend.all_served()
+
+    def missed(self, name: str) -> dict[str, str]:
+        """The devices of a resource that were offered since the boot and are gone, each with the reason."""
+        table = self._served[name]
+        shown = {device.id: reason for device, reason in table.shown()}
+        missed = sorted(self._scanner.given.missed.items())
+        return {
+            device_id: shown.get(device_id) or GONE
+            for (resource, device_id), accepted in missed
+            if resource == name and not accepted
+        }
+
+    async def forget_lost(self) -> None:
+        """Expect the devices no longer that are gone. Their ids stay until they may be forgotten."""
+        async with self._one_at_a_time:
+            self._scanner.given.accept_losses(self._served)
+            await self._look(self._served)
 
     async def all_retired(self) -> None:
         """Wait until the kubelet knows that every removed resource needs no plugin to start a container again."""
@@ -169,6 +190,10 @@ class ResourceManager:
         for name in self._retired.keys() & served.keys():
             del self._retired[name]
         for name in removed if former is not None else ():
+            if not self._scanner.writes:
+                # The leader keeps what is held. Its own list must not be replaced by one without a free device.
+                await frontend.withdraw(name)
+                continue
             former_resource = before[name].resource
             shares = (each for device, _reason in before[name].shown() for each in former_resource.kubelet_ids(device))
             await self._retire(name, dict.fromkeys(shares, IN_DOUBT))
@@ -178,6 +203,10 @@ class ResourceManager:
         # Until the new table is offered, a container may get a device with its former meaning.
         await self._scanner.judge_again(self.tables)
         went_on = await self._offer(frontend, {name: each for name, each in new.items() if name in before})
+        # What another selector does not find any more is not lost.
+        selects = {name: table.declared.discover for name, table in served.items()}
+        other = [name for name, table in before.items() if table.declared.discover != selects.get(name)]
+        self._scanner.given.accept_losses(other)
         await self._scanner.judge_again(self.tables)
         await self._offer(frontend, {name: each for name, each in new.items() if name not in before})
         if self.checked_at is None:
@@ -249,10 +278,10 @@ class ResourceManager:
     async def _keep_held(self, answer: _Answer) -> None:
         """Offer the held devices of removed resources, without a free device, until their holders end.
 
-        If another plugin offers such a resource, its registration stays.
+        If another plugin offers such a resource, its registration stays. Only the kubelet tells whether one does.
         """
         held = self._scanner.given.held_of_others(self._served)
-        for name in {*self._retired, *held} - answer.allocatable:
+        for name in {*self._retired, *(held if answer.is_by_kubelet else ())} - answer.allocatable:
             if name in held:
                 await self._retire(name, held[name])
             elif self._frontend is not None:
@@ -302,12 +331,14 @@ class ResourceManager:
         except (CheckpointError, OSError) as error:
             log.warning("cannot find out which devices pods hold", error=error)
             return None
-        own = self._own.union(resource for resource, _device_id in self._scanner.given.record)
+        # A thread may change the record now, and a list is made in one step.
+        own = self._own.union(resource for resource, _device_id in list(self._scanner.given.record))
         found = queries.holdings(state, own)
         if not self._scanner.writes:
             found += await self._offered_by_another(place)
-        free = state.allocatable if state.source == "kubelet" else {}
-        return _Answer(found, question, frozenset(name for name, ids in free.items() if ids))
+        is_by_kubelet = state.source == "kubelet"
+        free = state.allocatable if is_by_kubelet else {}
+        return _Answer(found, question, frozenset(name for name, ids in free.items() if ids), is_by_kubelet)
 
     async def _offered_by_another(self, place: Place) -> list[Holding]:
         """The devices that the leader offers; its configuration may use other names for them."""
@@ -333,9 +364,10 @@ class ResourceManager:
 
     async def take_over(self) -> None:
         """Write the CDI specs from now on, and send the kubelet every device list again."""
-        self._scanner.writes = True
-        await self._scanner.load_record([table.resource for table in self.tables], self._places, again=True)
         async with self._one_at_a_time:
+            # During a scan, the record of the ended instance must neither change nor be written over.
+            await self._scanner.load_record([table.resource for table in self.tables], self._places, again=True)
+            self._scanner.writes = True
             await self._look(self._served)
             if self._place is not None:
                 await self._judge(await self._ask(self._place, self._places))

@@ -60,7 +60,10 @@ class State:
                 "cdi_spec_dirs": _spec_dirs(self._reloader.loaded.configuration),
             },
             "discovery_age_seconds": self._discovery_age(),
-            "resources": [_resource(served) for served in self._resources.served()],
+            "resources": [
+                {**_resource(served), "missed": dict(self._resources.missed(served.name))}
+                for served in self._resources.served()
+            ],
         }
 
     def metrics(self) -> str:

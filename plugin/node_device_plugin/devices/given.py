@@ -1,8 +1,16 @@
 """What each offered id means, and whether a container may get it: one protocol for all changes of a device's meaning.
 
 The kubelet counts held devices by resource and id alone, and gives a restarting container what it was given. So an id
-keeps its meaning while a container holds it, and a device that a container holds is given out under no other id. Each
-scan judges every device:
+keeps its meaning while a container holds it, and a device that a container holds is given out under no other id. The
+order of a change:
+
+1. A scan finds the devices (``DeviceScanner``), and ``judge`` compares their meanings with the record. A device whose
+   meaning is in doubt is withheld at once.
+2. The scanner writes the CDI specs. ``names`` tells it which names keep their former edits.
+3. While a question is open, the resource manager asks the kubelet who holds what (``ask``, ``answer``).
+4. ``judge`` decides again. A device that is free now waits until step 2 has written its spec.
+
+The states of a device:
 
 - FREE: the id means the device behind its name. The record notes this before the id is offered.
 - IN_DOUBT: the id means another device than the record says, or its device is recorded under another id. The plugin
@@ -18,6 +26,7 @@ rejects a pod whose former device is unhealthy.
 from __future__ import annotations
 
 import enum
+import functools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Callable, NamedTuple
@@ -25,7 +34,7 @@ from typing import Callable, NamedTuple
 from ..cdi.resolution import NO_SPECS, Resolution
 from ..declaration import Device, Resource
 from ..declaration.model import devices_behind
-from .holdings import Holding, matches
+from .holdings import Holding, Tokens, matches
 from .identity import Identity
 from .reason import Reason
 
@@ -64,7 +73,7 @@ class Offer(NamedTuple):
 
     whole: the identity of the device as a whole, such as a PCI address; empty if its host paths identify it. nodes: of
     its device nodes. mounts: the host paths of its bind mounts. cdi_name: in our specs; empty if it has none there.
-    is_share: whether several containers may have the device.
+    is_share: whether several containers may have the device. is_found: whether discovery finds the device.
     """
 
     whole: str
@@ -72,6 +81,7 @@ class Offer(NamedTuple):
     mounts: tuple[str, ...] = ()
     cdi_name: str = ""
     is_share: bool = False
+    is_found: bool = False
 
 
 def offer_of(
@@ -84,7 +94,8 @@ def offer_of(
         return None
     mounts = (mount.host_path for mount in device.container_edits.mounts if mount.is_bind)
     name = resource.cdi_name(device) or ""
-    return Offer(device.identity, tuple(nodes), tuple(sorted(mounts)), name, resource.replicas > 1)
+    is_found = bool(resource.discover.methods) and not device.required
+    return Offer(device.identity, tuple(nodes), tuple(sorted(mounts)), name, resource.replicas > 1, is_found)
 
 
 def offers_of(
@@ -112,11 +123,17 @@ class SpecNames(NamedTuple):
     blocked: frozenset[str] = frozenset()
 
 
-class Now(NamedTuple):
-    """The identities that a scan has read. at: by host path, also of recorded nodes. ambiguous: see ``identity``."""
+class Now:
+    """The identities that a scan has read.
 
-    at: Mapping[str, Identity]
-    ambiguous: Collection[str] = ()
+    at: by host path, also of recorded nodes. ambiguous: see ``identity``. recorded: the record's nodes.
+    """
+
+    def __init__(
+        self, at: Mapping[str, Identity], ambiguous: Collection[str] = (), recorded: Iterable[Identity] = ()
+    ) -> None:
+        self.at, self.ambiguous = at, ambiguous
+        self._recorded = recorded
 
     def tokens(self, offer: Offer) -> frozenset[str]:
         """Texts that are equal for equal devices."""
@@ -126,12 +143,21 @@ class Now(NamedTuple):
     def token(self, identity: Identity) -> str:
         """The token of a recorded identity.
 
-        If only its number identifies a node, and the number is at another path now, the node has another name.
+        If only its number identifies a node, the number tells what the node is now: it may have another path, or a name
+        that sysfs did not have yet.
         """
-        if identity.is_number and self._number_at(identity.path) != identity.number:
-            paths = (each for each in self.at.values() if each.is_number and each.number == identity.number)
-            identity = next(paths, identity)
+        if identity.is_number:
+            there = self.at.get(identity.path)
+            is_there = there is not None and there.number == identity.number
+            identity = there if there is not None and is_there else self._by_number.get(identity.number, identity)
         return identity.token(self.ambiguous)
+
+    @functools.cached_property
+    def _by_number(self) -> Mapping[str, Identity]:
+        # A path with the same number that the record knows is a second path, and not the new one.
+        known = {(each.number, each.path) for each in self._recorded}
+        numbers = (each for each in self.at.values() if each.is_number)
+        return {each.number: each for each in numbers if (each.number, each.path) not in known}
 
     def are_same(self, given: Offer, now: Offer) -> bool:
         """Whether two meanings of an id are one device. One more or one less host path makes no other device."""
@@ -145,9 +171,6 @@ class Now(NamedTuple):
         there = ((each, self.at.get(each.path)) for each in given.nodes)
         return any(found and found.number and self.token(each) != self.token(found) for each, found in there)
 
-    def _number_at(self, path: str) -> str:
-        return self.at[path].number if path in self.at else ""
-
 
 class Given:
     """The record of what ids mean, and the judgement of each device. clock: returns monotonic seconds."""
@@ -155,6 +178,8 @@ class Given:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         #: What each id meant when it was offered.
         self.record: dict[OfferKey, Offer] = {}
+        #: Discovered ids that were offered since the boot and are gone; whether an operator has accepted the loss.
+        self.missed: dict[OfferKey, bool] = {}
         #: Whether the record, or the kubelet, has told what was given before this process started.
         self.is_known = True
         self._clock = clock
@@ -164,8 +189,10 @@ class Given:
         #: The number of the next question for the holders, and of the last one that was answered.
         self._next, self._answered = 1, 0
         self._holdings: Sequence[Holding] = ()
-        #: When the plugin allocated kubelet ids, until the kubelet lists their pods.
+        #: When the plugin allocated kubelet ids, until an answer lists their pods, or must list them and does not.
         self._allocated: dict[OfferKey, float] = {}
+        #: Recorded ids that have all paths of their container, until they are judged: an answer is for several devices.
+        self._guessed: set[OfferKey] = set()
         #: Whether no Allocate has come since the last judgement began.
         self.is_judged = True
 
@@ -174,10 +201,18 @@ class Given:
         """Whether a question for the holders could make a device free, or a recorded id unused."""
         return any(number > self._answered for number in (*self._open.values(), *self._lost.values()))
 
-    def paths(self) -> set[str]:
-        """The host paths whose identities ``judge`` needs, beside those of the devices that are there now."""
-        recorded = (node.path for offer in self.record.values() for node in offer.nodes)
-        return {*recorded, *(path for each in self._holdings for path in each.given)}
+    def nodes(self) -> list[Identity]:
+        """The record's nodes."""
+        return [node for offer in self.record.values() for node in offer.nodes]
+
+    def paths(self) -> dict[str, set[str]]:
+        """By resource, the host paths whose identities ``judge`` needs, beside those of the devices that are there."""
+        found: dict[str, set[str]] = {}
+        for (resource, _device_id), offer in self.record.items():
+            found.setdefault(resource, set()).update(node.path for node in offer.nodes)
+        for each in self._holdings:
+            found.setdefault(each.resource, set()).update(each.given)
+        return found
 
     def ask(self) -> int:
         """The number of a question that begins now. Its answer covers all ids that are open by now."""
@@ -201,6 +236,7 @@ class Given:
             if each.is_ours and each.given and self.record.keys().isdisjoint(keys):
                 nodes = tuple(at.get(path) or Identity(path) for path in sorted(each.given))
                 self.record.update({key: Offer("", nodes, is_share=each.is_share) for key in keys})
+                self._guessed.update(keys)
 
     def allocated(self, resource: str, kubelet_ids: Iterable[str]) -> None:
         """Note an Allocate: the kubelet lists the pod only after it has the answer."""
@@ -221,22 +257,19 @@ class Given:
         for each in holdings:
             for device_id in devices_behind(each.kubelet_id):
                 own.setdefault((each.resource, device_id), []).append(each)
+        self._note_missed({resource.name for resource in present}, offers)
         self._forget_lost(known, own)
         tokens = {key: now.tokens(offer) for key, offer in offers.items()}
-        moved = {
-            key for key, offer in offers.items() if key in self.record and not now.are_same(self.record[key], offer)
-        }
-        changed = {
-            key for key, offer in offers.items() if key in self.record and self.record[key].is_share != offer.is_share
-        }
-        stale = [
-            Holding("", *key, now.tokens(offer), offer.is_share)
-            for key, offer in self.record.items()
-            if key in moved or key not in offers
-        ]
-        suspects = {*moved, *changed, *matches(present, stale, tokens)}
+        moved, suspects = self._suspects(present, offers, tokens, now)
         self._open = {key: self._open.get(key, self._next) for key in suspects}
-        held = matches(present, holdings, tokens)
+        # A node that belonged to a held device may be a device of its own now.
+        parts = [
+            each._replace(given=each.given - tokens[key])
+            for key in own.keys() & offers.keys() - moved
+            for each in own[key]
+            if each.given - tokens[key]
+        ]
+        held = matches(present, [*holdings, *parts], tokens)
         met = _met(present, now, own)
         linked = {
             (resource.name, device.id)
@@ -255,8 +288,25 @@ class Given:
             elif key in met:
                 verdicts[key] = Verdict(State.MEETS, met[key])
             elif self.is_known and self.record.get(key) != offer:
-                self.record[key] = offer
+                may_be_held = key in own or not self._answered
+                self.record[key] = self._meant(key, offer, now) if may_be_held else offer
+                self._guessed.discard(key)
         return verdicts
+
+    def _suspects(
+        self, present: Sequence[Resource], offers: Mapping[OfferKey, Offer], tokens: Tokens, now: Now
+    ) -> tuple[set[OfferKey], set[OfferKey]]:
+        """The ids that mean another device than the record says, and all ids that a container may hold otherwise."""
+        others = {key: offer for key, offer in self.record.items() if offers.get(key) != offer}
+        moved = {key for key, offer in others.items() if key in offers and not now.are_same(offer, offers[key])}
+        changed = {key for key, offer in others.items() if key in offers and offers[key].is_share != offer.is_share}
+        stale = [
+            Holding("", *key, given, offer.is_share)
+            for key, offer in others.items()
+            if (given := now.tokens(offer) - (frozenset() if key in moved else tokens.get(key, frozenset())))
+            or key not in offers
+        ]
+        return moved, {*moved, *changed, *matches(present, stale, tokens)}
 
     def held_of_others(self, resources: Collection[str]) -> dict[str, dict[str, str]]:
         """What containers hold of resources that we offered earlier: by resource, kubelet ids with the reason.
@@ -280,14 +330,27 @@ class Given:
         return SpecNames(frozenset(kept) - blocked, blocked)
 
     def _all_holdings(self) -> list[Holding]:
-        due = self._clock() - _ADMISSION
-        admitted = [key for key, at in list(self._allocated.items()) if at > due]
-        return [*self._holdings, *(Holding(ADMITTED, *key, frozenset(), self._is_share(key)) for key in admitted)]
+        # Until an answer comes, which may take longer than the admission.
+        admitted = (Holding(ADMITTED, *key, frozenset(), self._is_share(key)) for key in list(self._allocated))
+        return [*self._holdings, *admitted]
 
     def _is_share(self, key: OfferKey) -> bool:
         resource, kubelet_id = key
         offers = (self.record.get((resource, device_id)) for device_id in devices_behind(kubelet_id))
         return any(offer.is_share for offer in offers if offer)
+
+    def _meant(self, key: OfferKey, offer: Offer, now: Now) -> Offer:
+        """The meaning of a held id, with all nodes that its container was given, wherever they are now.
+
+        Otherwise one node after the other could become another device.
+        """
+        given = self.record.get(key, offer)
+        if key in self._guessed or (given.whole and given.whole == offer.whole):
+            return offer
+        there = {now.token(node): node for node in offer.nodes}
+        return offer._replace(
+            nodes=tuple(there.get(now.token(node), node) for node in given.nodes), mounts=given.mounts
+        )
 
     def _tokens(self, holding: Holding, now: Now) -> frozenset[str]:
         for device_id in devices_behind(holding.kubelet_id):
@@ -295,6 +358,17 @@ class Given:
             if offer is not None:
                 return now.tokens(offer)
         return frozenset(now.at[path].token(now.ambiguous) if path in now.at else path for path in holding.given)
+
+    def _note_missed(self, resources: Collection[str], offers: Collection[OfferKey]) -> None:
+        for key, offer in self.record.items():
+            if offer.is_found and key not in offers:
+                self.missed.setdefault(key, False)
+        there = {key: accepted for key, accepted in self.missed.items() if key[0] in resources and key not in offers}
+        self.missed = there
+
+    def accept_losses(self, resources: Collection[str]) -> None:
+        """Expect the discovered devices of these resources no longer that are gone."""
+        self.missed = {key: accepted or key[0] in resources for key, accepted in self.missed.items()}
 
     def _forget_lost(self, known: Collection[OfferKey], own: Collection[OfferKey]) -> None:
         """Forget the ids that no resource has and no pod holds."""
@@ -322,7 +396,7 @@ def _met(present: Sequence[Resource], now: Now, own: Collection[OfferKey]) -> di
             other = "{} of {}={}".format(names[keeper], *keeper)
             for key, name in names.items():
                 if name != names[keeper]:
-                    found[key] = Reason(f"{name} and {other} both lead to {path}: declare one device", MET)
+                    found[key] = Reason(f"{MET}: {name} and {other} lead to {path}: declare one device", MET)
     return found
 
 

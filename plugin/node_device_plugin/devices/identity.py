@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from .discovery.root import Root
+from .discovery.root import Root, device_number
 from .discovery.usb import DIRECTORY as USB
 from .table import natural_order
 
@@ -60,26 +60,22 @@ class Identities:
     def read(self, paths: Iterable[str]) -> dict[str, Identity]:
         """The identity of each existing path, with links followed. A path without a node identifies itself."""
         root = Root(self._root)
-        numbers = {path: root.device_number(path) for path in paths}
-        return {path: self._identity(path, number, root) for path, number in numbers.items() if number}
+        found = {path: self._identity(path, root) for path in paths}
+        return {path: identity for path, identity in found.items() if identity is not None}
 
-    def _identity(self, path: str, number: str, root: Root) -> Identity:
-        if number.endswith("/0:0"):
+    def _identity(self, path: str, root: Root) -> Identity | None:
+        node = root.stat(path)
+        if node is None:
+            return None
+        if not node.st_rdev:
             return Identity(path)
-        seen = self._state(path, number)
+        number = device_number(node)
+        # These values change if the path gets another node, or its number another device.
+        state = number, node.st_dev, node.st_ino, node.st_ctime_ns, root.inode(f"/sys/dev/{number}")
         known = self._known.get(path)
-        if known is None or known[0] != seen:
-            known = self._known[path] = seen, _read(path, number, root)
+        if known is None or known[0] != state:
+            known = self._known[path] = state, _read(path, number, root)
         return known[1]
-
-    def _state(self, path: str, number: str) -> object:
-        """A value that changes if the path gets another node, or its number another device."""
-        prefix = "" if self._root == "/" else self._root
-        try:
-            found = os.stat(prefix + path)
-            return number, found.st_dev, found.st_ino, found.st_ctime_ns, os.readlink(f"{prefix}/sys/dev/{number}")
-        except OSError:
-            return number
 
 
 def ambiguous_serials(found: Iterable[Identity], root: str = "/") -> frozenset[str]:

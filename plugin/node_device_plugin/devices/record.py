@@ -9,8 +9,8 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 from .given import Offer, OfferKey
 from .identity import Identity
@@ -20,8 +20,15 @@ FILE_NAME = "given.json"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def load(path: str, has_specs: bool) -> dict[OfferKey, Offer] | None:
-    """What each id means; empty after a reboot, None if no plugin has kept a record on this node.
+class Recorded(NamedTuple):
+    """The record of this boot. offers: what each id means. missed: see Given."""
+
+    offers: dict[OfferKey, Offer]
+    missed: dict[OfferKey, bool]
+
+
+def load(path: str, has_specs: bool) -> Recorded | None:
+    """The record of this boot; empty after a reboot, None if no plugin has kept a record on this node.
 
     has_specs: whether our dynamic CDI directory has a spec.
 
@@ -32,24 +39,27 @@ def load(path: str, has_specs: bool) -> dict[OfferKey, Offer] | None:
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
         if data["boot_id"] != _boot_id() or (data["has_specs"] and not has_specs):
-            return {}
-        return {
+            return Recorded({}, {})
+        offers = {
             (resource, device): _offer(*entry)
             for resource, devices in data["offers"].items()
             for device, entry in devices.items()
         }
+        missed = {(str(resource), str(device)): bool(accepted) for resource, device, accepted in data["missed"]}
+        return Recorded(offers, missed)
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-        return {}
+        return Recorded({}, {})
 
 
-def save(path: str, offers: Mapping[OfferKey, Offer], has_specs: bool) -> None:
+def save(path: str, recorded: Recorded, has_specs: bool) -> None:
     """Replace the file in one step. Raises OSError."""
     by_resource: dict[str, dict[str, object]] = {}
-    for (resource, device), offer in offers.items():
+    for (resource, device), offer in recorded.offers.items():
         by_resource.setdefault(resource, {})[device] = offer
-    data = {"boot_id": _boot_id(), "has_specs": has_specs, "offers": by_resource}
+    missed = [(*key, accepted) for key, accepted in recorded.missed.items()]
+    data = {"boot_id": _boot_id(), "has_specs": has_specs, "offers": by_resource, "missed": missed}
     os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
     staged = os.path.join(os.path.dirname(path), f".{FILE_NAME}.new")
     try:
@@ -70,9 +80,12 @@ def remove(directory: str, held: Collection[str]) -> None:
     held: the ids that pods hold. Raises OSError.
     """
     path = os.path.join(directory, FILE_NAME)
-    if any(device_id in held for _resource, device_id in load(path, has_specs=True) or {}):
+    recorded = load(path, has_specs=True)
+    if recorded is not None and any(device_id in held for _resource, device_id in recorded.offers):
         return
-    for remove_it, what in ((os.unlink, path), (os.rmdir, directory)):
+    # A plugin that was killed may have left a file that it was writing.
+    staged = [os.path.join(directory, name) for name in os.listdir(directory) if name.startswith(f".{FILE_NAME}.")]
+    for remove_it, what in (*((os.unlink, each) for each in (path, *staged)), (os.rmdir, directory)):
         try:
             remove_it(what)
         except OSError as error:
@@ -85,9 +98,10 @@ def _boot_id() -> str:
         return file.read().strip()
 
 
-def _offer(whole: Any, nodes: Any, mounts: Any, cdi_name: Any, is_share: Any) -> Offer:
+def _offer(whole: Any, nodes: Any, mounts: Any, cdi_name: Any, is_share: Any, is_found: Any) -> Offer:
     """The entry of a device, as ``save`` writes it. Raises TypeError."""
     texts = [whole, cdi_name, *mounts, *(text for node in nodes for text in node)]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("a record has texts")
-    return Offer(whole, tuple(Identity(*node) for node in nodes), tuple(mounts), cdi_name, bool(is_share))
+    identities = tuple(Identity(*node) for node in nodes)
+    return Offer(whole, identities, tuple(mounts), cdi_name, bool(is_share), bool(is_found))

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import (
     Any,
     Callable,
@@ -72,12 +73,14 @@ class DeviceScanner:
         self._identities = Identities()
         #: The identities of host paths as last read, and the serials that tell no devices apart.
         self._now = Now({})
-        #: The names that keep or lose their edits in our specs: as judged, and as last written; and why devices wait.
+        #: The names that keep or lose their edits in our specs: as judged, and as last written.
         self._names = self._written_names = SpecNames()
+        #: By resource, why devices are withheld: as judged, and with those that wait for their spec.
+        self._judged: Mapping[str, Mapping[str, str]] = {}
         self._withheld: Mapping[str, Mapping[str, str]] = {}
-        #: The file whose record is loaded, and the record as last written.
-        self._record = ""
-        self._saved: Mapping[OfferKey, Offer] = {}
+        #: The file whose record is loaded, what was last written to it, and why it cannot be written, as last logged.
+        self._record = self._not_saved = ""
+        self._saved: tuple[record.Recorded, bool] | None = None
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
         self._calls = BoundedCalls(_LIMIT)
@@ -170,8 +173,10 @@ class DeviceScanner:
     ) -> bool:
         """Judge the devices with these holders (see Given). Returns whether a spec must change before an offer."""
         async with self._one_at_a_time:
-            paths = {path for each in holdings for path in each.given}
-            self.given.answer(question, holdings, await self._read_identities({"": paths}))
+            paths: dict[str, set[str]] = {}
+            for each in holdings:
+                paths.setdefault(each.resource, set()).update(each.given)
+            self.given.answer(question, holdings, await self._read_identities(paths))
             await self._judge(tables)
             await self._save_record(places)
             return self.writes and self._names != self._written_names
@@ -185,21 +190,21 @@ class DeviceScanner:
     async def _judge(self, tables: Sequence[DeviceTable]) -> None:
         """Judge every device, and set in the tables which devices a container cannot get now."""
         resources = [table.present for table in tables]
-        paths = {
-            resource.name: {path for device in resource.devices for path in node_paths_of(device, self.specs)}
-            for resource in resources
-        }
-        at = await self._read_identities({**paths, "": self.given.paths().difference(*paths.values())})
-        self._now = Now(at, await self._ambiguous(at))
+        # By resource, so that a path that hangs delays the judgement of its own resource alone.
+        paths = self.given.paths()
+        for resource in resources:
+            those = (path for device in resource.devices for path in node_paths_of(device, self.specs))
+            paths.setdefault(resource.name, set()).update(those)
+        at = await self._read_identities(paths)
+        self._now = Now(at, await self._ambiguous(at), self.given.nodes())
         offers, _present = await in_thread(offers_of, resources, at, self.specs)
         known = {(table.resource.name, device.id) for table in tables for device in table.resource.devices}
         verdicts = await in_thread(self.given.judge, resources, offers, known, self._now)
         self._names = self.given.names(verdicts, offers, self._now)
-        before = self._withheld
-        withheld: dict[str, dict[str, str]] = {resource.name: {} for resource in resources}
+        judged: dict[str, dict[str, str]] = {resource.name: {} for resource in resources}
         for (name, device_id), verdict in verdicts.items():
-            withheld[name][device_id] = verdict.reason
-        self._withheld = withheld
+            judged[name][device_id] = verdict.reason
+        before, self._judged, self._withheld = self._withheld, judged, {}
         # A device whose name has another meaning in our spec waits until the spec is written.
         unwritten = frozenset().union(*self._written_names) if self.writes else frozenset()
         for table in tables:
@@ -209,13 +214,14 @@ class DeviceScanner:
                 for device in (table.resource.devices if unwritten and name in before else ())
                 if device.id in before[name] and table.resource.cdi_name(device) in unwritten
             }
-            _log(table, table.set_held({**waiting, **withheld[name]}))
+            self._withheld = {**self._withheld, name: {**waiting, **judged[name]}}
+            _log(table, table.set_held(self._withheld[name]))
 
     def _release(self, tables: Sequence[DeviceTable]) -> None:
         """Let the devices go that have waited for their spec."""
-        self._written_names = self._names
+        self._written_names, self._withheld = self._names, self._judged
         for table in tables:
-            _log(table, table.set_held(self._withheld.get(table.resource.name, {})))
+            _log(table, table.set_held(self._judged.get(table.resource.name, {})))
 
     async def why_changed(
         self, resource: str, kubelet_ids: Sequence[str], given: Sequence[Collection[str]]
@@ -229,7 +235,7 @@ class DeviceScanner:
         given = given or [{node.path for offer in offers for node in offer.nodes}]
         paths = {path for each in given for path in each}
         at = await self._read_identities({resource: paths})
-        now = self._now._replace(at={**self._now.at, **at})
+        now = Now({**self._now.at, **at}, self._now.ambiguous, self.given.nodes())
         meant = frozenset().union(*(now.tokens(offer) for offer in offers))
         others = [[path for path in each if path in at and now.token(at[path]) not in meant] for each in given]
         if not offers or not all(others):
@@ -237,7 +243,7 @@ class DeviceScanner:
         advice = "delete the pod, so that a new pod gets the device"
         return f"the container would get {', '.join(sorted(others[0]))} again, which is another device now: {advice}"
 
-    async def _read_identities(self, paths: Mapping[str, Collection[str]]) -> dict[str, Identity]:
+    async def _read_identities(self, paths: Mapping[str, AbstractSet[str]]) -> dict[str, Identity]:
         """The identities of host paths by resource; those of a resource that hangs are as last read."""
         due: list[Call[dict[str, Identity]]] = [
             (Key(name, "what its device nodes are"), functools.partial(self._identities.read, each))
@@ -246,7 +252,8 @@ class DeviceScanner:
         found: dict[str, Identity] = {}
         for key, answer in (await self._calls.run(due)).items():
             if isinstance(answer, Exception):
-                found.update((path, self._now.at[path]) for path in paths[key.group] if path in self._now.at)
+                for path in paths[key.group] & self._now.at.keys():
+                    found.setdefault(path, self._now.at[path])
             else:
                 found.update(answer)
         return found
@@ -259,35 +266,48 @@ class DeviceScanner:
             return self._now.ambiguous
 
     async def load_record(self, resources: Sequence[Resource], places: Places, again: bool = False) -> None:
-        """Load the record of this boot. Without a record, our specs tell what ids meant before this version.
+        """Load the record of this boot. Without one at the start, our specs tell what ids meant before.
 
         again: whether another instance has kept the record since.
         """
         if (places.record == self._record and not again) or not places.record:
             return
-        former, self._record, self._saved = self._record, places.record, {}
-        is_moved = former not in ("", places.record)
+        former, self._record, self._saved = self._record, places.record, None
+        recorded: record.Recorded | None = None
         try:
-            of_kinds = {each.cdi_kind: each for each in resources}
-            offers, is_known = await self._ask(_load, places, of_kinds, self._identities)
-            if not is_moved or is_known:
-                self.given.record, self.given.is_known = offers, is_known
-            if is_moved:
+            recorded = await self._ask(_recorded, places)
+            if former not in ("", places.record):
                 await self._ask(os.unlink, former)
         except FileNotFoundError:
             pass
         except OSError as error:
             log.warning("cannot read what containers were given", path=places.record, error=error)
+        if recorded is not None:
+            # Another instance does not know what this instance alone has offered.
+            self.given.record = {**self.given.record, **recorded.offers} if again else recorded.offers
+            self.given.missed, self.given.is_known = recorded.missed, True
+        elif not former:
+            self.given.is_known = False
+            try:
+                of_kinds = {each.cdi_kind: each for each in resources}
+                self.given.record = await self._ask(_by_our_specs, places, of_kinds, self._identities)
+            except OSError as error:
+                log.warning("cannot read what containers were given", path=places.cdi, error=error)
 
     async def _save_record(self, places: Places) -> None:
-        offers = dict(self.given.record)
-        if not (places.record and self.writes) or offers == self._saved:
+        if not (places.record and self.writes):
             return
         try:
-            await self._ask(_save, places, offers)
-            self._saved = offers
+            now = record.Recorded(dict(self.given.record), dict(self.given.missed))
+            recorded = now, await self._ask(writer.exists, places.cdi)
+            if recorded != self._saved:
+                await self._ask(record.save, places.record, *recorded)
+                self._saved = recorded
+            self._not_saved = ""
         except OSError as error:
-            log.warning("cannot record what containers are given", path=places.record, error=error)
+            if str(error) != self._not_saved:
+                self._not_saved = str(error)
+                log.warning("cannot record what containers are given", path=places.record, error=error)
 
     async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
         """Read other programs' specs if a device needs them. Specs that hang count as last read."""
@@ -324,13 +344,17 @@ class DeviceScanner:
         # The spec of a device must exist before the device is given to a container.
         unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
         await self._save_record(places)
-        self._release(tables)
         checked = await self._health.check(current, places.specs)
         for table in tables:
-            reasons = checked[table.resource.name]
+            reasons, judged = checked[table.resource.name], self._judged[table.resource.name]
             for device in table.resource.devices:
-                reasons[device.id] = reasons[device.id] or unwritten.get(table.resource.cdi_name(device))
+                name = table.resource.cdi_name(device)
+                # If the spec closes a device because another one has its path, the verdict says so.
+                is_closed = name in self._names.blocked and device.id in judged
+                reasons[device.id] = None if is_closed else reasons[device.id] or unwritten.get(name)
             _log(table, table.update(reasons))
+        # A device whose spec could not be written is unhealthy by now.
+        self._release(tables)
 
     async def _write(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
         """Write the specs. Returns the fully qualified names that are not written, each with the reason."""
@@ -361,14 +385,27 @@ class DeviceScanner:
                 raise answer
             log.error("cannot write a CDI spec", resource=resource.name, error=why)
             unwritten.update(dict.fromkeys(names, why))
+        await self._omit_removed(resources, places)
         return unwritten
+
+    async def _omit_removed(self, resources: Sequence[Resource], places: Places) -> None:
+        """Omit removed devices from the specs if other devices have their paths now."""
+        names = self._names.blocked and self._names.blocked - _cdi_names(resources)
+        try:
+            omitted = await self._ask(writer.omit, names, places.cdi) if names else []
+        except OSError as error:
+            log.error("cannot remove a device from the CDI specs", directory=places.cdi, error=error)
+            return
+        if omitted:
+            log.warning("removed devices from the CDI specs, because others have their paths now", devices=omitted)
 
     def _changed_since(self, before: writer.Written | None, declared: Resource) -> frozenset[str]:
         """The fully qualified names that are new or changed since the spec was written last."""
         names, now = _cdi_names([declared]), self.links.followed(declared)
         if before is None or now._replace(devices=()) != before.resource._replace(devices=()):
             return names
-        written = {device.id: device for device in before.resource.devices}
+        # In the spec, the kept names do not have the edits of the resource.
+        written = {device.id: device for device in before.resource.devices if now.cdi_name(device) not in before.kept}
         same = tuple(device for device in now.devices if written.get(device.id) == device)
         return names - _cdi_names([now._replace(devices=same)])
 
@@ -401,6 +438,7 @@ class DeviceScanner:
                 return
             if gone:
                 log.info("removed orphaned devices from the CDI specs", directory=places.cdi, devices=gone)
+                await self._save_record(places)
 
     def _tell_late(self) -> None:
         late = self._discoverer.late
@@ -435,13 +473,12 @@ def _cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
     return frozenset(name for name in names if name is not None)
 
 
-def _load(
-    places: Places, resources: Mapping[str, Resource], identities: Identities
-) -> tuple[dict[OfferKey, Offer], bool]:
-    """The record, and whether it is complete. Without one, what the names in our specs mean. resources: by CDI kind."""
-    recorded = record.load(places.record, writer.exists(places.cdi))
-    if recorded is not None:
-        return recorded, True
+def _recorded(places: Places) -> record.Recorded | None:
+    return record.load(places.record, writer.exists(places.cdi))
+
+
+def _by_our_specs(places: Places, resources: Mapping[str, Resource], identities: Identities) -> dict[OfferKey, Offer]:
+    """What the names in our specs mean. resources: by CDI kind."""
     offers = {}
     for name, given in ((name, given) for spec in writer.given([places.cdi]) for name, given in spec.items()):
         kind, _equals, device_id = name.partition("=")
@@ -450,11 +487,7 @@ def _load(
             of = resources.get(kind)
             key = of.name if of else kind, device_id
             offers[key] = Offer("", nodes, tuple(sorted(given.mounts)), name, of is not None and of.replicas > 1)
-    return offers, False
-
-
-def _save(places: Places, offers: Mapping[OfferKey, Offer]) -> None:
-    record.save(places.record, offers, writer.exists(places.cdi))
+    return offers
 
 
 def _there_and_nearest(specs: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:

@@ -1,7 +1,7 @@
 """Judges which expected devices a node has lost. ``verify``, ``doctor`` and ``status`` use this verdict.
 
-Expected are the devices that pods hold, a device for each running container that requests one, and the number of
-devices that the declaration requires.
+Expected are the devices that pods hold, a device for each running container that requests one, the number of devices
+that the declaration requires, and, as a warning, the discovered devices that were offered since the boot.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from .requests import Unserved
 
 #: Maximum number of reasons in one sentence.
 _MOST_TOLD = 5
+_MISSED = (
+    "{} was offered since the node's boot, and is lost: {}: attach it again, or accept its loss with "
+    "node-device-plugin reload --forget-lost"
+)
 _NOT_FOUND = "the plugin no longer finds the device"
 
 
@@ -30,13 +34,15 @@ class Offer(NamedTuple):
 
     min_devices: as declared. reasons: each known device with the reason why it is lost; None for a healthy device, and
     for one that is withheld because a container holds it under another name. left_out: devices that matched and are not
-    offered, each with the reason.
+    offered, each with the reason. missed: discovered devices that were offered since the boot and are gone, each with
+    the reason.
     """
 
     resource: str
     min_devices: int
     reasons: Mapping[str, str | None]
     left_out: Mapping[str, str] = MappingProxyType({})
+    missed: Mapping[str, str] = MappingProxyType({})
 
 
 class Loss(NamedTuple):
@@ -67,6 +73,7 @@ def offers_of(plugin: Mapping[str, Any]) -> list[Offer]:
                 for device in each["devices"]
             },
             {**each["refused"], **each.get("left_out", {})},
+            each.get("missed", {}),
         )
         for each in plugin["resources"]
     ]
@@ -84,6 +91,13 @@ async def losses(
         Loss(each.resource, each.device, f"{each.device}: {each.namespace}/{each.pod} holds it, but it is lost: {why}")
         for each, why in lost.items()
         if why is not None
+    ]
+    told = {(each.resource, device_id) for each in found for device_id in devices_behind(each.device)}
+    found += [
+        Loss(offer.resource, device_id, _MISSED.format(device_id, why), fails=False)
+        for offer in offers
+        for device_id, why in offer.missed.items()
+        if (offer.resource, device_id) not in told
     ]
     found += [_without(each) for each in unserved if each.resource in known]
     found += [_too_few(offer) for offer in offers if _number(offer) < offer.min_devices]

@@ -214,7 +214,9 @@ def given_paths(device_plugin_dir: str, resource: str, kubelet_ids: Collection[s
     checkpoint = read_checkpoint(device_plugin_dir)
     entries = checkpoint.pod_devices if checkpoint else ()
     found = [each for each in entries if each.resource == resource and set(each.device_ids) == set(kubelet_ids)]
-    return [frozenset(node.host_path for node in answer.devices) for answer in _answers(found).values()]
+    # One by one, because containers of two pods may have the same name.
+    answers = [answer for each in found for answer in _answers([each]).values()]
+    return [frozenset(node.host_path for node in answer.devices) for answer in answers]
 
 
 class _Given:

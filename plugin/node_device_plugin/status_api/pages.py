@@ -1,4 +1,4 @@
-"""The plugin's pages: /metrics, /healthz and /readyz for all clients; /status, /reload and /withdraw only for root."""
+"""The plugin's pages: /metrics, /healthz and /readyz for all clients; /status and the commands only for root."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def private_pages(
     status: Callable[[], Any],
     reload: Callable[[], Awaitable[Outcome]],
     withdraw: Callable[[], Awaitable[Outcome]],
+    forget: Callable[[], Awaitable[Outcome]],
     public: Routes,
 ) -> Routes:
-    """The unix socket's pages: the public pages, /status, /reload and /withdraw."""
+    """The unix socket's pages: the public pages and /status, and a page for each command to the plugin."""
 
     async def show() -> Response:
         return _json(HTTPStatus.OK, status())
@@ -59,13 +60,15 @@ def private_pages(
             HTTPStatus.CONFLICT if refused else HTTPStatus.OK, {"result": outcome.result, "problems": problems}
         )
 
-    async def take_in() -> Response:
-        return answer(await reload())
+    def page(command: Callable[[], Awaitable[Outcome]]) -> Callable[[], Awaitable[Response]]:
+        async def carry_out() -> Response:
+            return answer(await command())
 
-    async def take_away() -> Response:
-        return answer(await withdraw())
+        return carry_out
 
-    return {**public, ("GET", "/status"): show, ("POST", "/reload"): take_in, ("POST", "/withdraw"): take_away}
+    commands = {"/reload": reload, "/withdraw": withdraw, "/forget": forget}
+    pages = {("POST", path): page(command) for path, command in commands.items()}
+    return {**public, ("GET", "/status"): show, **pages}
 
 
 def _verdict(wrong: list[str]) -> Response:

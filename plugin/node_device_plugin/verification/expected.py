@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..declaration import Device, Resource
@@ -14,6 +15,13 @@ from ..kubelet.queries import HeldDevice, Listing
 from ..status_api import client
 
 _UNLISTED = "the kubelet does not list it as healthy"
+
+
+class Said(NamedTuple):
+    """What the running plugin says about a resource: the reasons of unhealthy devices, and ``losses.Offer.missed``."""
+
+    reasons: Mapping[str, str] = MappingProxyType({})
+    missed: Mapping[str, str] = MappingProxyType({})
 
 
 class Expected(NamedTuple):
@@ -44,11 +52,8 @@ class Expected(NamedTuple):
         }
         return tuple(f"{device_id}: {why}" for device_id, why in {**({} if ids else self.left_out), **optional}.items())
 
-    def offer(self, listing: Listing | None, said: Mapping[str, str]) -> Offer:
-        """The resource as the kubelet lists it; without a list, as the host alone allows.
-
-        said: the plugin's reasons for unhealthy devices.
-        """
+    def offer(self, listing: Listing | None, said: Said) -> Offer:
+        """The resource as the kubelet lists it; without a list, as the host alone allows. said: by the plugin."""
         listed = set(listing.allocatable.get(self.resource.name, ())) if listing else None
 
         def why(device: Device) -> str | None:
@@ -58,10 +63,10 @@ class Expected(NamedTuple):
                 return self.problems.get(device.id)
             if not listed.isdisjoint(self.resource.kubelet_ids(device)):
                 return None
-            return said.get(device.id) or self.problems.get(device.id) or _UNLISTED
+            return said.reasons.get(device.id) or self.problems.get(device.id) or _UNLISTED
 
         reasons = {device.id: why(device) for device in self.resource.devices}
-        return Offer(self.resource.name, self.resource.min_devices, reasons, self.left_out)
+        return Offer(self.resource.name, self.resource.min_devices, reasons, self.left_out, said.missed)
 
 
 def expected(
@@ -89,14 +94,16 @@ def expected(
     return Expected(resource, ids, withheld, problems, left_out)
 
 
-async def plugins_reasons(device_plugin_dir: str) -> dict[str, dict[str, str]]:
-    """By resource, the running plugin's reason for each unhealthy device; empty if no plugin answers."""
+async def said_by_plugin(device_plugin_dir: str) -> dict[str, Said]:
+    """What the running plugin says about each resource; empty if no plugin answers."""
     try:
         state = await client.ask(device_plugin_dir, "GET", "/status")
     except client.NotAnswering:
         return {}
     return {
-        each["name"]: {device["id"]: device["reason"] for device in each["devices"] if device["reason"]}
+        each["name"]: Said(
+            {device["id"]: device["reason"] for device in each["devices"] if device["reason"]}, each.get("missed", {})
+        )
         for each in state["resources"]
     }
 

@@ -28,7 +28,7 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
 from . import containers, evidence, proof_by_kubelet, proof_by_runtime
 from . import report as states
-from .expected import Expected, expected, missing, plugins_reasons
+from .expected import Expected, Said, expected, missing, said_by_plugin
 from .looking import SETTLE, Outcome
 from .proof_record import Record, read_file
 from .report import Report, Row
@@ -132,9 +132,9 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         problems.append(f"cannot find out which pods hold devices: {error}")
     wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
     listing = await _listing(configuration, node, {each.resource.name: each.ids for each in wanted}, scope.timeout)
-    said = await plugins_reasons(configuration.kubelet_device_plugin_dir)
+    said = await said_by_plugin(configuration.kubelet_device_plugin_dir)
     listed = listing if isinstance(listing, kubelet_queries.Listing) else None
-    offers = {each.resource.name: each.offer(listed, said.get(each.resource.name, {})) for each in wanted}
+    offers = {each.resource.name: each.offer(listed, said.get(each.resource.name, Said())) for each in wanted}
     without = await unserved(node.kubelet_root, node.runtime_socket, state, list(offers))
     places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir) if configuration.cdi_spec_dirs else ()
     lost = await losses(list(offers.values()), state, without, places)

@@ -24,11 +24,12 @@ def withheld(
     """
     path = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY, record.FILE_NAME)
     given = Given()
-    given.record = record.load(path, writer.exists(configuration.dynamic_cdi_dir)) or {}
+    recorded = record.load(path, writer.exists(configuration.dynamic_cdi_dir))
+    given.record = recorded.offers if recorded else {}
     paths = {path for resource in resources for device in resource.devices for path in node_paths_of(device, specs)}
-    paths.update(given.paths(), *(each.given for each in holdings))
+    paths.update(*given.paths().values(), *(each.given for each in holdings))
     at = Identities().read(paths)
-    now = Now(at, ambiguous_serials(at.values()))
+    now = Now(at, ambiguous_serials(at.values()), given.nodes())
     offers, known = offers_of(resources, at, specs)
     # What this judgement finds open, the holders' answer clears up.
     given.judge(resources, offers, known, now)

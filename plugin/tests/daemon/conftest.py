@@ -9,7 +9,7 @@ from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.kubelet import queries
 
-from .held_node import Node
+from .held_node import Links, Node
 
 
 @pytest.fixture
@@ -28,3 +28,8 @@ async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 async def kubelet(short_path: Path) -> AsyncIterator[StandInKubelet]:
     async with StandInKubelet(str(short_path / "dp")) as running:
         yield running
+
+
+@pytest.fixture
+def links(node: Node) -> Links:
+    return Links(node.folder)

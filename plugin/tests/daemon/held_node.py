@@ -2,8 +2,12 @@
 
 import asyncio
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any, Optional
+
+import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import reconcile
@@ -103,3 +107,46 @@ def given(folder: Path) -> dict[str, str]:
         for device in json.loads(file.read_text())["devices"]
         for node in device["containerEdits"]["deviceNodes"]
     }
+
+
+MOVED = HELD + " with %s: its link now leads to %s"
+
+
+class Links:
+    """Links of a test, as udev makes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "by-id"
+        self.folder.mkdir()
+
+    def lead(self, **targets: str) -> None:
+        for name, target in targets.items():
+            (self.folder / name).unlink(missing_ok=True)
+            (self.folder / name).symlink_to(target)
+
+    @property
+    def discovered(self) -> dict[str, Any]:
+        return {"name": OLD, "discover": {"paths": [str(self.folder / "*")]}}
+
+    def id_of(self, name: str) -> str:
+        return str(self.folder / name)[1:].replace("/", "-")
+
+
+async def check(node: Node) -> None:
+    assert node.resources is not None
+    await node.resources.check()
+
+
+async def restart(node: Node, kubelet: StandInKubelet, *resources: dict[str, Any]) -> None:
+    await node.stop()
+    await kubelet.disconnected(OLD)
+    await node.start(*resources)
+
+
+def made(path: Path, major: int, minor: int) -> str:
+    """A device node at this path."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(major, minor))
+    except PermissionError:
+        pytest.skip("mknod needs root")
+    return str(path)

@@ -3,9 +3,7 @@
 import asyncio
 import json
 import os
-import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,57 +12,28 @@ from kubelet_stand_in.stand_in import PodRejected
 from node_device_plugin.cli.main import main
 from node_device_plugin.devices import record
 from node_device_plugin.devices.discovery import Discoverer
+from node_device_plugin.devices.given import MET
 from node_device_plugin.devices.identity import Identities
 
 from ..devices.discovery.conftest import Machine
-from .held_node import HELD, NEW, NULL, OLD, ZERO, Node, device, given, has, hold, resource
-
-MOVED = HELD + " with %s: its link now leads to %s"
-
-
-class Links:
-    """Links of a test, as udev makes them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "by-id"
-        self.folder.mkdir()
-
-    def lead(self, **targets: str) -> None:
-        for name, target in targets.items():
-            (self.folder / name).unlink(missing_ok=True)
-            (self.folder / name).symlink_to(target)
-
-    @property
-    def discovered(self) -> dict[str, Any]:
-        return {"name": OLD, "discover": {"paths": [str(self.folder / "*")]}}
-
-    def id_of(self, name: str) -> str:
-        return str(self.folder / name)[1:].replace("/", "-")
-
-
-@pytest.fixture
-def links(node: Node) -> Links:
-    return Links(node.folder)
-
-
-async def check(node: Node) -> None:
-    assert node.resources is not None
-    await node.resources.check()
-
-
-async def restart(node: Node, kubelet: StandInKubelet, *resources: dict[str, Any]) -> None:
-    await node.stop()
-    await kubelet.disconnected(OLD)
-    await node.start(*resources)
-
-
-def made(path: Path, major: int, minor: int) -> str:
-    """A device node at this path."""
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(major, minor))
-    except PermissionError:
-        pytest.skip("mknod needs root")
-    return str(path)
+from .held_node import (
+    HELD,
+    MOVED,
+    NEW,
+    NULL,
+    OLD,
+    ZERO,
+    Links,
+    Node,
+    check,
+    device,
+    given,
+    has,
+    hold,
+    made,
+    resource,
+    restart,
+)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -250,7 +219,7 @@ async def test_two_links_of_one_node_are_one_device_too_many(node: Node, kubelet
     links.lead(b="/dev/null")
     await check(node)
     await has(kubelet, OLD, {"a": "Healthy", "b": "Unhealthy"})
-    assert node.reasons()["b"] == f"{b} and {a} of {OLD}=a both lead to /dev/null: declare one device"
+    assert node.reasons()["b"] == f"{MET}: {b} and {a} of {OLD}=a lead to /dev/null: declare one device"
     await hold(kubelet, OLD)
     links.lead(b="/dev/zero")
     await check(node)
@@ -365,3 +334,58 @@ async def test_a_stick_whose_ids_change_at_its_port_stays_the_device_of_its_pod(
     assert "held" not in str(node.resources.tables[0].reason(after))
     # Another stick at another port is another device.
     assert before.identity == after.identity == "usb port 0000:00:14.0-2"
+
+
+async def test_a_discovered_device_that_goes_is_missed_until_an_operator_accepts_it_or_it_comes_back(
+    node: Node, kubelet: StandInKubelet, links: Links
+) -> None:
+    links.lead(a="/dev/null", b="/dev/zero", c="/dev/full")
+    ids = [links.id_of(name) for name in "abc"]
+    await node.start(links.discovered)
+    await has(kubelet, OLD, dict.fromkeys(ids, "Healthy"))
+    assert node.resources is not None
+    assert node.resources.missed(OLD) == {}
+    for name in "bc":
+        (links.folder / name).unlink()
+    await check(node)
+    assert node.resources.missed(OLD) == {ids[1]: "gone", ids[2]: "gone"}
+    # A plugin that starts later has never seen them.
+    await restart(node, kubelet, links.discovered)
+    assert node.resources is not None
+    assert node.resources.missed(OLD) == {ids[1]: "gone", ids[2]: "gone"}
+    links.lead(b="/dev/zero")
+    await check(node)
+    assert node.resources.missed(OLD) == {ids[2]: "gone"}
+    await node.resources.forget_lost()
+    assert node.resources.missed(OLD) == {}
+    await restart(node, kubelet, links.discovered)
+    assert node.resources is not None
+    assert node.resources.missed(OLD) == {}
+
+
+async def test_what_another_selector_does_not_find_is_not_missed(
+    node: Node, kubelet: StandInKubelet, links: Links
+) -> None:
+    links.lead(a="/dev/null", b="/dev/zero")
+    await node.start(links.discovered)
+    await kubelet.registered(OLD)
+    await node.apply({"name": OLD, "discover": {"paths": [str(links.folder / "a")]}})
+    await check(node)
+    assert node.resources is not None
+    assert node.resources.missed(OLD) == {}
+
+
+async def test_a_second_node_of_the_same_number_is_not_the_held_device_that_is_gone(
+    node: Node, kubelet: StandInKubelet, links: Links
+) -> None:
+    first, second = made(node.folder / "lamp0", 1, 3), made(node.folder / "lamp1", 1, 3)
+    links.lead(a=first)
+    await node.start(links.discovered)
+    await hold(kubelet, OLD)
+    links.lead(b=second)
+    await check(node)
+    await has(kubelet, OLD, {links.id_of("a"): "Healthy", links.id_of("b"): "Healthy"})
+    (links.folder / "a").unlink()
+    os.unlink(first)
+    await check(node)
+    await has(kubelet, OLD, {links.id_of("a"): "Unhealthy", links.id_of("b"): "Healthy"})

@@ -236,6 +236,31 @@ async def test_a_file_that_hangs_is_refused(running: Running, monkeypatch: pytes
     assert (outcome.result, [str(problem) for problem in outcome.problems]) == ("refused", says)
 
 
+async def test_what_is_withdrawn_during_a_reload_stays_so_until_the_next_one(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied, starts, goes_on = running.reloader._apply, asyncio.Event(), asyncio.Event()
+
+    async def slow(loaded: LoadedConfiguration) -> None:
+        if loaded.configuration.resources:
+            starts.set()
+            await goes_on.wait()
+        await applied(loaded)
+
+    monkeypatch.setattr(running.reloader, "_apply", slow)
+    running.write(AFTER)
+    reload_ = asyncio.create_task(running.reloader.reload())
+    await asyncio.wait_for(starts.wait(), 10)
+    withdraw = asyncio.create_task(running.reloader.withdraw())
+    await asyncio.sleep(0.05)
+    goes_on.set()
+    assert await reload_ == await withdraw == Outcome("applied")
+    assert running.resources.served() == []
+    # The same file counts as a change now.
+    assert await running.reloader.reload() == Outcome("applied")
+    assert len(running.resources.served()) == 4
+
+
 async def test_a_thousand_reloads_leave_nothing_behind(running: Running) -> None:
     """Of a resource whose list stays the same: the stream of before goes on with the newest table."""
     async with StandInKubelet(str(running.directory)) as kubelet:

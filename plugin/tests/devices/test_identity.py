@@ -160,3 +160,15 @@ def test_sysfs_is_read_again_only_for_a_new_node(nodes: Nodes) -> None:
     assert nodes.identity(path) is first
     nodes.node(path, "char/188:0", directory)
     assert "A51" in nodes.identity(path).serial
+
+
+def test_another_device_behind_a_node_that_stays_is_seen(nodes: Nodes) -> None:
+    """A node that nobody removes, as in the /dev of a container that acts as a node."""
+    path, directory = "/dev/ttyUSB0", nodes.usb("1-1", "A50") + "/1-1:1.0/ttyUSB0/tty/ttyUSB0"
+    nodes.node(path, "char/188:0", directory)
+    assert "A50" in nodes.identity(path).serial
+    devices = nodes.machine.path / "sys/devices" / USB
+    (devices / "1-1").rename(devices / "before")
+    nodes.usb("1-1", "A51")
+    nodes.machine.file(f"/sys/devices/{directory}/uevent")
+    assert "A51" in nodes.identity(path).serial

@@ -114,7 +114,13 @@ class Node:
         self.resources = resources
         self.reloader = Reloader(str(self.config), loaded, apply)
         await resources.apply(loaded.configuration)
-        pages = private_pages(State(resources, self.reloader).as_data, self.reloader.reload, self.reloader.withdraw, {})
+        pages = private_pages(
+            State(resources, self.reloader).as_data,
+            self.reloader.reload,
+            self.reloader.withdraw,
+            self.reloader.reload,
+            {},
+        )
         tasks.start(Endpoint(pages, status_socket(str(self.directory))).run())
         tasks.start(self.reloader.run())
 

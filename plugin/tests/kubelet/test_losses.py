@@ -83,6 +83,19 @@ async def test_a_number_that_is_missed_names_what_is_there_and_cannot_be_used() 
     assert loss.text.endswith("; d4: in use by the host; and 2 more")
 
 
+async def test_a_device_that_is_missed_is_a_warning_unless_a_pod_holds_it() -> None:
+    offer = Offer(GPU, 0, {"GPU-1": "gone"}, missed={"GPU-1": "gone", "GPU-2": "gone"})
+    found = await losses([offer], holding("GPU-1::0"), (), ())
+    assert [(each.device, each.fails, each.level) for each in found] == [
+        ("GPU-1::0", True, "problem"),
+        ("GPU-2", False, "warning"),
+    ]
+    assert found[1].text == (
+        "GPU-2 was offered since the node's boot, and is lost: gone: attach it again, or accept its loss with "
+        "node-device-plugin reload --forget-lost"
+    )
+
+
 def test_the_offers_of_an_older_plugin() -> None:
     device = {"id": "a", "state": "unhealthy", "reason": "gone"}
     state = {"resources": [{"name": GPU, "devices": [device], "refused": {"b": "no room"}}]}

@@ -377,6 +377,11 @@ async def test_the_command_reload_empty_withdraws_every_resource_until_the_next_
     assert [each["name"] for each in (await plugin.own("GET /status"))["resources"]] == names
 
 
+async def test_the_command_reload_forget_lost_ends_the_expectation_of_what_is_gone(plugin: Plugin) -> None:
+    assert [each["missed"] for each in (await plugin.own("GET /status"))["resources"]] == [{}, {}]
+    assert await command(plugin, "reload", "--forget-lost") == (0, "lost devices: no longer expected\n")
+
+
 async def test_the_command_reload_waits_for_its_end_and_fails_where_the_file_is_refused(plugin: Plugin) -> None:
     assert await command(plugin, "reload", "--check") == (0, "")
     plugin.config.write_text(plugin.config.read_text() + "  - {name: example.com/more}\n")

@@ -17,8 +17,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 
 # Seconds that the status command may take.
 _TIMEOUT = 30
-# Beginning of the reason if pods hold, or may hold, the device under another name. Source: the plugin's given.py.
-_WAITS = ("held by ", "the kubelet has not said yet")
+# Beginning of the reason if the plugin withholds a device that is there. Source: the plugin's devices/given.py.
+_WITHHELD = ("held by ", "the kubelet has not said yet", "two ids lead to one device")
 
 
 class Serving(NamedTuple):
@@ -65,9 +65,9 @@ def _read(data):
     return Serving(resources, listed, tuple(plugin["not_ready"]))
 
 
-def _waiting(resource):
-    """Return the devices that pods hold, or may hold, under another name. Older releases offered such devices."""
-    return {device for device, (_state, reason) in resource["devices"].items() if (reason or "").startswith(_WAITS)}
+def _withheld(resource):
+    """Return the devices that the plugin withholds. Older releases offered such devices."""
+    return {device for device, (_state, reason) in resource["devices"].items() if (reason or "").startswith(_WITHHELD)}
 
 
 def missing(before, now):
@@ -91,12 +91,12 @@ def missing(before, now):
         elif before.listed is not None and now.listed is not None:
             gone = set(before.listed.get(name, ())) - set(now.listed.get(name, ()))
             # A share's id consists of the device's id, `::` and a number.
-            gone = {each for each in gone if each.partition("::")[0] not in _waiting(there)}
+            gone = {each for each in gone if each.partition("::")[0] not in _withheld(there)}
             if gone:
                 sentences.append("{}: the kubelet does not list {}".format(name, ", ".join(sorted(gone))))
         for device, (state, _reason) in sorted(resource["devices"].items()):
             state_now, reason = there["devices"].get(device, ("missing", None))
-            if state == "healthy" and state_now != "healthy" and device not in _waiting(there):
+            if state == "healthy" and state_now != "healthy" and device not in _withheld(there):
                 sentences.append("{}: {} is {}{}".format(name, device, state_now, ", " + reason if reason else ""))
     if before.listed is not None and now.listed is None:
         sentences.append("the kubelet no longer answers")

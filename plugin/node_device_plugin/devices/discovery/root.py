@@ -99,14 +99,22 @@ class Root:
         except OSError:
             return None
 
+    def stat(self, path: str) -> os.stat_result | None:
+        """The status of what a path leads to; None if it leads to nothing."""
+        try:
+            return os.stat(self._prefix + path)
+        except (OSError, ValueError):
+            return None
+
+    def inode(self, path: str) -> int | None:
+        """The inode number of what a path leads to. In sysfs, each device that appears gets a new one."""
+        found = self.stat(path)
+        return None if found is None else found.st_ino
+
     def device_number(self, path: str) -> str:
         """The name of a device node below /sys/dev, such as ``char/1:3``; empty if the path does not exist."""
-        try:
-            found = os.stat(self._prefix + path)
-        except (OSError, ValueError):
-            return ""
-        kind = "block" if stat.S_ISBLK(found.st_mode) else "char"
-        return "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
+        found = self.stat(path)
+        return "" if found is None else device_number(found)
 
     def device_node(self, path: str) -> str | None:
         """The character or block device that a path leads to, with links resolved; None if there is none."""
@@ -127,6 +135,12 @@ class Root:
             return None
         is_node = stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or (bool(self._prefix) and stat.S_ISREG(mode))
         return resolved if is_node else None
+
+
+def device_number(node: os.stat_result) -> str:
+    """The name of a device node below /sys/dev, such as ``char/1:3``."""
+    kind = "block" if stat.S_ISBLK(node.st_mode) else "char"
+    return "%s/%d:%d" % (kind, os.major(node.st_rdev), os.minor(node.st_rdev))
 
 
 def _is_path(text: str) -> bool:

@@ -98,6 +98,12 @@ BOTH = {"x/r": ["a", "b"]}
             seen(resource(a=("unhealthy", "held by default/own as x/old"), b="healthy"), listed={"x/r": ["b"]}),
             [],
         ),
+        # So was a device whose node another one has, too.
+        (
+            seen(GOOD, listed=BOTH),
+            seen(resource(a="healthy", b=("unhealthy", "two ids lead to one device: b")), listed={"x/r": ["a"]}),
+            [],
+        ),
         # Another plugin's resource is none of ours.
         (seen(GOOD, listed={**BOTH, "y/s": ["1"]}), seen(GOOD, listed=BOTH), []),
         # Where nobody answered before, being ready counts, if there is a kubelet to be ready for.
