@@ -28,7 +28,7 @@ class Reading(NamedTuple):
 def read(parsed: Any, accepted: str | None) -> Reading:
     """The reading of a parsed spec. accepted: see spec_problems."""
     # Values are converted only after a problem, to check thousands of valid devices once.
-    if not any(True for _ in spec_problems(parsed, accepted)):
+    if next(iter(spec_problems(parsed, accepted)), None) is None:
         return Reading(parsed)
     spec, former = as_read(parsed, SPEC), as_read(parsed, SPEC, former=True)
     refusals = list(spec_problems(spec, accepted))
