@@ -306,7 +306,7 @@ def _own_paths(directory: str) -> Iterator[str]:
 
 def exists(directory: str) -> bool:
     """Whether the directory has a spec of ours. Raises OSError if it cannot be read."""
-    return any(True for _ in _own_paths(directory))
+    return next(_own_paths(directory), None) is not None
 
 
 def _names(spec: Mapping[str, Any] | None) -> list[str]:
