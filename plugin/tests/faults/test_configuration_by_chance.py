@@ -61,7 +61,7 @@ def test_what_is_accepted_makes_sense() -> None:
     # All but those that are hard to meet by chance, for which there are tests of their own.
     wanted = {*schema.RESOURCE, "a method", "open", "command"} - {"injection", "container_edits"}
     # A round may lack a key by chance; each has a seed of its own, and is the same each time.
-    for number in range(5):
+    for number in range(12):
         if not wanted <= tried(accepted):
             seed(number)(read)()
     # Else the strategies have fallen behind the schema, and nothing was tested.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Sequence
@@ -274,7 +273,7 @@ def test_a_device_of_a_file_that_runtimes_refuse_has_its_reason(card: Machine) -
     assert (name, why.partition(";")[0]) == (GPU0, f"{NEW}: colour: is not a field of CDI")
 
 
-def test_a_device_that_was_offered_is_gone_because_of_the_conflict(machine: Machine) -> None:
+async def test_a_device_that_was_offered_is_gone_because_of_the_conflict(machine: Machine) -> None:
     """Also with the id of its PCI address, which a dropped name does not tell. Plain files have the number 0:0."""
     pci = "pci0000:00/0000:03:00.0"
     machine.link("/sys/dev/char/0:0", f"../../devices/{pci}/drm/card0")
@@ -285,16 +284,16 @@ def test_a_device_that_was_offered_is_gone_because_of_the_conflict(machine: Mach
     table = DeviceTable(resource)
     discoverer = Discoverer(LinksInside(str(machine.path)), str(machine.path))
 
-    def scan() -> dict[str, str | None]:
-        listed = asyncio.run(discoverer.discover([resource], dict, spec_dirs=["/etc/cdi"]))[RESOURCE]
+    async def scan() -> dict[str, str | None]:
+        listed = (await discoverer.discover([resource], dict, spec_dirs=["/etc/cdi"]))[RESOURCE]
         table.set_devices(*listed)
         table.update({each.id: None for each in listed.devices})
         return {each.id: table.reason(each) for each in table.resource.devices}
 
     write(machine, [device("0", "/dev/dri/card0")], kind="amd.com/gpu", path=NEW)
-    assert scan() == {"pci-0000:03:00.0": None}
+    assert await scan() == {"pci-0000:03:00.0": None}
     write(machine, [device("0", "/dev/dri/card0")], kind="amd.com/gpu", path=OLD)
     for _again in range(2):
-        assert scan() == {"pci-0000:03:00.0": f"gone: {machine.path}{TWICE}"}
+        assert await scan() == {"pci-0000:03:00.0": f"gone: {machine.path}{TWICE}"}
     machine.remove(OLD)
-    assert scan() == {"pci-0000:03:00.0": None}
+    assert await scan() == {"pci-0000:03:00.0": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.devices.discovery import with_discovered
+from node_device_plugin.devices.discovery import Discoverer, with_discovered
 from node_device_plugin.devices.reason import kind_of
 from node_device_plugin.devices.table import GONE, DeviceTable
 
 from ...cdi import specs
-from .conftest import Machine, discover, resource
+from .conftest import LinksInside, Machine, discover, resource
 
 CONTROLLER = "pci0000:00/0000:00:14.0"
 BOOT, RUNTIME = ("1a6e", "089a"), ("18d1", "9302")
@@ -98,17 +99,19 @@ def test_two_equal_sticks_are_two_devices_in_every_state(machine: Machine) -> No
         assert list(found(machine, {**CORAL, "exclude": [pattern]})) == ["usb-0000:00:14.0-3"]
 
 
-def test_the_holder_keeps_a_device_that_is_away_for_a_moment(machine: Machine, tmp_path: Path) -> None:
+async def test_the_holder_keeps_a_device_that_is_away_for_a_moment(machine: Machine, tmp_path: Path) -> None:
     """Unhealthy while it is away; then the same id is healthy, and its spec has the new node."""
     cdi_dir = str(tmp_path / "specs")
     declared = resource(CORAL)
     table = DeviceTable(declared)
+    discoverer = Discoverer(LinksInside(str(machine.path)), str(machine.path))
 
-    def look() -> dict[str, str | None]:
-        devices = discover([declared], str(machine.path))[declared.name].devices
+    async def look() -> dict[str, str | None]:
+        devices = (await discoverer.discover([declared], dict))[declared.name].devices
         table.set_devices(devices)
         table.update({device.id: None for device in devices})
-        assert specs.write([with_discovered(declared, devices)], cdi_dir) == {}
+        # It runs a loop of its own.
+        assert await asyncio.to_thread(specs.write, [with_discovered(declared, devices)], cdi_dir) == {}
         return {device.id: table.reason(device) for device in table.resource.devices}
 
     def in_spec() -> dict[str, str]:
@@ -117,12 +120,12 @@ def test_the_holder_keeps_a_device_that_is_away_for_a_moment(machine: Machine, t
         return {name: node["path"] for name, edit in edits.items() for node in edit["deviceNodes"]}
 
     plug(machine, "1-2", BOOT, 4)
-    assert look() == {ID: None}
+    assert await look() == {ID: None}
     assert in_spec() == {ID: "/dev/bus/usb/001/004"}
     unplug(machine, "1-2")
-    assert {device_id: kind_of(why or "") for device_id, why in look().items()} == {ID: GONE}
+    assert {device_id: kind_of(why or "") for device_id, why in (await look()).items()} == {ID: GONE}
     plug(machine, "1-2", RUNTIME, 5)
-    assert look() == {ID: None}
+    assert await look() == {ID: None}
     assert in_spec() == {ID: "/dev/bus/usb/001/005"}
 
 
