@@ -54,7 +54,11 @@ def load(path: str, has_specs: bool) -> Recorded | None:
 
 
 def save(path: str, recorded: Recorded, has_specs: bool) -> None:
-    """Replace the file in one step. Raises OSError."""
+    """Replace the file in one step; without anything to record, remove it. Raises OSError."""
+    if not (recorded.offers or recorded.missed):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        return
     by_resource: dict[str, dict[str, object]] = {}
     for (resource, device), offer in recorded.offers.items():
         by_resource.setdefault(resource, {})[device] = offer

@@ -389,3 +389,16 @@ async def test_a_second_node_of_the_same_number_is_not_the_held_device_that_is_g
     os.unlink(first)
     await check(node)
     await has(kubelet, OLD, {links.id_of("a"): "Unhealthy", links.id_of("b"): "Healthy"})
+
+
+async def test_a_plugin_without_resources_leaves_no_record_unless_a_pod_holds_a_device(
+    node: Node, kubelet: StandInKubelet
+) -> None:
+    """An uninstall that reaches the node by the Kubernetes API alone runs no command there."""
+    file = node.folder / "dp" / "node-device-plugin" / record.FILE_NAME
+    await node.start(resource(OLD, NULL))
+    pod = await hold(kubelet, OLD)
+    await node.apply()
+    assert file.exists()
+    await kubelet.remove_pod(pod)
+    await kubelet.until(lambda: not file.exists(), 10, "the record stays")
