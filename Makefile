@@ -128,11 +128,12 @@ test: system dev
 ## test-all: run the README's commands, then build the real programs and run all tests with them (ALLOW_STAND_IN=1: without programs that cannot be built; ONLY=STEP)
 .PHONY: test-all
 test-all: system dev
-	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs --beside-programs lint-slowly \
+	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
+	  --beside-programs lint-slowly oldest-python \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-extended_resources \
 	  scenario-kind scenario-default scenario-cookbook cdi-judge api-server \
 	  --two-at-a-time faults scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
-	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary oldest-python \
+	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary \
 	  image-test molecule-example
 
 # Runs the README's commands in a shell that knows no built program and no cache.

@@ -130,6 +130,14 @@ def test_a_step_beside_the_programs_runs_beside_all_others_with_a_low_priority(r
     assert run("--only", "slow", "programs", "--beside-programs", "slow", beside=["last"])[0] == 0
 
 
+def test_steps_beside_the_programs_run_one_after_the_other(run, tmp_path):
+    first, second = (f"touch {tmp_path}/1; sleep 0.3; rm {tmp_path}/1", f"[ ! -e {tmp_path}/1 ]")
+    (tmp_path / "make").write_text(f"#!/bin/sh\ncase $2 in first) {first} ;; second) {second} ;; esac\n")
+    code, lines = run("programs", "--beside-programs", "first", "second")
+    assert code == 0
+    assert [line.split()[-1] for line in lines[-4:-1]] == ["programs", "first", "second"]
+
+
 def test_programs_that_cannot_be_built_fail_the_run(run):
     code, lines = run("programs", "check", needs=["scenario-default"], BUILD="2")
     assert code == 1
