@@ -119,6 +119,13 @@ class ActionModule(HidingAction):
             names = [resource.name for resource in configuration.resources]
             foreign.refuse(self._cluster, self._node, names, places)
         changes = self._cluster.configure(self._node, self._text)
+        if places:
+            # No label matches two DaemonSets, so Kubernetes ends the one pod when it starts the other.
+            self._warnings.append(
+                f"{self._host}: the node moves from DaemonSet {' and '.join(place['name'] for place in places)} to "
+                f"{self._cluster.deployment.name}. Its devices are not allocatable for some seconds, until the new pod "
+                "has registered them. Containers that run keep their devices"
+            )
         return {**_outcome(changes), **self._whose(arguments, places), "text": self._text}
 
     def _whose(self, arguments, places):
