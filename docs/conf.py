@@ -1,15 +1,18 @@
 """How `make docs` makes a site of README.md, docs/ and the roles' READMEs.
 
-Nothing is written for Sphinx alone: the pages are read where the repository is shown, too. So the source directory is
-the whole checkout, Markdown is read as there (CommonMark with tables, anchors as there), and the site's contents are
-the links of docs/README.md, a part for each of its headings. Warnings are errors: a page that is not listed, and a link
-or an anchor that leads nowhere, fail. Links to other sites are not followed.
+Nothing is written for Sphinx alone: the repository shows the same pages. So the source directory is the whole checkout,
+and Sphinx reads Markdown as the repository does (CommonMark with tables, and the same anchors). The site opens with
+README.md. Its navigation is docs/README.md: a part for each heading, with the pages that the part links. Warnings are
+errors: the build fails at a page that docs/README.md does not link, and at a link or an anchor without a target. It does
+not follow links to other sites. The search works without a server, because the browser loads its index as a script.
 """
 
 from __future__ import annotations
 
 import pathlib
+import posixpath
 import re
+from collections.abc import Iterable
 
 from sphinx.application import Sphinx
 
@@ -17,41 +20,58 @@ project = "node-devices"
 author = "The node-devices authors"
 extensions = ["myst_parser"]
 
-root_doc = "docs/README"
+root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "docs/cookbook/*.md", "plugin/README.md", "roles/*/README.md"]
 include_patterns += ["lab/README.md", "lab/roles/*/README.md", "examples/*/README.md"]
-# Folders that are large, or lead back to the checkout, are not walked at all.
+# Sphinx does not walk directories that are large or lead back to the checkout.
 exclude_patterns = [".*", "bench", "build", "dist", "molecule", "playbooks", "plugin/node_device_plugin", "tests"]
 
 myst_heading_anchors = 3
 
-html_theme = "alabaster"
-html_theme_options = {"description": "Nodes and their devices", "page_width": "75rem", "body_max_width": "none"}
-html_sidebars = {"**": ["about.html", "searchfield.html", "navigation.html"]}
+html_theme = "furo"
+html_title = project
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
+html_use_index = False
 
-LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
-
-
-def contents(page: str) -> str:
-    """A table of contents for each heading of docs/README.md, of the pages that are linked below it."""
-    lines = []
-    for part in page.split("\n## ")[1:]:
-        title, text = part.split("\n", 1)
-        lines += ["", "```{toctree}", ":hidden:", f":caption: {title}", ""]
-        lines += [path.removesuffix(".md") for path in LINK.findall(text)]
-        lines += ["```"]
-    return "\n".join(lines)
+PAGES = "docs/README"
+LINK = re.compile(r"\]\(([^)#:]+)\.md\)")
 
 
-def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
+def navigation(text: str) -> dict[str, dict[str, list[str]]]:
+    """For each heading of docs/README.md, the linked pages. Each page has the linked pages of directories below it."""
+    parts: dict[str, dict[str, list[str]]] = {}
+    for part in text.split("\n## ")[1:]:
+        pages = parts[part.partition("\n")[0]] = {}
+        for path in LINK.findall(part):
+            page = posixpath.normpath(posixpath.join(posixpath.dirname(PAGES), path))
+            above = [each for each in pages if each.endswith("/README") and page.startswith(each.removesuffix("README"))]
+            if above:
+                pages[above[0]].append(page)
+            elif page != root_doc:
+                pages[page] = []
+    return parts
+
+
+def toctree(pages: Iterable[str], *options: str) -> str:
+    return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *(f"/{page}" for page in pages), "```", ""])
+
+
+def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
+    parts = navigation((pathlib.Path(app.srcdir) / f"{PAGES}.md").read_text(encoding="utf-8"))
     if docname == root_doc:
-        source[0] += contents(source[0])
+        source[0] += toctree([PAGES])
+        for title, pages in parts.items():
+            source[0] += toctree(pages, f":caption: {title}")
+    for pages in parts.values():
+        if pages.get(docname):
+            source[0] += toctree(pages[docname])
 
 
 def lead_to_the_first_page(app: Sphinx, exception: Exception | None) -> None:
-    """The site's own address: its first page lies in docs/, so that links are the same as in the checkout."""
+    """The site's own address leads to README.html, which keeps the README's name and links."""
     if exception is None and app.builder.format == "html":
         (pathlib.Path(app.outdir) / "index.html").write_text(
             f'<!doctype html><meta charset="utf-8"><title>{project}</title>'
@@ -61,6 +81,6 @@ def lead_to_the_first_page(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", add_contents)
+    app.connect("source-read", add_navigation)
     app.connect("build-finished", lead_to_the_first_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
