@@ -96,3 +96,18 @@ def test_what_the_architecture_names_is_there():
     there = {f"/{path.relative_to(ROOT)}" for top in tops for path in (top, *top.rglob("*"))}
     assert len(names) > 60
     assert not [name for name in names if not any(path.endswith(f"/{name.rstrip('/')}") for path in there)]
+
+
+def test_messages_of_the_troubleshooting_page():
+    """A reader searches the page for the message that they see, so the code has each quoted message's fixed words."""
+    directories = ("plugin/node_device_plugin", "plugins", "playbooks")
+    sources = [path for each in directories for path in (ROOT / each).rglob("*") if path.suffix in (".py", ".yml")]
+    text = " ".join(path.read_text(encoding="utf-8") for path in sources)
+    text = re.sub(r"\s+", " ", re.sub(r'"\s*\n\s*f?"', "", text))
+    headings = re.findall(r"^### .*", text_of("docs/troubleshooting.md"), re.M)
+    quoted = [message for heading in headings for message in re.findall(r'"([^"]+)"', heading)]
+    # What stands for a name, a number or a path, and what Kubernetes says.
+    parts = re.compile(r"…|is unproven: |the client certificate|create on pods|Pending|Too many pods|\S*[\d/]\S*")
+    fixed = [words.strip(" ,:") for message in quoted for words in parts.split(message)]
+    assert len(quoted) > 30
+    assert [words for words in fixed if " " in words and words not in text] == []
