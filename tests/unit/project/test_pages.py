@@ -14,6 +14,17 @@ def test_every_page_is_listed_once():
     assert sorted(paths) == sorted({*PAGES} - {"docs/README.md"})
 
 
+def test_links_to_pages_and_titles_agree():
+    """The list of pages has the words of the titles, which the site's navigation shows."""
+
+    def plain(words):
+        return " ".join(words.replace("`", "").lower().split())
+
+    for words, path in re.findall(r"\[([^]]+)\]\(([^)#:]+\.md)\)", text_of("docs/README.md")):
+        title = text_of(str((ROOT / "docs" / path).resolve().relative_to(ROOT))).partition("\n")[0].removeprefix("# ")
+        assert plain(words) in plain(title) or plain(title) in plain(words), path
+
+
 def test_pages_have_one_title_and_no_image_from_elsewhere():
     for page in PAGES:
         text = re.sub(r"```.*?```", "", text_of(page), flags=re.S)
