@@ -13,7 +13,9 @@ import pathlib
 import posixpath
 import re
 from collections.abc import Iterable
+from typing import Any
 
+from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 
 project = "node-devices"
@@ -70,6 +72,19 @@ def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] += toctree(pages[docname])
 
 
+def name_cells(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Give each table cell the name of its column, which site.css shows on narrow screens."""
+    if "body" not in context:
+        return
+    page = BeautifulSoup(context["body"], "html.parser")
+    for table in page.find_all("table"):
+        columns = [cell.get_text(" ", strip=True) for cell in table.select("thead th")]
+        for row in table.select("tbody tr"):
+            for column, cell in zip(columns, row.find_all("td"), strict=True):
+                cell["data-column"] = column
+    context["body"] = str(page)
+
+
 def lead_to_the_first_page(app: Sphinx, exception: Exception | None) -> None:
     """The site's own address leads to README.html, which keeps the README's name and links."""
     if exception is None and app.builder.format == "html":
@@ -82,5 +97,6 @@ def lead_to_the_first_page(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("source-read", add_navigation)
+    app.connect("html-page-context", name_cells)
     app.connect("build-finished", lead_to_the_first_page)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import yaml
-from documented_blocks import PAGES, ROOT, text_of
+from documented_blocks import PAGES, ROOT, blocks, text_of
 
 
 def test_every_page_is_listed_once():
@@ -23,6 +23,12 @@ def test_links_to_pages_and_titles_agree():
     for words, path in re.findall(r"\[([^]]+)\]\(([^)#:]+\.md)\)", text_of("docs/README.md")):
         title = text_of(str((ROOT / "docs" / path).resolve().relative_to(ROOT))).partition("\n")[0].removeprefix("# ")
         assert plain(words) in plain(title) or plain(title) in plain(words), path
+
+
+def test_code_fits_the_window():
+    """docs/site.css lets a line of 120 characters fit 1,280 pixels."""
+    lines = [(page, line) for page in PAGES for block in blocks(text_of(page)) for line in block.text.splitlines()]
+    assert [(page, line) for page, line in lines if len(line) > 120] == []
 
 
 def test_pages_have_one_title_and_no_image_from_elsewhere():
