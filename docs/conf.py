@@ -3,8 +3,8 @@
 Nothing is written for Sphinx alone: the repository shows the same pages. So the source directory is the whole checkout,
 and Sphinx reads Markdown as the repository does (CommonMark with tables, and the same anchors). The site opens with
 README.md. Its navigation is docs/README.md: a part for each heading, with the pages that the part links. Warnings are
-errors: the build fails at a page that docs/README.md does not link, and at a link or an anchor without a target. It does
-not follow links to other sites. The search works without a server, because the browser loads its index as a script.
+errors: the build fails at a page that docs/README.md does not link, and at a link or an anchor without a target. It
+does not follow links to other sites. The search works without a server: the browser loads its index as a script.
 """
 
 from __future__ import annotations
@@ -29,17 +29,22 @@ include_patterns += ["lab/README.md", "lab/roles/*/README.md", "examples/*/READM
 exclude_patterns = [".*", "bench", "build", "dist", "molecule", "playbooks", "plugin/node_device_plugin", "tests"]
 
 myst_heading_anchors = 3
+# Quotes stay as they are, because a reader searches for messages.
+smartquotes = False
 
 html_theme = "furo"
 html_title = project
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
+html_search_scorer = str(pathlib.Path(__file__).with_name("search_scorer.js"))
 html_copy_source = False
 html_show_copyright = False
 html_use_index = False
 
 PAGES = "docs/README"
 LINK = re.compile(r"\]\(([^)#:]+)\.md\)")
+#: A link that the repository shows as the name of a file, such as [status.md](status.md).
+NAMED_AS_A_FILE = re.compile(r"\[`?([\w-]+\.md)`?\](?=\((?:[^):]+/)?\1(?:#[^)]+)?\))")
 
 
 def navigation(text: str) -> dict[str, dict[str, list[str]]]:
@@ -49,7 +54,8 @@ def navigation(text: str) -> dict[str, dict[str, list[str]]]:
         pages = parts[part.partition("\n")[0]] = {}
         for path in LINK.findall(part):
             page = posixpath.normpath(posixpath.join(posixpath.dirname(PAGES), path))
-            above = [each for each in pages if each.endswith("/README") and page.startswith(each.removesuffix("README"))]
+            readmes = [each for each in pages if each.endswith("/README")]
+            above = [each for each in readmes if page.startswith(each.removesuffix("README"))]
             if above:
                 pages[above[0]].append(page)
             elif page != root_doc:
@@ -59,6 +65,11 @@ def navigation(text: str) -> dict[str, dict[str, list[str]]]:
 
 def toctree(pages: Iterable[str], *options: str) -> str:
     return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *(f"/{page}" for page in pages), "```", ""])
+
+
+def show_titles(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Sphinx gives a link without words the title of its page or section."""
+    source[0] = NAMED_AS_A_FILE.sub("[]", source[0])
 
 
 def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -73,7 +84,7 @@ def add_navigation(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def name_cells(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
-    """Give each table cell the name of its column, which site.css shows on narrow screens."""
+    """Give each table cell with text the name of its column, which site.css shows on narrow screens."""
     if "body" not in context:
         return
     page = BeautifulSoup(context["body"], "html.parser")
@@ -81,7 +92,8 @@ def name_cells(app: Sphinx, pagename: str, templatename: str, context: dict[str,
         columns = [cell.get_text(" ", strip=True) for cell in table.select("thead th")]
         for row in table.select("tbody tr"):
             for column, cell in zip(columns, row.find_all("td"), strict=True):
-                cell["data-column"] = column
+                if cell.get_text(strip=True):
+                    cell["data-column"] = column
     context["body"] = str(page)
 
 
@@ -96,6 +108,7 @@ def lead_to_the_first_page(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("source-read", show_titles)
     app.connect("source-read", add_navigation)
     app.connect("html-page-context", name_cells)
     app.connect("build-finished", lead_to_the_first_page)
