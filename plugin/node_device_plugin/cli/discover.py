@@ -9,7 +9,12 @@ from . import declared
 from .shared import CONFIG_OR_STDIN, OUTPUT, Failure, ask, command, print_data
 
 
-@command("discover", CONFIG_OR_STDIN, OUTPUT, examples=("discover", "discover group_vars/all/zigbee.yml", "discover trial.yaml -o yaml"))
+@command(
+    "discover",
+    CONFIG_OR_STDIN,
+    OUTPUT,
+    examples=("discover", "discover group_vars/all/zigbee.yml", "discover trial.yaml -o yaml"),
+)
 def run(options: argparse.Namespace) -> int:
     """List the devices that a configuration finds on this node; nothing is changed."""
     from ..cdi import writer

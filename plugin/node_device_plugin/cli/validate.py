@@ -58,4 +58,3 @@ def _with_ansible(inventories: Sequence[str]) -> int:
         )
     paths = [f"--inventory={path}" for path in inventories]
     return 1 if subprocess.run([program, *paths, "nodedevices.kubernetes.validate"], check=False).returncode else 0
-

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 from documented_blocks import PAGES, ROOT, blocks, text_of
+
 from node_device_plugin.cli.main import main
 
 COOKBOOK = ROOT / "examples" / "cookbook"
