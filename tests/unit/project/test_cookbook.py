@@ -19,6 +19,7 @@ FILES = sorted(str(path.relative_to(ROOT)) for path in COOKBOOK.rglob("*") if pa
 COPIED = re.compile(r"# inventories/mine/(?:group_vars/workers/([\w-]+)\.yml|(templates/\S+))$")
 #: Text by file, as the pages show it.
 SHOWN = collections.defaultdict(list)
+recipe = ""
 for page in PAGES:
     for block in blocks(text_of(page)):
         first, _, text = block.text.partition("\n")
