@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from ..declaration import cdi
-from ..declaration.configuration_file import load
+from . import declared
 from .shared import CONFIG_OR_STDIN, OUTPUT, command, print_data
 
 
 @command("render", CONFIG_OR_STDIN, OUTPUT, examples=("cdi render trial.yaml", "cdi render -o json"))
 def run(options: argparse.Namespace) -> int:
     """Print the CDI specs of a configuration."""
-    resources = load(options.config).configuration.resources
+    resources = declared.read(options.config).configuration.resources
     specs = cdi.render_specs(resources)
     if options.output != "text":
         print_data(options, specs)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import functools
 
-from ..declaration.configuration_file import load
+from . import declared
 from .shared import CONFIG_OR_STDIN, OUTPUT, Failure, ask, command, print_data
 
 
-@command("discover", CONFIG_OR_STDIN, OUTPUT, examples=("discover", "discover trial.yaml -o yaml"))
+@command(
+    "discover",
+    CONFIG_OR_STDIN,
+    OUTPUT,
+    examples=("discover", "discover group_vars/all/zigbee.yml", "discover trial.yaml -o yaml"),
+)
 def run(options: argparse.Namespace) -> int:
     """List the devices that a configuration finds on this node; nothing is changed."""
     from ..cdi import writer
@@ -18,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     from ..devices.health import CdiNames
     from ..diagnostics import discovered
 
-    configuration = load(options.config).configuration
+    configuration = declared.read(options.config).configuration
     resources = configuration.resources
     discoverer = Discoverer(Links())
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)

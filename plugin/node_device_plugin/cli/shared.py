@@ -45,7 +45,7 @@ def _file(path: str) -> str:
 def _configuration() -> argparse.ArgumentParser:
     added = argparse.ArgumentParser(add_help=False)
     either = added.add_mutually_exclusive_group()
-    help = "configuration file, or - for stdin (default: %(default)s)"
+    help = "configuration file, group_vars or host_vars file, or - for stdin (default: %(default)s)"
     either.add_argument("--config", metavar="FILE", default=DEFAULT_PATH, help=help)
     # Without this default, a missing positional argument would override --config.
     either.add_argument("config", metavar="FILE", nargs="?", default=argparse.SUPPRESS, help="the same as --config")
@@ -56,7 +56,7 @@ def _configuration() -> argparse.ArgumentParser:
 CONFIG = option(
     "--config", metavar="FILE", type=_file, default=DEFAULT_PATH, help="configuration file (default: %(default)s)"
 )
-#: Any configuration file.
+#: Any configuration file, group_vars file or host_vars file.
 CONFIG_OR_STDIN = _configuration()
 OUTPUT = option(
     "-o", "--output", choices=("text", "json", "yaml"), default="text", help="output format (default: %(default)s)"

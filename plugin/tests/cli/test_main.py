@@ -288,7 +288,7 @@ def test_an_interrupted_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_path: str) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("node_device_plugin.cli.validate.document", interrupted)
+    monkeypatch.setattr("node_device_plugin.cli.declared.document", interrupted)
     assert main(["validate"]) == 130
 
 

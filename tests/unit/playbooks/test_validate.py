@@ -33,7 +33,7 @@ def validate(tmp_path):
     return run
 
 
-@pytest.mark.parametrize("inventory", ["inventories/bare_metal", "inventories/lab", "examples/molecule/inventory"])
+@pytest.mark.parametrize("inventory", ["inventories/example", "inventories/lab", "examples/molecule/inventory"])
 def test_the_example_inventories_are_valid(inventory):
     code, said = validated(CHECKOUT / inventory)
     assert code == 0, said

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import collections
+import re
 
 import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 from documented_blocks import PAGES, ROOT, blocks, text_of
 
+from node_device_plugin.cli.main import main
+
 COOKBOOK = ROOT / "examples" / "cookbook"
 RECIPES = sorted(path.parent.name for path in COOKBOOK.glob("*/declaration.yml"))
 FILES = sorted(str(path.relative_to(ROOT)) for path in COOKBOOK.rglob("*") if path.is_file())
+#: The file to which a page tells the reader to copy a recipe's file.
+COPIED = re.compile(r"# inventories/mine/(?:group_vars/workers/([\w-]+)\.yml|(templates/\S+))$")
 #: Text by file, as the pages show it.
 SHOWN = collections.defaultdict(list)
+recipe = ""
 for page in PAGES:
     for block in blocks(text_of(page)):
         first, _, text = block.text.partition("\n")
         if first.startswith("# examples/cookbook/"):
             SHOWN[first.removeprefix("# ")].append(text)
+        elif page.startswith("docs/cookbook/") and (copied := COPIED.match(first)):
+            recipe = copied[1] or recipe  # a template follows its declaration
+            if recipe in RECIPES:
+                SHOWN[f"examples/cookbook/{recipe}/{copied[2] or 'declaration.yml'}"].append(text)
 
 
 def test_there_are_recipes():
@@ -35,6 +45,12 @@ def test_one_page_shows_the_file_as_it_is(path):
 def test_the_scenario_declares_the_recipe_as_it_is(recipe):
     link = ROOT / "molecule/cookbook/inventory/group_vars/lab_nodes" / f"{recipe}.yml"
     assert link.resolve() == COOKBOOK / recipe / "declaration.yml"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("command", ["validate", "discover", "cdi render"])
+def test_the_commands_read_the_file_as_it_is(recipe, command, capsys):
+    assert main([*command.split(), str(COOKBOOK / recipe / "declaration.yml")]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
