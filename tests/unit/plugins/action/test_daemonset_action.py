@@ -349,7 +349,9 @@ def test_a_node_that_goes_to_another_daemon_set_leaves_nothing_of_the_first(clus
     second = {"deployment": {"image": "example.com/plugin:1", "namespace": "ours", "name": "second"}}
     configured = run("configured", "worker1", IMAGINARY, **second)
     assert configured["other_daemonsets"] == [{"namespace": "ours", "name": NAME}]
-    assert configured["warnings"][0].startswith(f"host1: the node moves from DaemonSet {NAME} to second. Its devices are")
+    assert configured["warnings"][0].startswith(
+        f"host1: the node moves from DaemonSet {NAME} to second. Its devices are"
+    )
     run("deployed", pending=[configured], nodes=["worker1"], **second)
     run("selected", "worker1", **second)
     left = run("left", pending=[configured], **second)
