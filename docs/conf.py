@@ -1,9 +1,9 @@
-"""How `make docs` makes a site of README.md, docs/ and the roles' READMEs.
+"""Sphinx's configuration: `make docs` builds a site from README.md, docs/ and the roles' READMEs.
 
-Nothing is written for Sphinx alone: the pages are read where the repository is shown, too. So the source directory is
-the whole checkout, Markdown is read as there (CommonMark with tables, anchors as there), and the site's contents are
-the links of docs/README.md, a part for each of its headings. Warnings are errors: a page that is not listed, and a link
-or an anchor that leads nowhere, fail. Links to other sites are not followed.
+People also read the pages in the repository, so no page contains Sphinx's own markup. The source directory is the whole
+checkout, and Sphinx reads Markdown as the repository's page does: CommonMark with tables, and the same anchors. The
+navigation has a part for each heading of docs/README.md, with the pages that the heading's links name. The build fails
+if a page is not listed, or if a link or an anchor has no target. The build does not check links to other sites.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ extensions = ["myst_parser"]
 root_doc = "docs/README"
 include_patterns = ["*.md", "docs/*.md", "docs/cookbook/*.md", "plugin/README.md", "roles/*/README.md"]
 include_patterns += ["lab/README.md", "lab/roles/*/README.md", "examples/*/README.md"]
-# Folders that are large, or lead back to the checkout, are not walked at all.
+# Sphinx does not walk these directories, because they are large or contain a link back to the checkout.
 exclude_patterns = [".*", "bench", "build", "dist", "molecule", "playbooks", "plugin/node_device_plugin", "tests"]
 
 myst_heading_anchors = 3
@@ -35,7 +35,7 @@ LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 
 
 def contents(page: str) -> str:
-    """A table of contents for each heading of docs/README.md, of the pages that are linked below it."""
+    """Return a table of contents for each heading of docs/README.md, with the pages that the text below it links."""
     lines = []
     for part in page.split("\n## ")[1:]:
         title, text = part.split("\n", 1)
@@ -51,7 +51,7 @@ def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def lead_to_the_first_page(app: Sphinx, exception: Exception | None) -> None:
-    """The site's own address: its first page lies in docs/, so that links are the same as in the checkout."""
+    """Redirect the site's root to its first page, which is in docs/ so that links are the same as in the checkout."""
     if exception is None and app.builder.format == "html":
         (pathlib.Path(app.outdir) / "index.html").write_text(
             f'<!doctype html><meta charset="utf-8"><title>{project}</title>'
