@@ -1,4 +1,4 @@
-"""How `make docs` makes a site of README.md, docs/ and the roles' READMEs.
+"""Sphinx's configuration: `make docs` builds a site from README.md, docs/ and the roles' READMEs.
 
 Nothing is written for Sphinx alone: the repository shows the same pages. So the source directory is the whole checkout,
 and Sphinx reads Markdown as the repository does (CommonMark with tables, and the same anchors). The site opens with

@@ -60,7 +60,7 @@ def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]])
             key = json.dumps([each["declaration"] for each in data["resources"]])
         # A wrong answer of one node must not hide the others'.
         except (AttributeError, LookupError, TypeError, ValueError):
-            failed.append(f"# {host}: not scanned: the answer is not that of the command scan")
+            failed.append(f"# {host}: not scanned: the command scan printed something else")
             continue
         groups.setdefault(key, {})[host] = data
     parts = [_group(scans) for scans in groups.values()]

@@ -222,7 +222,7 @@ class Managed:
         self.ledger.save()
 
     def _enter(self, wanted, todo):
-        """Record the files and links to write. An existing record keeps its original."""
+        """Record the files and links to write. An existing record keeps the content that it first saved."""
         states = {item["path"]: state for item, state in todo}
         for item in wanted:
             path = item["path"]

@@ -230,7 +230,7 @@ def not_roots_alone(path: str) -> str | None:
 
 def _not_roots(path: str, status: os.stat_result) -> str | None:
     if status.st_uid != 0:
-        return "%s belongs to user id %d, not to root" % (path, status.st_uid)
+        return f"{path} belongs to user id {status.st_uid}, not to root: chown root {shlex.quote(path)}"
     # If an access control list grants write access, the group bits show that access: see acl(5).
     if status.st_mode & 0o022:
         mode = f"{stat.S_IMODE(status.st_mode):04o}"

@@ -40,7 +40,7 @@ options:
     choices: [one, all]
     default: one
   timeout:
-    description: Seconds to wait until the node object shows the declared devices, and again until the pods end.
+    description: Timeout in seconds, applied twice: until the node object shows the declared devices, and until the pods end.
     type: int
     default: 60
 extends_documentation_fragment:

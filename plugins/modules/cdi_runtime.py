@@ -5,7 +5,7 @@ DOCUMENTATION = r"""
 module: cdi_runtime
 short_description: Make CDI effective in a node's container runtime
 description:
-  - Plans the smallest change of the runtime's configuration on the controller. The node's own runtime parses the old
+  - Plans the smallest change to the runtime's configuration on the controller. The node's own runtime parses the old
     and the new text, and the action compares the results. If only CDI's two keys differ, the action writes the file,
     restarts the runtime and queries it. If one of these steps fails, the action restores the old configuration and
     restarts the runtime.

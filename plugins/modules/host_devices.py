@@ -10,7 +10,7 @@ description:
   - Writes files in C(modules-load.d), C(modprobe.d), C(udev/rules.d) and C(tmpfiles.d). These files take effect at each
     boot, and the module also applies them at once. It changes nothing that is already correct. If a run is interrupted,
     the next run completes its work.
-  - Removes device nodes that are no longer wanted if the module created them. A node stays if it is now a different
+  - Removes unneeded device nodes that the module created. A node stays if it is now a different
     device, or if the kernel made it. If a node existed before, the module restores its mode and owner.
   - Kernel modules stay loaded.
   - Entries that a held device needs stay. RV(kept) lists these entries and their holders.
@@ -18,7 +18,7 @@ description:
 options:
   state:
     description:
-      - V(pruned) removes entries that are no longer wanted; use it after a task without O(prune). V(absent) removes
+      - V(pruned) removes unneeded entries; use it after a task without O(prune). V(absent) removes
         everything. Read by the action.
     type: str
     choices: [present, pruned, absent]
@@ -40,10 +40,10 @@ options:
     description:
       - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
         registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
-      - If no entry is wanted and the node's ledger has no entry of this module, the action executes nothing.
+      - If no entry is wanted and the node's ledger has no entry of this module, the action executes no module.
     type: dict
   prune:
-    description: Whether to remove entries that are no longer wanted. If false, they stay for a later task.
+    description: Whether to remove unneeded entries. If false, they stay for a later task.
     type: bool
     default: true
   made:
@@ -88,12 +88,12 @@ actions:
   elements: str
   returned: success
 kept:
-  description: Entries that stay although they are no longer wanted, each with C(path) and C(reason).
+  description: Unneeded entries that the module could not remove, each with C(path) and C(reason).
   type: list
   elements: dict
   returned: success
 leftovers:
-  description: Whether entries that are no longer wanted stay because O(prune) is false.
+  description: Whether unneeded entries stay because O(prune) is false.
   type: bool
   returned: success
 """

@@ -84,7 +84,7 @@ removed:
   elements: str
   returned: success
 kept:
-  description: Paths that stay although they are no longer wanted, each with the reason.
+  description: Unneeded paths that the module could not remove, each with the reason.
   type: list
   elements: dict
   returned: success

@@ -12,7 +12,7 @@ description:
     (O(lock)).
   - The action of the same name reports every unmet requirement (O(requires)) of a host at once, one sentence each.
   - If a play registers the result as C(node_devices_node), every action of this collection uses this result in that
-    play. Without O(lock), this action also uses it and executes nothing. Every other play of the run checks the node
+    play. Without O(lock), this action reuses the registered result and executes no module. Every other play of the run checks the node
     again, because the node may have changed.
 options:
   requires:
@@ -45,7 +45,7 @@ options:
     description:
       - The container runtime's socket, as a path or as C(unix:///path). The default is the kubelet's configured socket.
         If no kubelet process is found, as with k3s, the default is the first well-known socket on which a process
-        listens. The order is the socket of a distribution such as k3s, then of CRI-O, cri-dockerd and containerd.
+        listens. A distribution such as k3s comes first, then CRI-O, cri-dockerd and containerd.
     type: path
   ask:
     description:
@@ -238,13 +238,13 @@ ledger:
   returned: always
 settled:
   description:
-    - Owners whose files on the node all match the ledger. If a role wants the same files again, it executes nothing.
+    - Owners whose files on the node all match the ledger. A role that wants the same files executes no module.
   type: list
   elements: str
   returned: always
 transaction_left:
   description:
-    - Whether an interrupted change of the runtime's configuration has a result that no run has read. The action first
+    - Whether an interrupted change to the runtime's configuration has a result that no run has read. The action first
       finishes or undoes the change (M(nodedevices.kubernetes.runtime_config)), except in check mode.
   type: bool
   returned: always

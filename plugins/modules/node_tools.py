@@ -39,7 +39,7 @@ options:
     type: str
     default: /usr/local/bin/node-device-plugin
   keep:
-    description: How many of the newest environments stay. The current and the previous environment always stay.
+    description: Number of newest environments to keep. The current and the previous environment always stay.
     type: int
     default: 2
   timeout:
@@ -84,7 +84,7 @@ options:
         environment.
     type: str
   archive:
-    description: Path on the node of the archive with the wheels; set by the action.
+    description: Path of the wheel archive on the node; set by the action.
     type: path
   wheels:
     description: File name and sha256 of each wheel; set by the action.
@@ -120,7 +120,7 @@ seconds:
   type: float
   returned: if the service was restarted
 kept:
-  description: Paths that stay although they are no longer wanted, each with the reason.
+  description: Unneeded paths that the module could not remove, each with the reason.
   type: list
   elements: dict
   returned: success

@@ -60,7 +60,7 @@ state:
   type: str
   returned: always
 problems:
-  description: All problems, including those of the node object, one sentence each.
+  description: All problems, also of the node object, one sentence each.
   type: list
   elements: str
   returned: always

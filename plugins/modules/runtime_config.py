@@ -156,7 +156,7 @@ _TIMEOUT = 120
 
 
 def revealed(params, entries, hidden):
-    """Return the parameters with the original strings instead of tokens. entries: the ledger's. Raises UnknownToken."""
+    """Return the parameters with the original strings instead of tokens. entries: the ledger's entries. Raises UnknownToken."""
     files = params["files"] or []
     ours = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
     paths = [*(file["path"] for file in files), *params["sources"], *ours]
@@ -227,7 +227,7 @@ def copy_of(content, directory=None):
 
 
 def apply(module, params, places):
-    """Carry out the change. Returns its duration, and the written and removed paths. In check mode, only checks.
+    """Carry out the change. Returns its duration, and the written and removed paths. In check mode, checks the change without making it.
 
     Raises LedgerConflict if the change is not possible.
     """

@@ -44,7 +44,7 @@ options:
     type: bool
     default: false
   timeout:
-    description: Seconds to wait until the kubelet lists the declared devices, and again until each proof's pod runs.
+    description: Timeout in seconds, applied twice: until the kubelet lists the declared devices, and until each proof's pod runs.
     type: int
     default: 60
 extends_documentation_fragment:
@@ -68,7 +68,7 @@ runtime:
   type: str
   returned: unless the task is skipped
 kubelet:
-  description: State of the kubelet, V(running), V(not answering) or V(asked too often); V(none) without a kubelet.
+  description: State of the kubelet, V(running), V(not answering) or V(rate limited); V(none) without a kubelet.
   type: str
   returned: unless the task is skipped
 resources:

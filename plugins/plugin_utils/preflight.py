@@ -390,7 +390,7 @@ def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
-    """Return a message with the outcome of an unfinished change of the runtime's configuration."""
+    """Return a message with the outcome of an unfinished change to the runtime's configuration."""
     change = "a change of the container runtime's configuration by an earlier, interrupted run"
     if check_mode:
         return f"{change} is unfinished; the next run finishes or undoes it first, so this result may show it half done"

@@ -174,7 +174,7 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:
     if version is None:
         yield (
             f"the kubelet (process {kubelet['pid']}) prints no version with --version, so its CDI support is unknown: "
-            "fix the kubelet's program, or set injection: device_nodes"
+            "reinstall the kubelet, or set injection: device_nodes for the resources"
         )
     elif cdi_versions.version_tuple(version)[:2] < cdi_versions.FIRST_KUBELET:
         oldest = ".".join(map(str, cdi_versions.TESTED_KUBELETS[0]))

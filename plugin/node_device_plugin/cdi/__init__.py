@@ -1,1 +1,1 @@
-"""Writes, reads and checks CDI specs by the rules of the runtimes."""
+"""Writes, reads and checks CDI specs as the runtimes do."""

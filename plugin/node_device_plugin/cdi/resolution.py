@@ -1,4 +1,4 @@
-"""Resolves CDI names in the specs of a node, by the rules of the runtimes' own CDI library."""
+"""Resolves CDI names in the specs of a node as the runtimes' own CDI library does."""
 
 from __future__ import annotations
 

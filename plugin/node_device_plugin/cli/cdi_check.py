@@ -17,7 +17,7 @@ from .shared import OUTPUT, RUNTIME, ask, command, option, show
     examples=("cdi check", "cdi check --dir /etc/cdi -o json"),
 )
 def run(options: argparse.Namespace) -> int:
-    """Check every CDI spec on this node, also those of other owners, by the rules of its container runtime."""
+    """Check every CDI spec on this node, of every owner, against the rules of its container runtime."""
     from ..diagnostics import cdi_specs, runtime_service
 
     report = ask(cdi_specs.check(options.dir, runtime_service.cri_socket(options.socket)))

@@ -29,7 +29,11 @@ def _seconds(text: str) -> float:
         help="the kubelet's static pod directory, where a proof creates its pod and removes pods of killed proofs; "
         "if left out, only running containers are checked; empty if the kubelet has none",
     ),
-    option("--no-static-pods", action="store_true", help="create no static pods; only remove those of killed proofs"),
+    option(
+        "--no-static-pods",
+        action="store_true",
+        help="create no static pods; only remove static pods that killed proofs left",
+    ),
     option("--kubelet-kubeconfig", metavar="FILE", help="the kubelet's kubeconfig, to count the node's free pod slots"),
     option("--max-pods", type=int, metavar="NUMBER", help="the kubelet's maxPods, if the API server does not answer"),
     option("--image", help="image of the test containers (default: the runtime's sandbox image)"),

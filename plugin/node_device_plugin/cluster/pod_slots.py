@@ -11,7 +11,7 @@ from .extended_resources import capacities_of
 
 
 class Slots(NamedTuple):
-    """The numbers of all pod slots and of free pod slots of a node."""
+    """A node's total and free pod slots."""
 
     total: int
     free: int

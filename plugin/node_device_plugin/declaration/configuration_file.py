@@ -30,8 +30,7 @@ def load(path: str) -> LoadedConfiguration:
     """Read and check a configuration file (YAML, of which JSON is a part); ``-`` is stdin.
 
     Raises DeclarationError with every problem, each with the path of its field. If the file cannot
-    be read or is not YAML, the only problem names the file, and line and column if known. The
-    result depends only on the file.
+    be read or is not YAML, the result is one problem, with the file and, if known, line and column.
     """
     content = _content(path)
     return LoadedConfiguration(parse_configuration(_document(content, path)), hashlib.sha256(content).hexdigest())

@@ -30,7 +30,7 @@ class DeviceNode(NamedTuple):
     path: str
     host_path: str
     permissions: str
-    #: A name only in a declaration; the roles replace it by the node's number.
+    #: Only a declaration may contain a name; the roles replace the name with the numeric id on the node.
     uid: int | str | None
     gid: int | str | None
     #: Permission bits.
@@ -39,7 +39,7 @@ class DeviceNode(NamedTuple):
     type: str | None = None
     major: int | None = None
     minor: int | None = None
-    #: The placeholder whose value is ``path``; None for none.
+    #: The placeholder whose value is ``path``; None if the node has no placeholder.
     placeholder: str | None = None
 
 

@@ -190,8 +190,8 @@ MOUNT: dict[str, Field] = {
 HOOK: dict[str, Field] = {
     "name": Field(
         "str",
-        "Point of the container's lifecycle at which the runtime runs the hook; the names are those of the OCI "
-        "runtime specification.",
+        "Point of the container's lifecycle at which the runtime runs the hook, as the OCI runtime specification "
+        "names it.",
         required=True,
         choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
     ),
@@ -318,8 +318,8 @@ GROUPED_NODE: dict[str, Field] = {
     "optional": Field("bool", "Whether the plugin lists a device without this node.", default=False),
     "container_path": Field(
         "str",
-        "Absolute path of the node inside a container. The default is the path on the host. Placeholders are those of "
-        "path, and {name} for the last part of the path on the host. If several nodes have the same path inside a "
+        "Absolute path of the node inside a container. The default is the path on the host. Accepts the same "
+        "placeholders as path, and {name} for the last part of the path on the host. If several nodes have the same path inside a "
         "container, the container gets only the first node.",
         rule=rules.container_path,
     ),
@@ -362,14 +362,14 @@ DISCOVER: dict[str, Field] = {
         model.UdevSelector,
         UDEV_SELECTOR,
         "Selectors of device nodes by udev properties; a device node must match at least one. Each matching node is a "
-        "device, named after a by-id link, else a by-path link, else its node. Properties: those that the matching "
-        "selector names.",
+        "device, named after a by-id link, else a by-path link, else its node. Properties: each property that the "
+        "matching selector names.",
     ),
     "cdi": Field(
         "dict",
         "Devices of a kind in other programs' CDI specs, in the directories of cdi_spec_dirs. A container gets the "
         "device by its CDI name. Names with the same edits are one device, named after its UUID if it has one. A "
-        "device whose nodes are those of several others (all) is left out, and so is a GPU beside its MIG parts. "
+        "device that consists of several others (all) is left out, and so is a GPU beside its MIG parts. "
         "Properties: kind, name, pci_address.",
         fields=CDI_SELECTOR,
         read=model.CdiSelector,
@@ -476,7 +476,7 @@ RESOURCE: dict[str, Field] = {
     ),
     "joined_env": _named_texts(
         "Environment variables that have one value for all devices of a container: the devices' values, separated by "
-        "commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Placeholders in values are those of env."
+        "commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same placeholders as env."
     ),
     "cdi_kind": Field("str", "CDI kind (vendor/class). The default is the resource's name."),
     "replicas": _number("How many containers may share each device.", minimum=1, default=1),
@@ -518,7 +518,7 @@ RESOURCE: dict[str, Field] = {
         choices=("cdi", "device_nodes"),
     ),
     "annotations": _named_texts(
-        "Annotations that the runtime gets for each device of a container. Placeholders are those of env."
+        "Annotations that the runtime gets for each device of a container. Values accept the same placeholders as env."
     ),
 }
 

@@ -151,7 +151,8 @@ class DeviceScanner:
     async def _directories_of_specs(self, places: Places) -> tuple[frozenset[str], frozenset[str]]:
         """The existing CDI spec directories, and the nearest existing parents of missing directories such as /etc/cdi.
 
-        Only the first are watched for writes to files, because a program may write a spec in place.
+        The scanner watches only the existing spec directories for file writes, because a program may write a spec in
+        place.
         """
         with contextlib.suppress(NoAnswer):
             self._spec_directories = await self._calls.call(
@@ -281,7 +282,11 @@ class DeviceScanner:
         except FileNotFoundError:
             pass
         except OSError as error:
-            log.warning("cannot read what containers were given", path=places.record, error=error)
+            log.warning(
+                "cannot read what containers were given: make the file readable, then restart the plugin",
+                path=places.record,
+                error=error,
+            )
         if recorded is not None:
             # Another instance does not know what this instance alone has offered.
             self.given.record = {**self.given.record, **recorded.offers} if again else recorded.offers
@@ -292,7 +297,11 @@ class DeviceScanner:
                 of_kinds = {each.cdi_kind: each for each in resources}
                 self.given.record = await self._ask(_by_our_specs, places, of_kinds, self._identities)
             except OSError as error:
-                log.warning("cannot read what containers were given", path=places.cdi, error=error)
+                log.warning(
+                    "cannot read what containers were given: make the directory readable, then restart the plugin",
+                    path=places.cdi,
+                    error=error,
+                )
 
     async def _save_record(self, places: Places) -> None:
         if not (places.record and self.writes):
@@ -307,7 +316,11 @@ class DeviceScanner:
         except OSError as error:
             if str(error) != self._not_saved:
                 self._not_saved = str(error)
-                log.warning("cannot record what containers are given", path=places.record, error=error)
+                log.warning(
+                    "cannot record what containers are given: make the directory writable, and free space on its disk",
+                    path=places.record,
+                    error=error,
+                )
 
     async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
         """Read other programs' specs if a device needs them. Specs that hang count as last read."""

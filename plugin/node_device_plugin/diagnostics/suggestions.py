@@ -233,7 +233,7 @@ def _accelerators(root: Root) -> Iterator[Suggestion | Unsuggested]:
                 yield Unsuggested(kind, pci_name(f"{PCI}/{address}", root), nodes, reason, address)
 
 
-#: Each rule with its name in messages. The suggestions of an earlier rule get devices first.
+#: Each rule, with the name that messages use. The suggestions of an earlier rule get devices first.
 RULES: Sequence[tuple[str, Rule]] = (
     ("CDI kinds", _cdi_kinds),
     ("GPUs", _gpus),

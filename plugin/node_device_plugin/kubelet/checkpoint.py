@@ -75,7 +75,7 @@ def damaged(path: str, error: Exception) -> str:
     """
     return (
         f"{path} is not a device checkpoint in a known format ({error!r}). To let the running kubelet write it again, "
-        "run systemctl restart node-device-plugin; if this node has no kubelet any more, remove the file"
+        "run systemctl restart node-device-plugin; if this node no longer has a kubelet, remove the file"
     )
 
 

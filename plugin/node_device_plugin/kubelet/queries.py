@@ -343,7 +343,7 @@ def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPath
 def _possible(
     specs: Resolution, own: Mapping[str, frozenset[str]], held: Collection[str], kind: str, is_uuid: bool
 ) -> frozenset[str]:
-    """The nodes of every device that a name of this kind may have meant that no spec has any more.
+    """The nodes of every device that a name of this kind, now missing in all specs, may have meant.
 
     No container holds such a device under another name. A name with a UUID never becomes a name with another UUID.
     """

@@ -154,7 +154,10 @@ def _checked(events: Iterable[Any], merges: bool) -> Iterator[Any]:
                 size += sizes.get(event.anchor, 1)
                 by_aliases += size - begun
                 if by_aliases > _MOST_BY_ALIASES:
-                    raise ValueError(f"the aliases stand for too much, up to the one {_one_line(event.start_mark)}")
+                    raise ValueError(
+                        f"the aliases up to {_one_line(event.start_mark)} expand to more than {_MOST_BY_ALIASES} values "
+                        "and characters: write out the values instead of aliases"
+                    )
                 yield event
                 continue
             size += 1

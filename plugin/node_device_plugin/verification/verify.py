@@ -299,7 +299,7 @@ async def _listing(
             late = f"expected an answer on {socket}, found none in {timeout:g} s"
             listing = _NoListing(late)
             if error.is_limited:
-                listing = _NoListing(str(error), "the kubelet gets too many requests", "asked too often")
+                listing = _NoListing(str(error), "the kubelet gets too many requests", "rate limited")
         except (OSError, CheckpointError) as error:
             listing = _NoListing(str(error), "the kubelet's checkpoint cannot be read", "running")
         else:
@@ -359,7 +359,7 @@ def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
 
 
 class _OfKubelet:
-    """Proves resources with containers of the kubelet, first those of other pods, then those of static pods."""
+    """Proves resources with containers of the kubelet: first other pods' containers, then static pods'."""
 
     def __init__(self, configuration: Configuration, runtime: _Runtime, node: Node, scope: Scope) -> None:
         self._configuration = configuration
@@ -432,7 +432,7 @@ class _OfKubelet:
             return Outcome(unproven=str(error))
         shares = _free_shares(resource, now, self._scope)
         if not shares:
-            return Outcome(unproven=f"no device is free any more: all are in use {_held_by(resource, now)}")
+            return Outcome(unproven=f"no device is free: all are in use {_held_by(resource, now)}")
         slots = await self._slots.count(now.pods)
         if isinstance(slots, str):
             return Outcome(unproven=slots)

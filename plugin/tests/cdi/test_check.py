@@ -232,7 +232,7 @@ _BOMB = "- &a0 [0, 0]\n" + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\
     ("content", "says"),
     [
         ("kind: vendor.com/class\ndevices: &d [*d]\n", "'d' contains itself at line 2"),
-        (f"cdiVersion: 0.3.0\nkind:\n{_BOMB}", "the aliases stand for too much"),
+        (f"cdiVersion: 0.3.0\nkind:\n{_BOMB}", "write out the values instead of aliases"),
         (
             f"cdiVersion: 0.3.0\nkind: vendor.com/class\ndevices: [{{name: 0x{'f' * 6000}, containerEdits: {{}}}}]",
             "a number has more than 1000 digits at line 3",

@@ -138,7 +138,7 @@ async def test_devices_that_pods_took_meanwhile_are_left_to_them(
 
     monkeypatch.setattr(kubelet_queries, "listing", taken_later)
     row = await row_of(node)
-    assert (row.state, row.detail) == ("unproven", "no device is free any more: all are in use by default/quick")
+    assert (row.state, row.detail) == ("unproven", "no device is free: all are in use by default/quick")
     assert node.asked == []
 
 

@@ -125,7 +125,7 @@ async def test_a_kubelet_with_too_many_questions_is_not_one_that_does_not_answer
     resources = [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}]
     node = Node("/run/x.sock", str(short_path), None, None)
     report = await verify(parse_configuration({"resources": resources}), node, Scope("all", False, None, 0.0))
-    assert (report.kubelet, report.rows[0].detail) == ("asked too often", "the kubelet gets too many requests")
+    assert (report.kubelet, report.rows[0].detail) == ("rate limited", "the kubelet gets too many requests")
 
 
 @pytest.mark.parametrize(

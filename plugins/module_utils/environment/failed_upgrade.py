@@ -26,8 +26,8 @@ class FailedUpgrade(NamedTuple):
         """Return a message that says why the upgrade is not retried. current: name of the version in use."""
         return (
             f"version {self.name} failed its health check on this node at {self.when} and is not retried "
-            f"automatically: {self.why}. Version {current} stays in use. After fixing the cause, add -e "
-            "node_tools_retry=true; any other version is tried as usual"
+            f"automatically: {self.why}. Version {current} stays in use; to retry after fixing the cause, add -e "
+            "node_tools_retry=true"
         )
 
 

@@ -15,9 +15,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot
 NAME = "node-devices-recovery.service"
 
 _UNIT = """\
-# Written by node-devices while a change of the container runtime is in progress; removed afterwards.
+# Written by node-devices while a change to the container runtime is in progress; removed afterwards.
 [Unit]
-Description=Finish or undo an interrupted change of the container runtime
+Description=Finish or undo an interrupted change to the container runtime
 Before={unit} kubelet.service
 RequiresMountsFor={mounts}
 # Its directory may have been removed by hand.

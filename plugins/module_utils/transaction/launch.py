@@ -73,7 +73,7 @@ def settle(places):
     if os.path.isdir(places.open):
         lines = ["journalctl", "--unit", UNIT, "--lines", "5", "--no-pager", "--output", "cat"]
         raise Failed(
-            "an interrupted change of the container runtime cannot be undone: %s. Fix that, then run the play again "
+            "an interrupted change to the container runtime cannot be undone: %s. Fix that, then run the play again "
             "or reboot the node" % (said or run(lines)[1].strip())
         )
     outcome = _outcome(places)

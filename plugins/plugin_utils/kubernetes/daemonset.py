@@ -34,7 +34,7 @@ _LOOK = "nodedevices.kubernetes/configuration"
 
 
 class DaemonSet:
-    """The DaemonSet of a deployment. dry_run: whether the API server only checks every write and stores nothing."""
+    """The DaemonSet of a deployment. dry_run: the API server validates each write without storing it."""
 
     def __init__(self, api: Api, deployment: manifests.Deployment, dry_run: bool = False) -> None:
         self.api = api
@@ -190,7 +190,7 @@ class DaemonSet:
         return [Change(f"{self._config_map}, {node}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
-        """Delete all objects if no node needs them any more.
+        """Delete all objects if no node needs them.
 
         leaving: the nodes that this play removes. In check mode, the ConfigMap still has their keys.
         """

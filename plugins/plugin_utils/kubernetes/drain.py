@@ -67,7 +67,7 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
 class Drain:
     """The drain of one node.
 
-    dry_run: whether the API server only checks every write. The drain then does not wait.
+    dry_run: the API server validates each write without storing it, and the drain does not wait.
     """
 
     def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:

@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 class Objects:
-    """Writes objects of a cluster. dry_run: whether the API server only checks every write and stores nothing."""
+    """Writes objects of a cluster. dry_run: the API server validates each write without storing it."""
 
     def __init__(self, api: Api, dry_run: bool = False) -> None:
         self.api = api

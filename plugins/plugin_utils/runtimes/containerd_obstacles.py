@@ -33,7 +33,7 @@ def obstacles(
     """
     if cdi and version is None:
         yield (
-            f"{program} --version prints no version, so its CDI support is unknown: fix the program, or set "
+            f"{program} --version prints no version, so its CDI support is unknown: reinstall containerd, or set "
             "injection: device_nodes for the resources"
         )
     elif cdi and version_tuple(version) < OLDEST:
@@ -106,13 +106,11 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
     if name is None or names is None or name in names or settings.get("default_runtime", {}).get("runtime_type"):
         return
     replaced = imported and version is not None and version_tuple(version) < (2, 0, 0)
-    where = (
-        " to its last import with a CRI table (before containerd 2, that table replaces all others)" if replaced else ""
-    )
+    where = " to the last import with a CRI table, the only such table that containerd 1.7 reads" if replaced else ""
     yield (
         f"{path} sets CRI's default_runtime_name to {name}, but its runtimes are "
-        f"{', '.join(sorted(names)) or 'none'}, so CRI cannot start again and the kubelet cannot use this containerd: "
-        f"add that runtime{where}, or name another"
+        f"{', '.join(sorted(names)) or 'none'}, so CRI cannot start again: add the runtime {name}{where}, or set "
+        "default_runtime_name to one of its runtimes"
     )
 
 

@@ -17,6 +17,7 @@ from command_lines import NEEDS, commands
 from documented_blocks import PAGES, Block, blocks, spans, text_of
 
 from node_device_plugin.cli import main as command_line
+from node_device_plugin.devices.discovery import METHODS
 
 #: `sh` is looked into here; what it prints stands in a block of no language.
 LANGUAGES = {"sh", "yaml", "json", ""}
@@ -115,8 +116,30 @@ def test_declarations_are_valid(page, block):
     assert read.configuration.resources or read.capacities
 
 
+@pytest.mark.parametrize(("page", "block"), DECLARED, ids=[f"{page}:{block.line}" for page, block in DECLARED])
+def test_our_command_accepts_the_declaration(page, block, tmp_path, capsys):
+    """`validate` evaluates no expression, so a declaration with one is read by Ansible's side alone (above)."""
+    file = tmp_path / "devices.yml"
+    file.write_text(block.text)
+    code = command_line.main(["validate", str(file)])
+    complaint = capsys.readouterr().err
+    if "{{" in block.text:
+        assert "is an expression, which only Ansible evaluates" in complaint
+    else:
+        assert (code, complaint) == (0, "")
+
+
 def test_there_are_declarations():
     assert len(DECLARED) >= 5
+
+
+def test_the_declaration_page_has_an_example_of_every_selector():
+    shown = set()
+    for page, block in DECLARED:
+        for resource in (each for value in yaml.safe_load(block.text).values() for each in value):
+            if page == "docs/declaration.md":
+                shown |= {"devices", "capacity"} & resource.keys() | resource.get("discover", {}).keys()
+    assert shown >= {"devices", "capacity", *(method.key for method in METHODS)}
 
 
 def keys(data):

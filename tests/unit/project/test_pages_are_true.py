@@ -6,10 +6,16 @@ import re
 import types
 
 import the_project as project
+import yaml
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import containerd_obstacles
 from documented_blocks import PAGES, ROOT, text_of
 
 from node_device_plugin.cli import main as command_line
+from node_device_plugin.cluster.manifests import deployment
 from node_device_plugin.daemon.state import State
+from node_device_plugin.declaration import cdi
+from node_device_plugin.devices.health import cdi_names
 from node_device_plugin.telemetry import metrics
 
 
@@ -111,3 +117,45 @@ def test_messages_of_the_troubleshooting_page():
     fixed = [words.strip(" ,:") for message in quoted for words in parts.split(message)]
     assert len(quoted) > 30
     assert [words for words in fixed if " " in words and words not in text] == []
+
+
+def sentence(page, begin):
+    """The sentence of a page that begins so, in one line."""
+    (found,) = re.findall(rf"{re.escape(begin)}[^.]*(?:\.[^\s][^.]*)*\.", " ".join(text_of(page).split()))
+    return found
+
+
+def test_the_order_of_known_sockets():
+    assert tuple(re.findall(r"^ *(/\S+\.sock)$", text_of("docs/several-runtimes.md"), re.M)) == runtime_facts.SOCKETS
+
+
+def test_what_the_sandbox_hides_from_the_health_check():
+    hidden = re.findall(
+        r"`(/[^`]+)`", sentence("docs/declaration.md", "The plugin does not check paths that its sandbox")
+    )
+    assert sorted(hidden) == sorted(cdi_names._HIDDEN)
+
+
+def test_the_oldest_kubelet_and_containerd():
+    dotted = [".".join(map(str, each)) for each in (cdi.FIRST_KUBELET, cdi.TESTED_KUBELETS[0])]
+    containerd = ".".join(map(str, containerd_obstacles.OLDEST))
+    needs = text_of("docs/bare-metal.md").partition("Each node needs:")[2].partition("\n\n1.")[0]
+    assert re.findall(r"kubelet ([0-9.]+) or later \(\[tested\]\([^)]*\): ([0-9.]+) and later", needs) == [
+        tuple(dotted)
+    ]
+    assert re.findall(r"containerd ([0-9.]+) or later", needs) == [containerd]
+    page = text_of("docs/compatibility.md")
+    assert f"A kubelet before {dotted[0]} drops" in page
+    assert f"a containerd before {containerd}." in page
+    assert f"The oldest tested kubelet is {dotted[1]}." in page
+
+
+def test_the_page_names_what_the_manifests_need_beside_the_roles_keys():
+    specs = yaml.safe_load((ROOT / "roles/device_plugin/meta/argument_specs.yml").read_text())["argument_specs"]
+    of_role = specs["main"]["options"]["device_plugin_deployment"]["options"]
+    beside = deployment.DEPLOYMENT.keys() - of_role.keys()
+    needed = {name for name, field in deployment.DEPLOYMENT.items() if field.required}
+    assert beside == {"select_nodes"}
+    assert needed == {"image"}
+    said = sentence("docs/daemonset.md", "Here, `image` has no default")
+    assert set(re.findall(r"`(\w+)`", said)) == beside | needed

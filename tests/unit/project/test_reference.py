@@ -102,6 +102,11 @@ def test_a_default_with_a_bar_keeps_its_cell(with_roles):
     assert "| `one_host` | str | `{{ all \\| first }}` | A host. |" in page
 
 
+def test_an_angle_bracket_is_shown_as_it_is(with_roles):
+    page = with_roles({"one_path": {"description": "C(/etc/<kind>.json) for the <kind>.", "type": "str"}}, {})
+    assert "| `one_path` | str |  | `/etc/<kind>.json` for the &lt;kind>. |" in page
+
+
 def test_other_markup_is_refused(generator):
     with pytest.raises(generator.Unusable, match=r"L\(there,https"):
         generator.markdown("See L(there,https://example.com).")

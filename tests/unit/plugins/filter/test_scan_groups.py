@@ -71,6 +71,6 @@ def test_one_wrong_answer_hides_no_other_node():
     hostvars["escape"] = {"node_devices_scan": {"failed": True, "msg": "\x1b[2J"}}
     well, failed = FilterModule().filters()["scan_groups"](list(hostvars), hostvars).split("\n\n\n")
     assert yaml.safe_load(well) == {"node_devices_resources": [KVM]}
-    why = "the answer is not that of the command scan"
+    why = "the command scan printed something else"
     wrong = [f"# w{number}: not scanned: {why}" for number in range(len(answers))]
     assert failed.splitlines() == [*wrong, "# escape: not scanned: \\x1b[2J"]

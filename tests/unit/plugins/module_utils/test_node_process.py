@@ -85,8 +85,13 @@ def test_the_program_of_roots_process_must_be_roots_alone(roots, proc):
                 0,
                 f"users other than root can write {roots}/kubelet (mode 0775): chmod go-w {roots}/kubelet",
             ),
-            (roots, 0o755, NOBODY, f"{roots} belongs to user id {NOBODY}, not to root"),
-            (roots / "kubelet", 0o755, NOBODY, f"{roots}/kubelet belongs to user id {NOBODY}, not to root"),
+            (roots, 0o755, NOBODY, f"{roots} belongs to user id {NOBODY}, not to root: chown root {roots}"),
+            (
+                roots / "kubelet",
+                0o755,
+                NOBODY,
+                f"{roots}/kubelet belongs to user id {NOBODY}, not to root: chown root {roots}/kubelet",
+            ),
         ):
             path.chmod(mode)
             os.chown(path, owner, 0)

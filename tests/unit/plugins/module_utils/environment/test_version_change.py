@@ -426,8 +426,8 @@ def test_what_did_not_stand_its_trial_is_not_tried_by_every_run(refused, check):
         refused.run("present", B)
     assert re.sub(r" at 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", " at that time", str(error.value)) == (
         f"version {B} failed its health check on this node at that time and is not retried automatically: "
-        f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} stays in use. After fixing "
-        "the cause, add -e node_tools_retry=true; any other version is tried as usual"
+        f"{refused.root}/versions/{B}/bin/node-device-plugin status: it broke. Version {A} stays in use; to retry "
+        "after fixing the cause, add -e node_tools_retry=true"
     )
     assert refused.unit.started == []
     assert refused.links == [A, None]

@@ -766,7 +766,7 @@ def test_what_cannot_be_undone_is_said_and_stays_open(node, monkeypatch):
         patch.setattr(ledger, "put_in_place", refuse)
         with pytest.raises(
             launch.Failed,
-            match="interrupted change of the container runtime cannot be undone: the runtime's last words",
+            match="interrupted change to the container runtime cannot be undone: the runtime's last words",
         ):
             node.settle()
     assert node.places.left() == [node.places.open]

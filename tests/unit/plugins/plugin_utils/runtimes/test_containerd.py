@@ -603,7 +603,7 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     sentences = list(adapter.obstacles(True))
     assert ["CRI cannot start again" in sentence for sentence in sentences] == [True] * refused
     adapter.config["imported"] = {"/conf.d/a.toml": ""}
-    by_import = "before containerd 2, that table replaces all others" in "".join(adapter.obstacles(True))
+    by_import = "the only such table that containerd 1.7 reads" in "".join(adapter.obstacles(True))
     assert by_import is (refused and version < "2")
     assert list(of("", "no = TOML = at all", version).obstacles(True)) == []
 
