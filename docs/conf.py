@@ -44,7 +44,7 @@ html_use_index = False
 PAGES = "docs/README"
 LINK = re.compile(r"\]\(([^)#:]+)\.md\)")
 #: A link that the repository shows as the name of a file, such as [status.md](status.md).
-NAMED_AS_A_FILE = re.compile(r"\[`?([\w-]+\.md)`?\](?=\((?:[^):]+/)?\1(?:#[^)]+)?\))")
+NAMED_AS_A_FILE = re.compile(r"\[`?(?:[\w./-]+/)?([\w-]+\.md)`?\](?=\((?:[^):]+/)?\1(?:#[^)]+)?\))")
 
 
 def navigation(text: str) -> dict[str, dict[str, list[str]]]:

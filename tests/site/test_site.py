@@ -72,10 +72,10 @@ def test_pages_of_a_directory_are_below_its_readme(built):
 
 def test_a_link_named_as_a_file_shows_the_title(built):
     two = "../../docs/two.md"
-    one = f"# One\n\n[two.md]({two}), [`two.md`]({two}#a-heading), [my.md]({two}), [two]({two})\n"
+    one = f"# One\n\n[two.md]({two}), [`two.md`]({two}#a-heading), [my.md]({two}), [two]({two}), [docs/two.md]({two})\n"
     read = built({"roles/one/README.md": one, "docs/two.md": "# Two\n\n## A heading\n"})
     words = re.findall(r'href="../../docs/two.html[^"]*"><span[^>]*>([^<]*)<', read("roles/one/README.html"))
-    assert words == ["Two", "A heading", "my.md", "two"]
+    assert words == ["Two", "A heading", "my.md", "two", "Two"]
 
 
 def test_narrow_windows(built):
