@@ -233,6 +233,11 @@ image-test: system dev
 docs: dev
 	sphinx-build --quiet --fresh-env --fail-on-warning --jobs auto --conf-dir docs . .site
 
+## pictures: record docs/session.svg and docs/fleet.svg from a new lab, and destroy its nodes before and after
+.PHONY: pictures
+pictures: dev
+	@tools/record_pictures
+
 # Tests that a broken page fails the build.
 .PHONY: docs-test
 docs-test: dev

@@ -71,10 +71,14 @@ def newcomer_lines() -> list[str]:
     return [command.line for command in newcomer().commands()]
 
 
-@functools.cache
 def newcomer() -> Any:
-    """The program tests/newcomer, as a module."""
-    loader = importlib.machinery.SourceFileLoader("newcomer", str(ROOT / "tests/newcomer"))
+    return program("tests/newcomer")
+
+
+@functools.cache
+def program(path: str) -> Any:
+    """A program of the checkout, as a module."""
+    loader = importlib.machinery.SourceFileLoader(pathlib.Path(path).name, str(ROOT / path))
     module = types.ModuleType(loader.name)
     module.__file__ = loader.path
     loader.exec_module(module)
