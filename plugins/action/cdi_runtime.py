@@ -202,8 +202,8 @@ class ActionModule(HidingAction):
             problem = facts.get("msg") if facts.get("failed") else facts.get("ledger_problem")
             if problem:
                 raise UnsupportedConfig(
-                    f"CDI stays on, because it is unknown whether a pod needs it ({problem}): fix this, then run the play "
-                    "again"
+                    f"CDI stays on, because it is unknown whether a pod needs it ({problem}): fix this, and run the "
+                    "play again"
                 )
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
             paths += [file["path"] for file in facts["cdi_files"] if specs.is_dynamic(file)]

@@ -76,7 +76,7 @@ class Service:
             journal = ["journalctl", "--unit", self.name, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"]
             _code, lines, _error = self.module.run_command(journal)
             self.module.fail_json(
-                msg="{} could not be {}: {}. Fix the cause, then run the play again. Its last journal lines:\n{}".format(
+                msg="{} could not be {}: {}. Fix the cause and run the play again. Last journal lines:\n{}".format(
                     self.name, action, error.strip().splitlines()[0] if error.strip() else "no reason given", lines
                 ),
                 actions=self.actions,

@@ -40,7 +40,8 @@ options:
     choices: [one, all]
     default: one
   timeout:
-    description: Timeout in seconds, applied twice: until the node object shows the declared devices, and until the pods end.
+    description:
+      - Timeout in seconds. It applies twice, until the node object shows the declared devices and until the pods end.
     type: int
     default: 60
 extends_documentation_fragment:

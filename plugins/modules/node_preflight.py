@@ -12,8 +12,8 @@ description:
     (O(lock)).
   - The action of the same name reports every unmet requirement (O(requires)) of a host at once, one sentence each.
   - If a play registers the result as C(node_devices_node), every action of this collection uses this result in that
-    play. Without O(lock), this action reuses the registered result and executes no module. Every other play of the run checks the node
-    again, because the node may have changed.
+    play. Without O(lock), this action reuses the registered result and executes no module. Every other play of the run
+    checks the node again, because the node may have changed.
 options:
   requires:
     description:

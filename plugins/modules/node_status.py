@@ -16,7 +16,8 @@ options:
     type: path
     required: true
   settings:
-    description: The plugin's configuration without resources, in the format that M(nodedevices.kubernetes.declaration) accepts.
+    description:
+      - The plugin's configuration without resources, in the format that M(nodedevices.kubernetes.declaration) accepts.
     type: dict
   cri_socket:
     description: The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight).

@@ -156,7 +156,10 @@ _TIMEOUT = 120
 
 
 def revealed(params, entries, hidden):
-    """Return the parameters with the original strings instead of tokens. entries: the ledger's entries. Raises UnknownToken."""
+    """Return the parameters with the original strings instead of tokens. Raises UnknownToken.
+
+    entries: the ledger's entries.
+    """
     files = params["files"] or []
     ours = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
     paths = [*(file["path"] for file in files), *params["sources"], *ours]
@@ -227,9 +230,9 @@ def copy_of(content, directory=None):
 
 
 def apply(module, params, places):
-    """Carry out the change. Returns its duration, and the written and removed paths. In check mode, checks the change without making it.
+    """Carry out the change. Returns its duration, and the written and removed paths.
 
-    Raises LedgerConflict if the change is not possible.
+    In check mode, checks the change without making it. Raises LedgerConflict if the change is not possible.
     """
     planning = Planning(Ledger(places.directory).entries, _OWNER, params["undo"], lambda path: context_of(module, path))
     for given in params["files"]:

@@ -44,7 +44,8 @@ options:
     type: bool
     default: false
   timeout:
-    description: Timeout in seconds, applied twice: until the kubelet lists the declared devices, and until each proof's pod runs.
+    description:
+      - Timeout in seconds. It applies twice, until the kubelet lists the devices and until each proof's pod runs.
     type: int
     default: 60
 extends_documentation_fragment:

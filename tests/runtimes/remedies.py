@@ -187,7 +187,9 @@ REMEDIES = {
     "add the runtime": Remedy(
         r"(?P<path>\S+) sets CRI's default_runtime_name to (?P<name>\S+), but .*: add the runtime.*", _runtime_added
     ),
-    "name another runtime": Remedy(r"but its runtimes are (?P<there>.*?), so CRI .*, or set default_runtime_name to one", _other_runtime),
+    "name another runtime": Remedy(
+        r"but its runtimes are (?P<there>.*?), so CRI .*, or set default_runtime_name to one", _other_runtime
+    ),
     "import another directory": Remedy(
         r"its import (?P<glob>\S+) matches the file itself.*: import a separate directory, such as conf\.d/\*\.toml",
         _separate_directory,

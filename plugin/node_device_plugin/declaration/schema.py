@@ -319,8 +319,8 @@ GROUPED_NODE: dict[str, Field] = {
     "container_path": Field(
         "str",
         "Absolute path of the node inside a container. The default is the path on the host. Accepts the same "
-        "placeholders as path, and {name} for the last part of the path on the host. If several nodes have the same path inside a "
-        "container, the container gets only the first node.",
+        "placeholders as path, and {name} for the last part of the path on the host. If several nodes have the same "
+        "path inside a container, the container gets only the first node.",
         rule=rules.container_path,
     ),
     "placeholder": _PLACEHOLDER._replace(

@@ -155,8 +155,8 @@ def _checked(events: Iterable[Any], merges: bool) -> Iterator[Any]:
                 by_aliases += size - begun
                 if by_aliases > _MOST_BY_ALIASES:
                     raise ValueError(
-                        f"the aliases up to {_one_line(event.start_mark)} expand to more than {_MOST_BY_ALIASES} values "
-                        "and characters: write out the values instead of aliases"
+                        f"the aliases expand to more than {_MOST_BY_ALIASES} values and characters, up to "
+                        f"{_one_line(event.start_mark)}: write out the values instead of aliases"
                     )
                 yield event
                 continue
