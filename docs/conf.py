@@ -31,6 +31,8 @@ exclude_patterns = [".*", "bench", "build", "dist", "molecule", "playbooks", "pl
 myst_heading_anchors = 3
 # Quotes stay as they are, because a reader searches for messages.
 smartquotes = False
+# A block without a language is output.
+highlight_language = "none"
 
 html_theme = "furo"
 html_title = project

@@ -79,11 +79,13 @@ def test_a_link_named_as_a_file_shows_the_title(built):
 
 
 def test_narrow_windows(built):
-    """What docs/site.css uses: the name of a cell's column. An empty cell has none, and does not appear."""
+    """What docs/site.css uses: a cell's column, which an empty cell has not, and blocks of output, which scroll."""
+    output = "```\nA  B\n```\n"
     table = "| key | meaning |\n|---|---|\n| `a` | words |\n| b | |\n"
-    read = built({"roles/one/README.md": "# One\n", "docs/two.md": f"# Two\n\n{table}"})
+    read = built({"roles/one/README.md": "# One\n", "docs/two.md": f"# Two\n\n{table}\n{output}"})
     assert re.findall(r'<td(?: data-column="(\w+)")?>', read("docs/two.html")) == ["key", "meaning", "key", ""]
-    assert "attr(data-column)" in read("_static/site.css")
+    assert 'class="highlight-none' in read("docs/two.html")
+    assert all(words in read("_static/site.css") for words in ("attr(data-column)", ".highlight-none pre"))
     assert "_static/site.css" in read("docs/two.html")
     assert 'name="viewport"' in read("docs/two.html")
 
