@@ -73,7 +73,7 @@ def _answer(shape: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]
     told = [answers.readable(_message(each)) for each in warnings[: answers.MOST_WARNINGS]]
     # Ansible's own text of a traceback is part of an object, which may have anything else, too.
     traceback = getattr(getattr(data.get("exception"), "event", None), "formatted_traceback", None)
-    if isinstance(traceback, str):
+    if has_failed and isinstance(traceback, str):
         found["traceback"] = answers.readable(traceback)
     return {**found, **({"warnings": told} if told else {})}
 
