@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 
 _MODULE = "nodedevices.kubernetes.node_tools"
 # The number of platform tags of a node's wheels is its minor version of glibc.
-_GLIBC = re.compile(r"glibc (\d{1,2})\.(\d{1,3})(\.\d+)*")
+_GLIBC = re.compile(r"glibc ([0-9]{1,2})\.([0-9]{1,3})(\.[0-9]+)*")
 
 
 def target_of(node: dict) -> wheels.Target:

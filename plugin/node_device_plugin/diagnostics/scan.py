@@ -176,7 +176,11 @@ def inventory(entries: Sequence[tuple[Sequence[str], Mapping[str, Any]]], remark
     entries: each resource from ``scan``, after the comments to print above it. remarks: comments at the end.
     """
     reasons = [reason_not_to_paste(resource["declaration"]) for _comments, resource in entries]
-    refused = [f"{entry[1]['class']}: not suggested: {reason}" for entry, reason in zip(entries, reasons) if reason]
+    refused = [
+        f"A resource of class {entry[1]['class'][:40]} is not suggested: {reason}"
+        for entry, reason in zip(entries, reasons)
+        if reason
+    ]
     entries = [entry for entry, reason in zip(entries, reasons) if not reason]
     remarks = [*refused, *remarks]
     is_example = any(resource["declaration"]["name"].startswith(DOMAIN + "/") for _comments, resource in entries)
