@@ -6,7 +6,6 @@ from __future__ import annotations
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
-
 _KEYS = ("changed", "failed", "skipped", "msg", "rc", "stdout", "stderr", "warnings", "traceback")
 
 
@@ -19,9 +18,7 @@ class ActionModule(HidingAction):
         result = super().run(tmp, task_vars)
         # Ansible's own action for this module sets this key, too.
         arguments = {**task_arguments.of(self), "_uses_shell": False}
-        answer = self._execute_module(
-            module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars
-        )
+        answer = self._execute_module(module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars)
         if not answer.get("failed") and answer.get("start") is None:
             # The module writes its reason into the output.
             answer.update(stdout="", stderr="")

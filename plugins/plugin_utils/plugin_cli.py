@@ -65,7 +65,9 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
             raise PluginCliMissing(command[0])
         raise PluginCliError(f"{command[0]} is not installed on the node: install it")
     if len(said["stdout"]) > answers.LONGEST:
-        raise PluginCliError(f"the answer of node-device-plugin {command[1]} is longer than {answers.LONGEST} characters")
+        raise PluginCliError(
+            f"the answer of node-device-plugin {command[1]} is longer than {answers.LONGEST} characters"
+        )
     try:
         data = json.loads(said["stdout"])
     except (RecursionError, ValueError):

@@ -207,7 +207,11 @@ def reason_not_to_paste(declaration: Any) -> str | None:
         return f"it is no valid declaration: {error}"
     devices = declaration.get("devices", ())
     nodes = [node for device in devices for node in device.get("nodes", ())]
-    parts = ((declaration, _SUGGESTED), *((each, _OF_DEVICE) for each in devices), *((each, _OF_NODE) for each in nodes))
+    parts = (
+        (declaration, _SUGGESTED),
+        *((each, _OF_DEVICE) for each in devices),
+        *((each, _OF_NODE) for each in nodes),
+    )
     others = {key for part, known in parts for key in part if key not in known}
     if others:
         return f"it has {', '.join(sorted(others))}, which a scan never suggests"

@@ -54,9 +54,7 @@ def test_a_fleet_is_scanned_and_nothing_stays_on_its_nodes(tmp_path):
 def printed(*declarations, what="a device", about="a remark", remark="a remark"):
     """What scan.yml prints for a node that answers these resources and texts."""
     device = {"id": "a", "what": what, "nodes": [{"path": "/dev/a", "host_path": "/dev/a"}], "cdi_devices": []}
-    resources = [
-        {"class": what, "about": about, "declaration": each, "devices": [device]} for each in declarations
-    ]
+    resources = [{"class": what, "about": about, "declaration": each, "devices": [device]} for each in declarations]
     left_out = {"class": what, "what": what, "nodes": [what], "address": what, "reason": remark}
     scan = {"resources": resources, "unsuggested": [left_out], "problems": [remark]}
     return FilterModule().filters()["scan_groups"](["worker1"], {"worker1": {"node_devices_scan": {"scan": scan}}})
@@ -107,7 +105,9 @@ def test_what_is_printed_to_paste_is_inert(tmp_path):
     kept = {each["name"]: each for each in pasted["node_devices_resources"]}
     assert [name[-1] for name in kept] == ["0", "5", "6", "7"]
     assert kept["acme.io/camera5"]["env"] == {"CAMERA5_{index}": inject}
-    assert kept["acme.io/camera6"]["env"] == {"CAMERA6_{index}": "# *anchor &anchor !!python/object:os.system '\" \\ : [c] | >- '"}
+    assert kept["acme.io/camera6"]["env"] == {
+        "CAMERA6_{index}": "# *anchor &anchor !!python/object:os.system '\" \\ : [c] | >- '"
+    }
     assert kept["acme.io/camera7"]["env"] == {"CAMERA7_{index}": "caf\u00e9 \U0001f4f7"}
     assert text.count("is not suggested: it contains {{, {% or {#") == 2
     assert "is not suggested: it has min_devices, which a scan never suggests" in text

@@ -86,5 +86,7 @@ def test_no_module_of_ansible_runs_on_a_node():
     for path in (*CHECKOUT.glob("roles/*/*/*.yml"), *CHECKOUT.glob("playbooks/**/*.yml")):
         used.update(re.findall(r"ansible\.(?:builtin|legacy)\.([a-z_]+):", path.read_text()))
         # A module without its collection's name.
-        assert not re.search(r"^\s+(command|copy|file|find|setup|shell|stat|systemd\w*):$", path.read_text(), re.MULTILINE)
+        assert not re.search(
+            r"^\s+(command|copy|file|find|setup|shell|stat|systemd\w*):$", path.read_text(), re.MULTILINE
+        )
     assert used == on_controller

@@ -114,7 +114,10 @@ def honest() -> tuple[dict[str, Any], dict[str, Any]]:
     modules["node_preflight"].update(_PREFLIGHT)
     del modules["node_preflight"]["ledger_problem"]
     modules["setup"]["ansible_facts"] = dict(_FACTS)
-    modules["node_scan"]["scan"]["resources"][0]["declaration"] = {"name": "a.example/scanned", "discover": {"paths": ["/x"]}}
+    modules["node_scan"]["scan"]["resources"][0]["declaration"] = {
+        "name": "a.example/scanned",
+        "discover": {"paths": ["/x"]},
+    }
     commands = {name: example(shape) for name, shape in answer_shapes.COMMANDS.items()}
     return modules, commands
 

@@ -80,7 +80,11 @@ class Played:
         self.kinds = hostile_nodes.make(self.nodes, self.canary)
         here = {"ansible_connection": "local", "canary": "untouched", "device_plugin_deployment": {"image": "declared"}}
         hosts = {
-            kind: {**here, "node": str(self.nodes / kind), "ansible_python_interpreter": str(self.nodes / kind / "python")}
+            kind: {
+                **here,
+                "node": str(self.nodes / kind),
+                "ansible_python_interpreter": str(self.nodes / kind / "python"),
+            }
             for kind in self.kinds
         }
         hosts["other"] = {**here, "ansible_python_interpreter": sys.executable}
@@ -100,7 +104,8 @@ class Played:
             "ansible.builtin.copy": {"dest": str(directory) + "/dumped-{{ item }}.json", "content": value},
             "loop": [*self.kinds, "other"],
             "vars": {
-                "names": "{{ %s | intersect(vars_of.keys() | list) }}" % [*DUMPED, *names, *_TABLES, "ansible_facts", "groups"],
+                "names": "{{ %s | intersect(vars_of.keys() | list) }}"
+                % [*DUMPED, *names, *_TABLES, "ansible_facts", "groups"],
                 "vars_of": "{{ hostvars[item] }}",
             },
         }
@@ -226,9 +231,7 @@ def test_facts_are_below_ansible_facts_of_their_host_alone(played):
 
 
 def test_the_tables_of_all_nodes_have_every_node(played):
-    report, scans, table = (
-        played.hosts["honest"][name] for name in ("result_fleet_report", *_TABLES)
-    )
+    report, scans, table = (played.hosts["honest"][name] for name in ("result_fleet_report", *_TABLES))
     for text in (report["table"], scans["msg"], table["msg"]):
         for kind in played.kinds:
             assert kind in text
@@ -236,7 +239,8 @@ def test_the_tables_of_all_nodes_have_every_node(played):
     # The expression is in comments only.
     assert yaml.safe_load(scans["msg"].split("\n\n\n")[0]) == {"node_devices_resources": [SCANNED]}
     pasted = [line for line in scans["msg"].splitlines() if "lookup(" in line]
-    assert pasted and all(line.lstrip().startswith("# ") for line in pasted)
+    assert pasted
+    assert all(line.lstrip().startswith("# ") for line in pasted)
 
 
 def test_a_terminal_gets_no_control_character(played):

@@ -96,7 +96,9 @@ def test_a_version_of_glibc_is_no_list_of_any_length(libc):
         node_tools.target_of({**NODE, "libc": libc})
 
 
-@pytest.mark.parametrize(("libc", "glibc"), [("glibc 2.36", (2, 36)), ("glibc 2.17.1", (2, 17)), ("glibc 2.999", (2, 999))])
+@pytest.mark.parametrize(
+    ("libc", "glibc"), [("glibc 2.36", (2, 36)), ("glibc 2.17.1", (2, 17)), ("glibc 2.999", (2, 999))]
+)
 def test_a_version_of_glibc(libc, glibc):
     assert node_tools.target_of({**NODE, "libc": libc}).glibc == glibc
 
