@@ -13,6 +13,8 @@ from .answers import ANY, Each, Matching, Null, Within
 _TEXTS = [str]
 _PID = Within(0, (1 << 31) - 1)
 _COUNT = Within(0, 1_000_000)
+# A kubelet's limits are far below. Tables have a row for each.
+_MOST_RESOURCES = 5000
 # The controller expands versions into lists of platform tags.
 _VERSION_PART = Within(0, 999)
 _VERSION = Null(Matching(r"\S{1,100}", "a version"))
@@ -121,7 +123,7 @@ _LOCK = {
 _SCAN_DEVICE = {"id": str, "what": str, "nodes": [{"path": str, "host_path": str}], "cdi_devices?": _TEXTS}
 #: The answer of the command ``scan``.
 _SCAN = {
-    "resources": [{"class": str, "about": str, "declaration": ANY, "devices": [_SCAN_DEVICE]}],
+    "resources": [{"class": str, "about": str, "declaration": ANY, "devices": [_SCAN_DEVICE]}, _MOST_RESOURCES],
     "unsuggested": [{"class": str, "what": str, "nodes": _TEXTS, "address": str, "reason": str}],
     "problems": _TEXTS,
 }
@@ -242,7 +244,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
                         "refused": Each(str),
                         "left_out?": Each(str),
                         ...: ANY,
-                    }
+                    },
+                    _MOST_RESOURCES,
                 ],
                 ...: ANY,
             }
@@ -264,7 +267,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
                 "detail": str,
                 "shares?": _COUNT,
                 "absent?": _TEXTS,
-            }
+            },
+            _MOST_RESOURCES,
         ],
         "problems": _TEXTS,
         "proven": Each(str),

@@ -16,6 +16,7 @@ from typing import Any
 LONGEST = 16 << 20
 #: Limits for texts that people read: the text of an error or a problem, and the number of warnings.
 LONGEST_TEXT = 8000
+LONGEST_PRINTED = 1 << 20
 MOST_WARNINGS = 100
 # More levels than any answer has. Ansible copies results recursively in its main process.
 _DEEPEST = 40
@@ -67,9 +68,10 @@ class Within:
 def shaped(shape: Any, value: Any, where: str = "") -> Any:
     """Return an answer as plain data of the shape. Raises AnswerError. where: path of the value in messages.
 
-    A shape is a type (``str``, ``bool``, ``int``; ``float`` also accepts whole numbers), a list with the shape of the
-    elements, one of the classes above, ANY, or a dict. A dict's key that ends in ``?`` may be missing. Keys that the
-    dict does not name are removed, except with the key ``...``, whose shape they have.
+    A shape is a type (``str``, ``bool``, ``int``; ``float`` also accepts whole numbers), one of the classes above, ANY,
+    a list or a dict. A list has the shape of the elements, and perhaps their largest number. A dict's key that ends in
+    ``?`` may be missing. Keys that the dict does not name are removed, except with the key ``...``, whose shape they
+    then have.
     """
     if shape is ANY:
         return plain(value, where)
@@ -82,6 +84,8 @@ def shaped(shape: Any, value: Any, where: str = "") -> Any:
         return {_key(key, where): shaped(shape.shape, each, f"{where}.{key}") for key, each in value.items()}
     if isinstance(shape, list):
         _require(isinstance(value, (list, tuple)), value, "a list", where)
+        if len(value) > (shape[1] if len(shape) > 1 else math.inf):
+            raise AnswerError(f"{where} has {len(value)} elements, at most {shape[1]} are possible")
         return [shaped(shape[0], each, f"{where}[{position}]") for position, each in enumerate(value)]
     if isinstance(shape, Matching):
         text = shaped(str, value, where)
@@ -146,6 +150,15 @@ def readable(text: str, most: int = LONGEST_TEXT) -> str:
     """Return a text for people, without control characters for their terminal, and not longer than ``most``."""
     text = text if len(text) <= most else f"{text[:most]} … ({len(text) - most} more characters)"
     return _UNREADABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
+
+
+def legible(data: Any, most: int = LONGEST_PRINTED) -> Any:
+    """Return plain data whose texts are `readable`."""
+    if isinstance(data, Mapping):
+        return {key: legible(each, most) for key, each in data.items()}
+    if isinstance(data, list):
+        return [legible(each, most) for each in data]
+    return readable(data, most) if isinstance(data, str) else data
 
 
 def without_controls(text: str) -> str:

@@ -39,7 +39,7 @@ _LISTS = """
 """
 _MAPPINGS = """
     apparmor cmdline date_time default_ipv4 default_ipv6 device_links devices dns env loadavg local
-    locally_reachable_ips lsb memory_mb proc_cmdline python selinux
+    locally_reachable_ips lsb memory_mb proc_cmdline python selinux systemd
 """
 _FLAGS = "distribution_file_parsed fips is_chroot selinux_python_present"
 _SHAPES: dict[str, Any] = {
@@ -55,25 +55,26 @@ _SHAPES: dict[str, Any] = {
 }
 # Without lvm's commands, the fact is a text.
 _SHAPES["lvm"] = ANY
+_MOST_NAMED = 5
 # A network interface, whose fact is named like it. No variable of Ansible has a digit in its name.
 _INTERFACE = re.compile(r"lo|[a-z][a-z0-9_]*[0-9][a-z0-9_]*", re.IGNORECASE)
 _OF_INTERFACE = {"device": str, ...: ANY}
 
 
 def selected(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the facts that a node may set, and one message for each fact that it may not.
+    """Return the facts that a node may set, and messages about those that it may not.
 
     facts: the answer of module setup. variables: all of the host's variables.
     """
     known = variables.get("ansible_facts") or {}
-    found, refused = {}, []
+    found, refused, unknown = {}, [], []
     for key, value in facts.items():
         name = key.removeprefix(_PREFIX)
         shape = _shape(name, facts) if key.startswith(_PREFIX) else None
         if key in _OWN_KEYS:
             continue
         if shape is None:
-            refused.append(f"fact {key[:60]!r} is none that a declaration can use")
+            unknown.append(key[:60])
         elif variables.get(key) not in (None, {}) and not known.keys() & {key, name}:
             refused.append(f"fact {key} is left out, because the host has a variable of this name: rename the variable")
         else:
@@ -81,6 +82,9 @@ def selected(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[di
                 found[key] = shaped(shape, value, f"fact {key}")
             except AnswerError as error:
                 refused.append(str(error))
+    if unknown:
+        more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+        refused.append(f"unknown facts are left out: {', '.join(unknown[:_MOST_NAMED])}{more}")
     return found, refused
 
 

@@ -95,7 +95,7 @@ def _guarded(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]
             kept = answers.plain(kept, "the result")
         except answers.AnswerError as error:
             return {"failed": True, "changed": False, "msg": str(error)}
-        kept.update({key: _printed(kept[key]) for key in _PRINTED if key in kept})
+        kept.update({key: answers.legible(kept[key]) for key in _PRINTED if key in kept})
         facts = dict(result.get("ansible_facts") or {}) if self.gives_facts else {}
         discovered = getattr(self, "_discovered_interpreter_key", None)
         # With run_once, Ansible would store the interpreter of one host for all hosts.
@@ -104,12 +104,3 @@ def _guarded(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]
         return {**kept, "ansible_facts": facts} if facts else kept
 
     return guarded
-
-
-def _printed(data: Any) -> Any:
-    """Return data whose texts a terminal can show."""
-    if isinstance(data, Mapping):
-        return {key: _printed(each) for key, each in data.items()}
-    if isinstance(data, list):
-        return [_printed(each) for each in data]
-    return answers.readable(data, answers.LONGEST) if isinstance(data, str) else data

@@ -59,6 +59,7 @@ def test_what_has_its_shape_passes(shape, value):
         ({"a": int}, {"a": True}, "a is true or false, expected a whole number"),
         ({"a": bool}, {"a": "no"}, "a is a text, expected true or false"),
         ({"a": str}, {}, "a is missing"),
+        ({"a": [int, 2]}, {"a": [1, 2, 3]}, "a has 3 elements, at most 2 are possible"),
         ({"a": str}, [], "it is a list, expected a mapping"),
         ({"a": Each(str)}, {"a": {"b": None}}, "a.b is null, expected a text"),
         ({"a": Matching("[a-z]+", "letters")}, {"a": "a\n" * 60}, "a is 'a\\na\\n"),
