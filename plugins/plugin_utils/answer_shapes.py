@@ -165,7 +165,7 @@ MODULES: dict[str, dict[str, Any]] = {
         "device_links": Each(str),
         "other_than_devices": Each(str),
         "missing_host_paths": _TEXTS,
-        "accounts": Each(Each(Null(int))),
+        "accounts": Each(Each(Null(Within(0, (1 << 32) - 1)))),
         "commands": _TEXTS,
         "device_plugins": {
             "instance": Null({"mode": str, "resources": _TEXTS}),
