@@ -93,8 +93,9 @@ class ActionModule(HidingAction):
 def _dynamic(arguments):
     """Return the devices that stay in the plugin's specs, with reasons; empty if the plugin did not answer."""
     try:
-        answer = json.loads((arguments.get("pruned") or {}).get("stdout") or "{}")
-    except ValueError:
+        said = json.loads((arguments.get("pruned") or {}).get("stdout") or "{}")
+        answer = plugin_cli.checked("cdi prune", said)
+    except (RecursionError, ValueError, plugin_cli.PluginCliError):
         return []
     # An earlier release's command does not report the holders.
     who = answer.get("holders") or dict.fromkeys(answer.get("kept", ()), "a pod")

@@ -8,6 +8,7 @@ import time
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    answers,
     play,
     plugin_cli,
     preflight,
@@ -51,7 +52,7 @@ class ActionModule(HidingAction):
             if not held or time.monotonic() >= until:
                 break
             if sentence != said:
-                Display().display(f"{host}: waiting up to {minutes:g} minutes, because {sentence}")
+                Display().display(f"{host}: waiting up to {minutes:g} minutes, because {answers.readable(sentence)}")
                 said = sentence
             renew()
             time.sleep(min(_PAUSE, until - time.monotonic()))

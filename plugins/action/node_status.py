@@ -13,6 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    answers,
     declaration,
     plugin_cli,
     requirements,
@@ -53,7 +54,8 @@ class ActionModule(HidingAction):
             parts["unreachable"] = str(error).strip() or "no connection"
         parts.update(self._of_cluster(host, parts, problems))
         entry = node.entry(host, node.Read(**parts, problems=tuple(problems)))
-        return {**result, "changed": False, "status": entry}
+        # Tables and the page of the whole fleet show these texts.
+        return {**result, "changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
 
     def _declaration(self, problems):
         # If only the API reaches the node, only the plugin can write CDI specs on the node.

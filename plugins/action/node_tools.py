@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, wheels
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _MODULE = "nodedevices.kubernetes.node_tools"
+# The number of platform tags of a node's wheels is its minor version of glibc.
+_GLIBC = re.compile(r"glibc ([0-9]{1,2})\.([0-9]{1,3})(\.[0-9]+)*")
 
 
 def target_of(node: dict) -> wheels.Target:
@@ -19,8 +22,13 @@ def target_of(node: dict) -> wheels.Target:
             f"the node's C library is {node['libc'] or 'not glibc'}, but the plugin's wheels need glibc: use a "
             "distribution with glibc"
         )
-    numbers = node["libc"].removeprefix("glibc ").split(".")
-    return wheels.Target(tuple(node["python"]["version"][:2]), node["machine"], (int(numbers[0]), int(numbers[1])))
+    version, python = _GLIBC.fullmatch(node["libc"]), tuple(node["python"]["version"][:2])
+    if not version or len(python) != 2:
+        raise wheels.WheelsError(
+            f"the node says that its C library is {node['libc'][:60]!r} and its Python {node['python']['version']}, "
+            "which are no versions: check what the node's Python is (ansible_python_interpreter)"
+        )
+    return wheels.Target(python, node["machine"], (int(version[1]), int(version[2])))
 
 
 class ActionModule(HidingAction):

@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from . import answer_shapes, answers
+
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
 
@@ -62,8 +64,12 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
         if "/" in command[0]:
             raise PluginCliMissing(command[0])
         raise PluginCliError(f"{command[0]} is not installed on the node: install it")
+    if len(said["stdout"]) > answers.LONGEST:
+        raise PluginCliError(
+            f"the answer of node-device-plugin {command[1]} is longer than {answers.LONGEST} characters"
+        )
     try:
-        return json.loads(said["stdout"])
+        data = json.loads(said["stdout"])
     except (RecursionError, ValueError):
         lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
         why = lines[-1] if lines else str(said["rc"])
@@ -72,7 +78,17 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
                 "; the node's command is of another release than this collection: run upgrade.yml, or use the "
                 "collection of the node's release"
             )
-        raise PluginCliError(f"{command[0]} {command[1]} failed: {why}") from None
+        raise PluginCliError(f"{command[0]} {command[1]} failed: {answers.readable(why, 2000)}") from None
+    return checked(command[1], data)
+
+
+def checked(words: str, data: Any) -> dict[str, Any]:
+    """Return the answer of one of the plugin's commands if it has its shape, or raise PluginCliError."""
+    try:
+        found: dict[str, Any] = answers.shaped(answer_shapes.COMMANDS[words], data)
+    except (answers.AnswerError, RecursionError) as error:
+        raise PluginCliError(f"the answer of node-device-plugin {words} has a wrong form: {error}") from None
+    return found
 
 
 def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:

@@ -12,17 +12,26 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories, resolution
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     cdi,
     model,
     parse,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import documents
+
+from .answers import ANY, AnswerError, Null, shaped
 
 #: The directory of the role's specs.
 DIRECTORY = parse.STATIC_CDI_DIR
 _OWNER = "cdi_specs"
+_SPEC = {
+    "kind": str,
+    "devices?": Null(
+        [{"name": str, "containerEdits?": Null({"deviceNodes?": Null([{"path?": str, ...: ANY}]), ...: ANY}), ...: ANY}]
+    ),
+    ...: ANY,
+}
 
 
 class SpecsError(Exception):
@@ -339,7 +348,7 @@ def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
             # Our specs and most others are JSON; YAML takes a hundred times as long.
             data = json.loads(text)
         except ValueError:
-            data = yaml.safe_load(text)
-    except (RecursionError, yaml.YAMLError):
+            data = documents.read_yaml(text.encode("utf-8", "surrogateescape"))
+        return shaped(_SPEC, data)
+    except (AnswerError, RecursionError, ValueError):
         return None
-    return data if isinstance(data, dict) and isinstance(data.get("devices", []), list) else None

@@ -16,8 +16,9 @@ from typing import Any
 
 from ansible._internal._datatag._tags import Origin
 from ansible.parsing.vault import EncryptedString
-from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import plain
+
+from .node_action import NodeAction
 
 #: What a result has instead of a vaulted value.
 HIDDEN = "(vaulted)"
@@ -36,7 +37,7 @@ _SHOWN = frozenset(
 )
 
 
-class HidingAction(ActionBase):
+class HidingAction(NodeAction):
     """An action whose results contain no vaulted value, except for later tasks of the play.
 
     If a successful result still contains a vaulted value, Ansible does not show the result (``no_log``).

@@ -7,6 +7,8 @@ from decimal import Decimal
 
 _FORM = re.compile(r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]+)|([KMGTPE]i|[numkMGTPE]?))")
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+# The API server's largest quantity has 19 digits.
+_MOST_DIGITS = 40
 _BINARY = {f"{letter}i": 2 ** (10 * (power + 1)) for power, letter in enumerate("KMGTPE")}
 
 
@@ -18,9 +20,11 @@ def number(text: object) -> Decimal | None:
     digits, exponent, suffix = found.groups()
     try:
         value = Decimal(digits + (exponent or ""))
-        return value * _BINARY[suffix] if suffix in _BINARY else value.scaleb(_DECIMAL[suffix or ""])
+        value = value * _BINARY[suffix] if suffix in _BINARY else value.scaleb(_DECIMAL[suffix or ""])
     except ArithmeticError:
         return None
+    # A kubelet writes quantities, too. 1e999999999 as an integer would need 400 MiB.
+    return value if value.adjusted() < _MOST_DIGITS else None
 
 
 def same(one: object, other: object) -> bool:

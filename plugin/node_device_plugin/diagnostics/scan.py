@@ -36,6 +36,13 @@ _HEAD = ("CLASS", "WHAT", "DEVICE", "SUGGESTED RESOURCE")
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./*-]*")
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _WIDTH = 100
+#: Longest comment, and most comments of a kind: the text of a device may be of any length.
+_LONGEST, _MOST = 300, 100
+#: Beginnings of Jinja's expressions, which Ansible would evaluate in an inventory.
+_EXPRESSION = re.compile(r"\{\{|\{%|\{#")
+#: The keys of a suggestion, of its devices and of their nodes. No other key of a declaration is suggested.
+_SUGGESTED = {"name", "discover", "devices", "env", "replicas", "container_limit"}
+_OF_DEVICE, _OF_NODE = {"id", "nodes"}, {"path"}
 
 
 def domain_problem(domain: str) -> str | None:
@@ -168,16 +175,56 @@ def inventory(entries: Sequence[tuple[Sequence[str], Mapping[str, Any]]], remark
 
     entries: each resource from ``scan``, after the comments to print above it. remarks: comments at the end.
     """
+    reasons = [reason_not_to_paste(resource["declaration"]) for _comments, resource in entries]
+    refused = [
+        f"A resource of class {entry[1]['class'][:40]} is not suggested: {reason}"
+        for entry, reason in zip(entries, reasons)
+        if reason
+    ]
+    entries = [entry for entry, reason in zip(entries, reasons) if not reason]
+    remarks = [*refused, *remarks]
     is_example = any(resource["declaration"]["name"].startswith(DOMAIN + "/") for _comments, resource in entries)
     lines = [_REPLACE] if is_example else []
     lines.append("node_devices_resources:" if entries else "node_devices_resources: []")
     for number, (comments, resource) in enumerate(entries):
         lines += [""] if number else []
-        lines += [f"  # {printable(text)}" for text in (*comments, resource["about"]) if text]
+        lines += [f"  # {text}" for text in _as_comments([*comments, resource["about"]])]
         first, *others = _block(resource["declaration"], 4)
         lines += ["  - " + first.lstrip(), *others]
-    lines += ["", *(f"# {printable(text)}" for text in remarks)] if remarks else []
+    lines += ["", *(f"# {text}" for text in _as_comments(remarks))] if remarks else []
     return "\n".join(lines)
+
+
+def reason_not_to_paste(declaration: Any) -> str | None:
+    """Why a suggested resource must not become part of an inventory, or None.
+
+    On the controller, the suggestion comes from a node, which is not trusted with the declaration of other nodes. Texts
+    may come from a device, such as the name of its node.
+    """
+    try:
+        parse_resources([declaration])
+    except (DeclarationError, RecursionError, TypeError, ValueError) as error:
+        return f"it is no valid declaration: {error}"
+    devices = declaration.get("devices", ())
+    nodes = [node for device in devices for node in device.get("nodes", ())]
+    parts = (
+        (declaration, _SUGGESTED),
+        *((each, _OF_DEVICE) for each in devices),
+        *((each, _OF_NODE) for each in nodes),
+    )
+    others = {key for part, known in parts for key in part if key not in known}
+    if others:
+        return f"it has {', '.join(sorted(others))}, which a scan never suggests"
+    if _EXPRESSION.search(json.dumps(declaration, ensure_ascii=False)):
+        return "it contains {{, {% or {#, and Ansible would evaluate that as an expression: rename the device"
+    return None
+
+
+def _as_comments(texts: Sequence[str]) -> list[str]:
+    """Texts as comments of one line each. A text may be of any length, and have any character."""
+    shown = [printable(text) for text in texts if text]
+    lines = [text if len(text) <= _LONGEST else text[:_LONGEST] + " …" for text in shown[:_MOST]]
+    return [*lines, f"and {len(shown) - _MOST} more"] if len(shown) > _MOST else lines
 
 
 def _left_out(kind: str, device: Device, reason: str) -> Unsuggested:
@@ -268,4 +315,6 @@ def _flow(value: Any) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    return json.dumps(value)
+    # YAML has no surrogate pairs, which JSON uses to escape characters above U+FFFF.
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in text)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+#: Longest text of a cell. Each cell is as wide as the longest of its column.
+LONGEST_CELL = 1000
+
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines with aligned columns. An empty cell becomes ``-``. Unprintable characters are escaped."""
-    shown: list[list[str]] = [list(head), *([printable(cell) or "-" for cell in row] for row in rows)]
+    """Lines with aligned columns. An empty cell becomes ``-``.
+
+    Unprintable characters of a cell are escaped, and a cell of more than ``LONGEST_CELL`` characters is cut.
+    """
+    shown: list[list[str]] = [list(head), *([_cut(printable(cell)) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_CELL else text[:LONGEST_CELL] + " …"
 
 
 def counted(number: int, noun: str) -> str:

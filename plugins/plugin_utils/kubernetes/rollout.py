@@ -30,7 +30,8 @@ _LOOK_AGAIN = 4.0
 _SHA256 = re.compile(r'^node_device_plugin_configuration_info\{sha256="([0-9a-f]{64})"\} 1$', re.MULTILINE)
 _VERSION = re.compile(r'^node_device_plugin_build_info\{(?:[^}]*,)?version="([^"]*)"', re.MULTILINE)
 _HELD = re.compile(
-    r'^node_device_plugin_devices\{resource="([^"]*)",state="unhealthy",reason="held by another name"\} (\S+)$',
+    r'^node_device_plugin_devices\{resource="([^"]*)",state="unhealthy",reason="held by another name"\} '
+    r"(\d{1,9})(?:\.0)?$",
     re.MULTILINE,
 )
 # Matches only the complete line, because the metric's help contains the same words.
@@ -94,7 +95,7 @@ def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
     except ApiError:
         # Without metrics, no such device is known.
         return {}
-    return {resource: int(float(count)) for resource, count in found}
+    return {resource: int(count) for resource, count in found}
 
 
 def await_node(

@@ -119,7 +119,7 @@ def test_facts_are_gathered_where_something_reaches_the_node(name):
         for play in plays(name)
         for part in ("pre_tasks", "tasks")
         for task, conditions in leaves(play.get(part, ()))
-        if "ansible.builtin.setup" in task
+        if "nodedevices.kubernetes.node_facts" in task
     ]
     ((hosts, conditions),) = gathering
     reached_alone = hosts == "{{ node_devices_reached }}"

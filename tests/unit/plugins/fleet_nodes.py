@@ -50,7 +50,8 @@ def serving(name, *devices, registered=True, refused=None):
 
 
 def held(name, share, pod, namespace="default"):
-    return {"resource": name, "device": share, "namespace": namespace, "pod": pod, "container": "main"}
+    found = {"resource": name, "device": share, "namespace": namespace, "pod": pod, "container": "main"}
+    return {**found, "host_paths": [], "by_our_cdi": False}
 
 
 def status(*resources, holds=(), source="kubelet", **plugin):

@@ -22,8 +22,10 @@ SERVICE, IN_POD = ({"mode": mode, "resources": []} for mode in ("service", "pod"
 
 
 def status(sha256=WANTED, not_ready=(), problems=()):
-    configuration = {"sha256": sha256, "problems": list(problems)}
-    return {"plugin": {"configuration": configuration, "not_ready": list(not_ready)}, "problem": ""}
+    configuration = {"path": "/x.yaml", "sha256": sha256, "problems": list(problems)}
+    plugin = {"version": "0.1.0", "started": 1.0, "ready": not not_ready, "resources": []}
+    plugin.update(configuration=configuration, not_ready=list(not_ready))
+    return {"plugin": plugin, "problem": "", "source": "kubelet", "held": [], "allocatable": {}}
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def test_a_pod_that_only_the_api_reaches(report):
 @pytest.mark.parametrize(
     ("said", "arguments", "state"),
     [
-        ({"plugin": None, "problem": "no plugin answers"}, {"mode": "service"}, "no plugin answers"),
+        ({**status(), "plugin": None, "problem": "no plugin answers"}, {"mode": "service"}, "no plugin answers"),
         (status(not_ready=["a: no stream"]), {"mode": "service", "instance": SERVICE}, "a: no stream"),
         (
             status(problems=["resources: is missing"]),

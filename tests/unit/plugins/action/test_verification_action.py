@@ -18,7 +18,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 
 CONFIGURATION = {"resources": [{"name": "a.example/crand"}]}
-ROW = {"resource": "a.example/crand", "state": "proven"}
+ROW = {
+    "resource": "a.example/crand",
+    "capacity": 2,
+    "healthy": 2,
+    "seen": [],
+    "state": "proven",
+    "detail": "",
+    "shares": 0,
+    "absent": [],
+}
 
 
 def report(**changes):
@@ -154,7 +163,7 @@ def test_what_was_proven_is_remembered(node):
     assert file["content"] == '{\n    "a": "1",\n    "a.example/crand": "2"\n}\n'
 
 
-TO_PROVE = {"resource": "a.example/crand", "state": "unproven", "seen": [], "detail": "no static pods", "shares": 2}
+TO_PROVE = {**ROW, "state": "unproven", "detail": "no static pods", "shares": 2}
 
 
 class FakeCluster:

@@ -421,3 +421,20 @@ def test_an_edit_of_a_kept_device_may_be_null(common, own):
     _new, old = json.loads(wanted.texts(wanted.leftovers)[FILE])["devices"]
     rdt = common or own
     assert old["containerEdits"] == {"env": ["A=1"], **({"intelRdt": rdt} if rdt else {})}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Ten aliases of ten aliases, and so on: 10^9 devices.
+        "kind: a.example/b\ndevices:\n"
+        + "".join(f"- &a{n} [{', '.join([f'*a{n - 1}'] * 10 if n else ['x'] * 10)}]\n" for n in range(9)),
+        '{"kind": ["a.example/b"], "devices": []}',
+        '{"kind": "a.example/b", "devices": [{"name": 7}]}',
+        '{"kind": "a.example/b", "devices": [{"name": "a", "containerEdits": {"deviceNodes": ["/dev/a"]}}]}',
+        '{"devices": []}',
+        "[" * 100_000,
+    ],
+)
+def test_a_file_of_ours_that_a_node_changed_is_no_spec(text):
+    assert specs._parsed({"content": text}) is None

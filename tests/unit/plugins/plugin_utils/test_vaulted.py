@@ -71,7 +71,7 @@ def test_what_only_people_read_is_shown_without_it(result, only_shown):
 @pytest.mark.parametrize(("arguments", "hidden"), [({"files": [{"content": VALUE}]}, True), ({"files": []}, False)])
 def test_a_nodes_syslog_does_not_get_it(monkeypatch, arguments, hidden):
     given = []
-    monkeypatch.setattr(ActionBase, "_execute_module", lambda _self, **more: given.append(more) or {})
+    monkeypatch.setattr(ActionBase, "_execute_module", lambda _self, _name, **more: given.append(more) or {})
     action({})._execute_module(module_name="x", module_args=arguments, task_vars={"a": 1})
     assert given[0]["module_args"] == arguments
     assert given[0]["task_vars"] == {"a": 1, **({"ansible_no_target_syslog": True} if hidden else {})}

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a command on a node. See plugins/modules/node_command.py."""
+
+from __future__ import annotations
+
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+
+_KEYS = ("changed", "failed", "skipped", "msg", "rc", "stdout", "stderr", "warnings", "traceback")
+
+
+class ActionModule(HidingAction):
+    """Executes Ansible's module command. If the command did not run, the result has no output."""
+
+    _VALID_ARGS = frozenset(("argv", "removes"))
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        # Ansible's own action for this module sets this key, too.
+        arguments = {**task_arguments.of(self), "_uses_shell": False}
+        answer = self._execute_module(module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars)
+        if not answer.get("failed") and answer.get("start") is None:
+            # The module writes its reason into the output.
+            answer.update(stdout="", stderr="")
+        return {**result, **{key: answer[key] for key in _KEYS if key in answer}}

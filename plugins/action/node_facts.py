@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gathers a node's facts for its own declaration. See plugins/modules/node_facts.py."""
+
+from __future__ import annotations
+
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answers, gathered_facts
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+
+
+class ActionModule(HidingAction):
+    """Executes Ansible's module setup, and returns only the facts that a node may set."""
+
+    gives_facts = True
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        answer = self._execute_module(module_name="ansible.legacy.setup", module_args={}, task_vars=task_vars)
+        if answer.get("failed"):
+            return {**result, **answer}
+        facts, refused = gathered_facts.selected(answer.get("ansible_facts") or {}, task_vars or {})
+        result.update(changed=False, ansible_facts=facts)
+        if refused:
+            host = (task_vars or {}).get("inventory_hostname", "")
+            result["warnings"] = [f"{host}: {each}" for each in refused[: answers.MOST_WARNINGS]]
+        return result

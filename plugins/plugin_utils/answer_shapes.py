@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shapes of the answers of modules and of the plugin's commands on a node. See answers.shaped.
+
+A new key of a module's result needs an entry here. Otherwise the controller removes the key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .answers import ANY, Each, Matching, Null, Within
+
+_TEXTS = [str]
+_PID = Within(0, (1 << 31) - 1)
+_COUNT = Within(0, 1_000_000)
+# A kubelet's limits are far below. Tables have a row for each.
+_MOST_RESOURCES = 5000
+# The controller expands versions into lists of platform tags.
+_VERSION_PART = Within(0, 999)
+_VERSION = Null(Matching(r"\S{1,100}", "a version"))
+
+#: The keys that a module's answer may have in addition to its own.
+OF_EVERY_MODULE: dict[str, Any] = {
+    "changed?": bool,
+    "failed?": bool,
+    "skipped?": bool,
+    "msg?": str,
+    "rc?": Null(int),
+    "stdout?": str,
+    "stderr?": str,
+    "module_stdout?": str,
+    "module_stderr?": str,
+}
+
+_FILES: dict[str, Any] = {
+    "written?": _TEXTS,
+    "contents?": _TEXTS,
+    "removed?": _TEXTS,
+    "kept?": [{"path": str, "reason": str}],
+    "diff?": [Each(str)],
+}
+_HOST_DEVICES = {**_FILES, "actions?": _TEXTS, "leftovers?": bool}
+_NODE_TOOLS = {
+    **_FILES,
+    "environment?": str,
+    "incomplete?": bool,
+    "was?": Null(str),
+    "restarted?": bool,
+    "seconds?": float,
+}
+_SERVICE = {"actions?": _TEXTS}
+
+_CDI = {"enabled": Null(bool), "always_on?": Null(bool), "spec_dirs": Null(_TEXTS)}
+_LEDGER_ENTRY = {
+    "kind?": str,
+    "owner?": str,
+    "owners?": _TEXTS,
+    "mode?": int,
+    "sha256?": str,
+    "before?": Null({"kind": str, "content?": str, ...: ANY}),
+    "major?": int,
+    "minor?": int,
+    ...: ANY,
+}
+_CONFIG = {
+    "path": str,
+    "real_path": str,
+    "unwritable?": Null(str),
+    "exists?": bool,
+    "other_names?": int,
+    "content": Null(str),
+    "why_no_text?": str,
+    "effective?": Null(str),
+    "problem?": Null(str),
+    "files?": Each(str),
+    "imported?": Each(str),
+    "linked_imports?": _TEXTS,
+    "unreadable_imports?": _TEXTS,
+    "missing_imports?": _TEXTS,
+    "dangling_imports?": _TEXTS,
+    "drop_in_directory?": str,
+    "given_dirs?": Null(str),
+    "later?": _TEXTS,
+    ...: ANY,
+}
+_RUNTIME = {
+    "socket": str,
+    "problem?": Null(str),
+    "pid?": _PID,
+    "executable?": str,
+    "name?": str,
+    "version?": _VERSION,
+    "installed_version?": _VERSION,
+    "unit?": Null(str),
+    "kill_mode?": Null(str),
+    "next_start?": [{"option": str, "now": _TEXTS, "then": _TEXTS}],
+    "config?": _CONFIG,
+    ...: ANY,
+}
+_KUBELET = {
+    "pid": _PID,
+    "unit?": Null(str),
+    "version": _VERSION,
+    "root_dir": str,
+    "kubeconfig?": Null(str),
+    "max_pods?": Null(int),
+    "static_pod_path?": Null(str),
+    "cri_socket?": Null(str),
+    ...: ANY,
+}
+_LOCK = {
+    "owner": str,
+    "who": str,
+    "play": str,
+    "controller": str,
+    "pid": _PID,
+    "host?": str,
+    "since": float,
+    "until": float,
+}
+
+
+_SCAN_DEVICE = {"id": str, "what": str, "nodes": [{"path": str, "host_path": str}], "cdi_devices?": _TEXTS}
+#: The answer of the command ``scan``.
+_SCAN = {
+    "resources": [{"class": str, "about": str, "declaration": ANY, "devices": [_SCAN_DEVICE]}, _MOST_RESOURCES],
+    "unsuggested": [{"class": str, "what": str, "nodes": _TEXTS, "address": str, "reason": str}],
+    "problems": _TEXTS,
+}
+
+
+def _foreseen(answer: dict[str, Any]) -> dict[str, Any]:
+    return {"arguments": ANY, "answer": Null({"changed?": bool, **answer}), "refused?": str}
+
+
+#: The answers of the collection's modules, and of Ansible's modules that actions of the collection execute.
+MODULES: dict[str, dict[str, Any]] = {
+    "command": {"start?": Null(str), "end?": Null(str), "delta?": Null(str)},
+    "setup": {"ansible_facts?": Each(ANY)},
+    "host_devices": _HOST_DEVICES,
+    "managed_files": _FILES,
+    "node_lock": {},
+    "node_preflight": {
+        "python": {
+            "version": [_VERSION_PART],
+            "executable": str,
+            "obstacle?": Null(str),
+            "hidden_root?": Null(str),
+            ...: ANY,
+        },
+        "uid": int,
+        # A part of file names and platform tags.
+        "machine": Matching(r"[A-Za-z0-9_]{1,32}", "an architecture such as x86_64"),
+        "libc": Matching(r"(\S.{0,60})?", "a C library such as glibc 2.41"),
+        "init": str,
+        "runtime": _RUNTIME,
+        "running": Null({"command": str, "cdi": _CDI}),
+        "foreseen": {
+            "node_tools?": _foreseen(_NODE_TOOLS),
+            "service?": _foreseen(_SERVICE),
+            "host_devices?": _foreseen(_HOST_DEVICES),
+        },
+        "kubelet": Null(_KUBELET),
+        "missing_devices": _TEXTS,
+        "device_links": Each(str),
+        "other_than_devices": Each(str),
+        "missing_host_paths": _TEXTS,
+        "accounts": Each(Each(Null(Within(0, (1 << 32) - 1)))),
+        "commands": _TEXTS,
+        "device_plugins": {
+            "instance": Null({"mode": str, "resources": _TEXTS}),
+            "registered": _TEXTS,
+            "others": _TEXTS,
+            "drivers": _TEXTS,
+        },
+        "cdi_files": [{"path": str, "directory": str, "name": str, "content": Null(str)}],
+        "ledger": Each(_LEDGER_ENTRY),
+        "ledger_problem?": str,
+        "settled": _TEXTS,
+        "transaction_left": bool,
+        "locked_by": Null(_LOCK),
+    },
+    "node_scan": {"scan": _SCAN},
+    "node_tools": _NODE_TOOLS,
+    "runtime_config": {
+        "effective?": str,
+        "staged?": str,
+        "seconds?": float,
+        "written?": _TEXTS,
+        "removed?": _TEXTS,
+        "begun?": bool,
+        "error?": Null(str),
+    },
+    "service": _SERVICE,
+}
+
+_DEVICE = {
+    "id": str,
+    "state": str,
+    "reason": Null(str),
+    "kubelet_ids": _TEXTS,
+    ...: ANY,
+}
+_HOLDERS = {
+    "source": str,
+    "held": [
+        {
+            "resource": str,
+            "device": str,
+            "namespace": str,
+            "pod": str,
+            "container": str,
+            "host_paths": _TEXTS,
+            "all_host_paths?": _TEXTS,
+            "by_our_cdi": bool,
+            "cdi_names?": _TEXTS,
+        }
+    ],
+    "allocatable": Each(_TEXTS),
+    "unanswered?": Null(str),
+}
+#: The answers of the plugin's commands, by the command's words.
+COMMANDS: dict[str, dict[str, Any]] = {
+    "holders": _HOLDERS,
+    "cdi prune": {"removed?": _TEXTS, "kept?": _TEXTS, "holders?": Each(str)},
+    "runtime": {
+        "cdi": _CDI,
+        "containers?": [{"id": str, "pid": _PID, "unit": Null(str)}],
+        ...: ANY,
+    },
+    "status": {
+        "plugin": Null(
+            {
+                "version": str,
+                "started": float,
+                "ready": bool,
+                "not_ready": _TEXTS,
+                "configuration": {"path": str, "sha256": str, "problems": _TEXTS, ...: ANY},
+                "resources": [
+                    {
+                        "name": str,
+                        "registered": bool,
+                        "devices": [_DEVICE],
+                        "refused": Each(str),
+                        "left_out?": Each(str),
+                        ...: ANY,
+                    },
+                    _MOST_RESOURCES,
+                ],
+                ...: ANY,
+            }
+        ),
+        "problem": str,
+        **_HOLDERS,
+        "losses?": [{"resource": str, "device": str, "text": str, "fails?": bool}],
+    },
+    "verify": {
+        "runtime": str,
+        "kubelet": str,
+        "resources": [
+            {
+                "resource": str,
+                "capacity": _COUNT,
+                "healthy": _COUNT,
+                "seen": _TEXTS,
+                "state": str,
+                "detail": str,
+                "shares?": _COUNT,
+                "absent?": _TEXTS,
+            },
+            _MOST_RESOURCES,
+        ],
+        "problems": _TEXTS,
+        "proven": Each(str),
+        "proven_before": Each(str),
+        "image": Null(str),
+        "warnings?": _TEXTS,
+    },
+}

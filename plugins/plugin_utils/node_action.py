@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base of all actions: a node's answer is text about that node, and nothing else.
+
+Ansible itself lets a module's answer set variables (``ansible_facts``), add hosts with variables (``add_host``), and
+control how a result is handled (``_ansible_...``). Here an answer keeps only the keys of its shape (answer_shapes), and
+an action's result has no such key, whatever its parts come from.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from . import answer_shapes, answers
+
+#: Keys of a result that Ansible obeys.
+_OBEYED = frozenset(("ansible_facts", "add_host", "add_group", "ansible_stats", "include", "include_args", "results"))
+#: Keys of a result whose texts Ansible or a playbook prints.
+_PRINTED = ("msg", "warnings", "problems", "diff")
+
+
+class NodeAction(ActionBase):
+    """An action that uses a node's answers only as plain data of a known shape."""
+
+    #: Whether the result may have ``ansible_facts``, which the action has checked.
+    gives_facts = False
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "run" in vars(cls):
+            cls.run = _guarded(cls.run)
+
+    def _execute_module(self, module_name: str = "", *positional: Any, **given: Any) -> dict[str, Any]:
+        """Execute a module. If its answer does not have its shape, return a failed result that says so."""
+        self._asked = module_name.rpartition(".")[2]
+        self._asked_host = str((given.get("task_vars") or {}).get("inventory_hostname", "the node"))
+        answer: dict[str, Any] = super()._execute_module(module_name, *positional, **given)
+        return answer
+
+    def _parse_returned_data(self, res: dict[str, Any], profile: str) -> dict[str, Any]:
+        """Return a module's answer. Ansible calls this method before it uses any key of the answer."""
+        module = getattr(self, "_asked", "")
+        try:
+            shape = answer_shapes.MODULES[module]
+            output = res.get("stdout") or ""
+            if len(output) > answers.LONGEST:
+                raise answers.AnswerError(f"it has {len(output)} characters, at most {answers.LONGEST} are read")
+            # Ansible prints what it finds around an answer.
+            said = {key: answers.without_controls(res.get(key) or "") for key in ("stdout", "stderr")}
+            return _answer(shape, super()._parse_returned_data({**res, **said}, profile))
+        # Ansible's decoder and copies raise other errors for wrong types, forged tags and deep nesting.
+        except (answers.AnswerError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            why = answers.readable(str(error), 400)
+            return {"failed": True, "changed": False, "msg": f"{self._asked_host}'s answer of module {module}: {why}"}
+
+
+def _answer(shape: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of an answer that its shape has. Raises AnswerError."""
+    has_failed = data.get("failed") is True
+    if has_failed:
+        # A module that failed has none of its own keys, or some of them.
+        shape = {key if key is ... else f"{key.removesuffix('?')}?": of_key for key, of_key in shape.items()}
+    found = answers.shaped({**answer_shapes.OF_EVERY_MODULE, **shape}, data)
+    for key in ("msg", "module_stdout", "module_stderr"):
+        if key in found:
+            found[key] = answers.readable(found[key])
+    warnings = data.get("warnings") or ()
+    if not isinstance(warnings, (list, tuple)):
+        raise answers.AnswerError(f"warnings is {type(warnings).__name__}, expected a list")
+    told = [answers.readable(_message(each)) for each in warnings[: answers.MOST_WARNINGS]]
+    # Ansible's own text of a traceback is part of an object, which may have anything else, too.
+    traceback = getattr(getattr(data.get("exception"), "event", None), "formatted_traceback", None)
+    if has_failed and isinstance(traceback, str):
+        found["traceback"] = answers.readable(traceback)
+    return {**found, **({"warnings": told} if told else {})}
+
+
+def _message(warning: Any) -> str:
+    """Return the text of a warning, which is a text or an object of Ansible."""
+    message = warning if isinstance(warning, str) else getattr(getattr(warning, "event", None), "msg", None)
+    if not isinstance(message, str):
+        raise answers.AnswerError(f"warnings has {type(warning).__name__}, expected texts")
+    return str.__str__(message)
+
+
+def _guarded(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    @functools.wraps(run)
+    def guarded(self: Any, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result = run(self, tmp, task_vars)
+        kept = {key: each for key, each in result.items() if key not in _OBEYED and not key.startswith("_ansible_")}
+        try:
+            kept = answers.plain(kept, "the result")
+        except answers.AnswerError as error:
+            return {"failed": True, "changed": False, "msg": str(error)}
+        kept.update({key: answers.legible(kept[key]) for key in _PRINTED if key in kept})
+        facts = dict(result.get("ansible_facts") or {}) if self.gives_facts else {}
+        discovered = getattr(self, "_discovered_interpreter_key", None)
+        # With run_once, Ansible would store the interpreter of one host for all hosts.
+        if discovered and not getattr(self._task, "run_once", False):
+            facts[discovered] = answers.plain(self._discovered_interpreter)
+        return {**kept, "ansible_facts": facts} if facts else kept
+
+    return guarded

@@ -1,0 +1,96 @@
+"""What of an action's result Ansible gets, whatever the result is made of."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+from ansible.module_utils._internal._messages import Event, WarningSummary
+from ansible.plugins.action import ActionBase
+from ansible.template import is_trusted_as_template, trust_as_template
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+KEY = "discovered_interpreter_python"
+
+
+def ran(result, run_once=False, discovered=None, gives_facts=False):
+    """The result of an action that makes this one."""
+    made = type("Action", (NodeAction,), {"run": lambda self, tmp, task_vars: result, "gives_facts": gives_facts})
+    action = object.__new__(made)
+    action._task = types.SimpleNamespace(run_once=run_once)
+    action._discovered_interpreter_key, action._discovered_interpreter = (
+        (KEY, discovered) if discovered else (None, False)
+    )
+    return action.run(None, {})
+
+
+def answered(monkeypatch, module, data):
+    """A module's answer, as Ansible's base class decodes it."""
+    monkeypatch.setattr(ActionBase, "_parse_returned_data", lambda self, res, profile: data)
+    action = object.__new__(type("Action", (NodeAction,), {"run": lambda self, tmp, task_vars: {}}))
+    action._asked, action._asked_host = module, "node1"
+    return action._parse_returned_data({"stdout": "{}"}, "legacy")
+
+
+@pytest.mark.parametrize(
+    "key", ["add_host", "add_group", "ansible_facts", "ansible_stats", "include", "results", "_ansible_no_log"]
+)
+def test_no_result_has_a_key_that_ansible_obeys(key):
+    assert ran({"changed": False, key: {"a": 1}}) == {"changed": False}
+
+
+def test_the_python_that_ansible_found_is_of_one_host():
+    forged = {"ansible_facts": {KEY: "/hostile"}}
+    assert ran(dict(forged), discovered="/usr/bin/python3") == {"ansible_facts": {KEY: "/usr/bin/python3"}}
+    # With run_once, Ansible would set it for all hosts.
+    assert ran(dict(forged), discovered="/usr/bin/python3", run_once=True) == {}
+
+
+def test_only_the_action_that_checks_facts_gives_them():
+    facts = {"ansible_facts": {"ansible_kernel": "6"}}
+    assert ran(dict(facts), gives_facts=True) == facts
+
+
+def test_no_text_of_a_result_is_a_template():
+    result = ran({"msg": trust_as_template("{{ a }}"), "deep": [{"a": trust_as_template("{{ a }}")}]})
+    assert result == {"msg": "{{ a }}", "deep": [{"a": "{{ a }}"}]}
+    assert not is_trusted_as_template(result["msg"])
+    assert not is_trusted_as_template(result["deep"][0]["a"])
+
+
+def test_a_result_with_an_object_of_ansible_fails():
+    result = ran({"seen": [WarningSummary(event=Event(msg="a"))]})
+    assert (result["failed"], result["msg"]) == (True, "the result is WarningSummary, expected plain data")
+
+
+def test_texts_of_warnings_stay(monkeypatch):
+    warnings = ["a\x1b", WarningSummary(event=Event(msg="b"))]
+    assert answered(monkeypatch, "node_lock", {"changed": False, "warnings": warnings}) == {
+        "changed": False,
+        "warnings": ["a\\u001b", "b"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "says"),
+    [
+        (
+            "node_lock",
+            {"changed": "no"},
+            "node1's answer of module node_lock: changed is a text, expected true or false",
+        ),
+        ("node_lock", {"warnings": {"a": 1}}, "node1's answer of module node_lock: warnings is dict, expected a list"),
+        ("node_lock", {"warnings": [7]}, "node1's answer of module node_lock: warnings has int, expected texts"),
+        (
+            "service",
+            {"actions": [trust_as_template("x"), 1]},
+            "node1's answer of module service: actions[1] is a number",
+        ),
+        # A module without a shape could answer anything.
+        ("ping", {"ping": "pong"}, "node1's answer of module ping: 'ping'"),
+    ],
+)
+def test_a_wrong_answer_is_a_failure(monkeypatch, module, data, says):
+    result = answered(monkeypatch, module, data)
+    assert result["failed"] is True
+    assert result["msg"].startswith(says)
