@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -78,10 +78,13 @@ class ActionModule(HidingAction):
     def _registered(self, directory):
         """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
         path = f"{directory}/{_CHECKPOINT}"
-        said = self._low_level_execute_command(f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
-        if said["rc"] != 0:
-            raise Stopped(f"{path} cannot be read: {said['stderr'].strip() or said['rc']}")
-        text = said["stdout"].strip()
+        try:
+            said = framed.run(self, f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
+        except framed.NoAnswer as error:
+            raise Stopped(f"{path} cannot be read: {error}") from error
+        if said.code != 0:
+            raise Stopped(f"{path} cannot be read: {said.errors.strip() or said.code}")
+        text = said.output.strip()
         try:
             return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()
         except (RecursionError, ValueError, KeyError, TypeError) as error:

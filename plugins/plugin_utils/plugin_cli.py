@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from . import framed
+
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
 
@@ -24,8 +26,8 @@ class PluginCliMissing(PluginCliError):
 
 
 def is_there(action: Any, command: str) -> bool:
-    """Return whether the node has the command."""
-    return action._low_level_execute_command(f"test -x {shlex.quote(command)}")["rc"] == 0
+    """Return whether the node has the command. Raises PluginCliError."""
+    return _run(action, f"test -x {shlex.quote(command)}").code == 0
 
 
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], 
     Without the command, only the checkpoint shows whether the kubelet ever allocated a device.
     """
     checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
-    if action._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
+    if _run(action, f"test -e {shlex.quote(checkpoint)}").code == 0:
         raise PluginCliError(
             f"{missing}; without this command, the play cannot tell whether a pod holds a device that would be "
             f"removed, and {checkpoint} exists, so the kubelet may have allocated one"
@@ -57,16 +59,16 @@ def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
     """Run a command that prints JSON. Raises PluginCliError. given: its input. task_vars: necessary with ``given``."""
-    said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
-    if said["rc"] in (126, 127):
+    said = _fed(action, command, given, task_vars) if given else _run(action, shlex.join(command))
+    if said.code in (126, 127):
         if "/" in command[0]:
             raise PluginCliMissing(command[0])
         raise PluginCliError(f"{command[0]} is not installed on the node: install it")
     try:
-        return json.loads(said["stdout"])
+        return json.loads(said.output)
     except (RecursionError, ValueError):
-        lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
-        why = lines[-1] if lines else str(said["rc"])
+        lines = (said.errors.strip() or said.output.strip()).splitlines()
+        why = lines[-1] if lines else str(said.code)
         if "unrecognized arguments" in why:
             why += (
                 "; the node's command is of another release than this collection: run upgrade.yml, or use the "
@@ -75,15 +77,22 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
         raise PluginCliError(f"{command[0]} {command[1]} failed: {why}") from None
 
 
-def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:
+def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> framed.Said:
     """Run a command with input. If the connection supports pipelining, run no module, because a module is slower."""
     if action._connection.is_pipelining_enabled(False):
         # Use cat, because an SSH server may pass input as a socket, which /dev/stdin cannot open.
-        return action._low_level_execute_command("cat | " + shlex.join(command), in_data=given.encode())
+        return _run(action, "cat | " + shlex.join(command), given.encode())
     said = action._execute_module(
         module_name="ansible.legacy.command",
         module_args={"argv": command, "stdin": given, "_uses_shell": False},
         task_vars=task_vars,
     )
     # If the command did not start, the module's result has no rc.
-    return {"rc": 127, "stdout": "", "stderr": said.get("msg", ""), **said}
+    return framed.Said(said.get("rc", 127), said.get("stdout", ""), said.get("stderr", said.get("msg", "")))
+
+
+def _run(action: Any, command: str, given: bytes | None = None) -> framed.Said:
+    try:
+        return framed.run(action, command, given)
+    except framed.NoAnswer as error:
+        raise PluginCliError(f"the node runs no command of this play: {error}") from error

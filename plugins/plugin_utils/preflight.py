@@ -238,8 +238,8 @@ class Preflight:
                 sentences += [module["refused"] for module in predicted if "refused" in module]
             if facts["uid"] == 0 and (mode == "service" or boolean(self.variable("extended_resources_restore", False))):
                 sentences += requirements.not_for_service(facts["python"])
-            if "command" in requires and not self._has(command, facts):
-                sentences.append(str(plugin_cli.PluginCliMissing(command)))
+            if "command" in requires:
+                sentences += self._without(command, facts)
             if declared:
                 accounts = self._accounts(facts, arguments.get("accounts") or {})
                 declared, unknown = declaration.with_numbers(declared, accounts)
@@ -358,12 +358,15 @@ class Preflight:
             facts = self._on_node("node_preflight", arguments)
         return facts, _became(outcome, self._action._task.check_mode)
 
-    def _has(self, command: str, facts: Mapping[str, Any]) -> bool:
-        """Return whether the command is installed; true in check mode, because a real run would have installed it."""
+    def _without(self, command: str, facts: Mapping[str, Any]) -> list[str]:
+        """Return a message if the command is missing; none in check mode, because a real run would have installed it."""
         if self._action._task.check_mode or command in facts["commands"]:
-            return True
-        # The known facts may be older than the command's installation.
-        return plugin_cli.is_there(self._action, command)
+            return []
+        try:
+            # The known facts may be older than the command's installation.
+            return [] if plugin_cli.is_there(self._action, command) else [str(plugin_cli.PluginCliMissing(command))]
+        except plugin_cli.PluginCliError as error:
+            return [str(error)]
 
 
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:

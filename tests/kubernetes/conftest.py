@@ -28,6 +28,7 @@ import certificates
 import real
 import stand_in
 from ansible_collections.nodedevices.kubernetes.plugins.action import extended_resources
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
 
 _READER = [
     {
@@ -216,7 +217,7 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
         arguments = {"declaration": declared, "kubeconfig": cluster.kubeconfig(), "node_name": node.name, **given}
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         checkpoint = json.dumps({"Data": {"RegisteredDevices": {name: [] for name in node.registered}}})
-        action._low_level_execute_command = lambda _line: {"rc": 0, "stdout": checkpoint, "stderr": ""}
+        monkeypatch.setattr(framed, "run", lambda _action, _line: framed.Said(0, checkpoint, ""))
         return action.run(None, {"inventory_hostname": "worker1"})
 
     return run_action

@@ -12,6 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools as node_tools_module
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
 
 CONFIG = "/etc/containerd/config.toml"
 SPEC = "/etc/cdi/node-device-plugin_example.com_camera.json"
@@ -44,11 +45,11 @@ def run(monkeypatch):
                 given.update(module_args)
             return dict(answers[executed[-1]])
 
-        def command(line):
-            return {"rc": dict(commands)[line.split()[0].rpartition("/")[2]], "stdout": "", "stderr": ""}
+        def command(_action, line, _given=None):
+            return framed.Said(dict(commands)[line.split()[0].rpartition("/")[2]], "", "")
 
         action._execute_module = execute
-        action._low_level_execute_command = command
+        monkeypatch.setattr(framed, "run", command)
         return action.run(None, {"inventory_hostname": "node1"}), executed
 
     return run_action
