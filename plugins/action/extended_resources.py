@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -48,7 +48,7 @@ class ActionModule(HidingAction):
             return result
         try:
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
-            name = arguments.get("node_name") or host
+            name = preflight.Preflight(self, task_vars).node_name(arguments)
             if state == "absent" and cluster.get(Place("nodes", name)) is None:
                 result.update(changed=False, resources=[], lingering=[], warnings=[_gone(host, name)])
                 return result
@@ -63,6 +63,9 @@ class ActionModule(HidingAction):
                 outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
             else:
                 outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
+        except preflight.NotReady as error:
+            result.update(failed=True, msg=str(error))
+            return result
         except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result

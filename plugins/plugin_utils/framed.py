@@ -12,7 +12,6 @@ import re
 import secrets
 from typing import Any, NamedTuple
 
-
 _CLOSED = re.compile(r"(Shared c|C)onnection to \S+ closed\.")
 
 
@@ -35,7 +34,7 @@ def run(action: Any, command: str, given: bytes | None = None) -> Said:
     script = (
         f"{{ set +eux; }} 2>/dev/null; printf '\\n%s\\n' begin-{mark}; "
         f"{{ said=$({{ {command}; }} 2>&1 1>&3 3>&-); code=$?; }} 3>&1; "
-        f"printf '\\n%s\\n' \"code-{mark} $code\" \"$said\" end-{mark}"
+        f'printf \'\\n%s\\n\' "code-{mark} $code" "$said" end-{mark}'
     )
     # Without input, omit the argument, because Ansible uses no terminal for a command with input.
     answer = action._low_level_execute_command(script, **({} if given is None else {"in_data": given}))

@@ -28,7 +28,8 @@ import certificates
 import real
 import stand_in
 from ansible_collections.nodedevices.kubernetes.plugins.action import extended_resources
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import same_machine as same_machines
 
 _READER = [
     {
@@ -197,6 +198,12 @@ def unused_server() -> Iterator[str]:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         yield f"https://127.0.0.1:{unused.getsockname()[1]}"
+
+
+@pytest.fixture(autouse=True)
+def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every host is its node's machine, because the nodes of most tests are no machines."""
+    monkeypatch.setattr(preflight.Preflight, "_other_machine", lambda *_arguments: same_machines.Checked())
 
 
 @pytest.fixture
