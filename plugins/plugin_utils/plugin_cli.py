@@ -44,6 +44,32 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return ask(action, arguments["command"], *question)
 
 
+def cdi_holders(action: Any, arguments: Mapping[str, Any], socket: str) -> list[str]:
+    """Return a text for each container that holds a device by a CDI name, whoever owns its spec, and why others may.
+
+    arguments: as of ``holders``. socket: of the container runtime. If the command does not answer, the reason is in the
+    result, because then each container may hold a device. Raises PluginCliMissing.
+    """
+    question = ["holders", "--by-cdi", "--socket", socket]
+    for option in ("kubelet_root", "device_plugin_dir"):
+        if arguments.get(option):
+            question += ["--" + option.replace("_", "-"), arguments[option]]
+    try:
+        told = ask(action, arguments["command"], *question)
+        held = [_sentence(each) for each in told["held"]]
+        unknown = list(told["unknown"])
+    except PluginCliMissing:
+        raise
+    except (PluginCliError, KeyError, TypeError) as error:
+        held, unknown = [], [str(error)]
+    return [*held, *(f"nobody knows which containers hold a CDI device: {reason}" for reason in unknown)]
+
+
+def _sentence(held: Mapping[str, Any]) -> str:
+    pod = f"{held['namespace']}/{held['pod']}" if held["namespace"] else held["pod"]
+    return f"pod {pod} (container {held['container']}) holds {', '.join(held['names'])}"
+
+
 def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], missing: PluginCliMissing) -> None:
     """Raise PluginCliError if the kubelet's checkpoint exists.
 

@@ -218,6 +218,13 @@ def test_check_mode_tells_the_plugin_cli_who_would_be_left(run, stays, kept, lef
     assert given["left"] == left
 
 
+def test_check_mode_tells_the_plugin_cli_that_cdi_would_stay(run):
+    given = {}
+    arguments = {"state": "absent", "specs": {"stays": [], "cdi_kept": ["pod default/app holds vendor.com/gpu=0"]}}
+    run(node_tools, arguments, {"node_tools": {"changed": False}}, True, {}, given)
+    assert given["left"] == ["cdi_runtime"]
+
+
 @pytest.mark.parametrize(("dynamic", "left"), [(["example.com/usb=u"], ["device_plugin"]), ([], None)])
 def test_the_plugin_cli_stays_for_what_the_plugin_wrote(run, dynamic, left):
     given = {}
