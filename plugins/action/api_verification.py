@@ -51,11 +51,11 @@ class ActionModule(HidingAction):
         result = super().run(tmp, task_vars)
         host = (task_vars or {}).get("inventory_hostname", "")
         arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
+        look = preflight.Preflight(self, task_vars)
         if arguments.get("state") == "absent":
-            return {**result, **self._remove(arguments, host)}
+            return {**result, **self._remove(arguments, host, look)}
         if self._task.check_mode:
             return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
-        look = preflight.Preflight(self, task_vars)
         try:
             arguments["declaration"] = look.declaration(arguments.get("declaration"))
         except preflight.ERRORS as error:
@@ -69,7 +69,9 @@ class ActionModule(HidingAction):
             cluster = DaemonSet(
                 Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
             )
-            report, changed = _verify(cluster, arguments.get("node_name") or host, arguments)
+            report, changed = _verify(cluster, look.node_name(arguments), arguments)
+        except preflight.NotReady as error:
+            return {**result, **look.failed(error)}
         except (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError) as error:
             return {**result, "failed": True, "msg": f"{host}: {error}"}
         return {
@@ -78,14 +80,16 @@ class ActionModule(HidingAction):
             **reports.judged(report, host, boolean(arguments.get("require_proof", False))),
         }
 
-    def _remove(self, arguments, host):
+    def _remove(self, arguments, host, look):
         """Delete the proofs' priority class and the node's proof pods. An error of the API server is only a warning."""
         if not arguments.get("kubeconfig"):
             return {"changed": False}
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
             namespaces = {"kube-system", deployed.parse(arguments.get("deployment", {})).namespace}
-            change = proof.remove(api, sorted(namespaces), arguments.get("node_name") or host, self._task.check_mode)
+            change = proof.remove(api, sorted(namespaces), look.node_name(arguments), self._task.check_mode)
+        except preflight.NotReady as error:
+            return look.failed(error)
         except (ApiError, DeclarationError, kubeconfig.KubeconfigError) as error:
             return {
                 "changed": False,

@@ -61,6 +61,7 @@ class ActionModule(HidingAction):
         self._specs = arguments.get("specs")
         self._max_parallel_restarts = int(arguments.get("max_parallel_restarts", 1))
         self._node = seen.node
+        self._places = look.kubelet(seen.node, {"command": self._command})
         self._runtime = self._node["runtime"]
         return seen.told({**result, **self._converged(is_wanted)})
 
@@ -148,9 +149,7 @@ class ActionModule(HidingAction):
             return {"changed": False, "msg": "this collection changed nothing"}
         staying = self._staying_specs()
         if staying:
-            # Without CDI, a restarted container would start without its devices.
-            kept = f"CDI stays on, because {', '.join(staying)}"
-            return {"changed": False, "msg": f"kept: {kept}", "kept": staying, "warnings": [f"kept: {kept}"]}
+            return _kept(staying)
         changes = []
         for path, entry in entries.items():
             now = self._text_now(path)
@@ -163,6 +162,9 @@ class ActionModule(HidingAction):
             # The files or the runtime no longer exist, so no restart and no check are necessary.
             return self._put_back()
         self._require_command()
+        holders = self._cdi_holders()
+        if holders:
+            return _kept(holders)
         # The root file comes first, because the runtime can check only that file.
         changes.sort(key=lambda change: change.path != self._runtime["config"]["real_path"])
         result = self._apply(changes, "this collection's change is undone", undo=True)
@@ -211,6 +213,17 @@ class ActionModule(HidingAction):
             return []
         reasons = [f"{kept['device']} is {kept['reason']}" for kept in told.get("kept") or [] if "device" in kept]
         return reasons or [f"{path} exists and a pod may hold its devices" for path in paths]
+
+    def _cdi_holders(self):
+        """Return a reason to keep CDI on for each container that holds a device by a CDI name, of any owner."""
+        # A drain asks this before it evicts the pods.
+        if (self._specs or {}).get("evicted"):
+            return []
+        try:
+            return plugin_cli.cdi_holders(self, self._places, self._runtime["socket"])
+        except plugin_cli.PluginCliMissing as error:
+            # In check mode on a node without the command. A real run would fail.
+            return [f"nobody knows which containers hold a CDI device: {error}"]
 
     def _put_back(self):
         return self._execute_module(
@@ -324,6 +337,12 @@ class ActionModule(HidingAction):
 
     def _on_node(self, **arguments):
         return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)
+
+
+def _kept(reasons):
+    """Return the result of a run that leaves CDI on. Without CDI, a restarted container would lack its devices."""
+    kept = f"CDI stays on, because {'; '.join(reasons)}"
+    return {"changed": False, "msg": f"kept: {kept}", "kept": reasons, "warnings": [f"kept: {kept}"]}
 
 
 def _file(change, original):

@@ -9,7 +9,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
@@ -51,13 +51,16 @@ class ActionModule(HidingAction):
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(deployed.NO_CLUSTER)
-            self._host, self._node = host, arguments.get("node_name") or host
+            # A task for all hosts uses the names that other tasks have checked.
+            is_shared = arguments["state"] in _SHARED
+            self._host = host
+            self._node = "" if is_shared else preflight.Preflight(self, task_vars).node_name(arguments)
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
             self._renew = play.Renewal(self, task_vars)
             step = getattr(self, _STEPS[arguments["state"]])
-            if arguments["state"] in _SHARED:
+            if is_shared:
                 to_come = _to_come(arguments.get("to_come", ()), (task_vars or {}).get("hostvars", {}))
                 arguments["pending"] = [*arguments.get("pending", ()), *to_come]
                 everybody = (task_vars or {}).get("ansible_play_hosts", [host])
@@ -69,6 +72,8 @@ class ActionModule(HidingAction):
                 result.update(step(arguments))
             if self._warnings:
                 result["warnings"] = self._warnings
+        except preflight.NotReady as error:
+            result.update(failed=True, msg=str(error))
         except _ERRORS as error:
             result.update(failed=True, msg=_lines([host], error))
         return result

@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -48,7 +48,7 @@ class ActionModule(HidingAction):
             return result
         try:
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
-            name = arguments.get("node_name") or host
+            name = preflight.Preflight(self, task_vars).node_name(arguments)
             if state == "absent" and cluster.get(Place("nodes", name)) is None:
                 result.update(changed=False, resources=[], lingering=[], warnings=[_gone(host, name)])
                 return result
@@ -63,6 +63,9 @@ class ActionModule(HidingAction):
                 outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
             else:
                 outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
+        except preflight.NotReady as error:
+            result.update(failed=True, msg=str(error))
+            return result
         except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result
@@ -78,10 +81,13 @@ class ActionModule(HidingAction):
     def _registered(self, directory):
         """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
         path = f"{directory}/{_CHECKPOINT}"
-        said = self._low_level_execute_command(f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
-        if said["rc"] != 0:
-            raise Stopped(f"{path} cannot be read: {said['stderr'].strip() or said['rc']}")
-        text = said["stdout"].strip()
+        try:
+            said = framed.run(self, f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
+        except framed.NoAnswer as error:
+            raise Stopped(f"{path} cannot be read: {error}") from error
+        if said.code != 0:
+            raise Stopped(f"{path} cannot be read: {said.errors.strip() or said.code}")
+        text = said.output.strip()
         try:
             return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()
         except (RecursionError, ValueError, KeyError, TypeError) as error:

@@ -22,7 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout, same_machine
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
@@ -122,6 +122,10 @@ class ActionModule(HidingAction):
         try:
             cluster = Api(kubeconfig.read(self._arguments["kubeconfig"]))
             shown = cluster.node(self._arguments.get("node_name") or host)
+            if "facts" in parts:
+                name, identity = shown["metadata"]["name"], parts["facts"].get("identity")
+                other = same_machine.judge(cluster, name, shown, identity).problem
+                problems.extend([other] if other else [])
             # This list comes from the kubelet, so the checkpoint is not necessary.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
             if self._api_only:

@@ -83,7 +83,12 @@ class ActionModule(HidingAction):
             # The ledger does not show this: in check mode it still has the entries that a real run would have removed,
             # and it never has entries for the plugin's files.
             kept = (host_devices or {}).get("kept")
-            left = {"cdi_specs": specs["stays"], "device_plugin": dynamic, "host_devices": kept}
+            left = {
+                "cdi_runtime": specs.get("cdi_kept"),
+                "cdi_specs": specs["stays"],
+                "device_plugin": dynamic,
+                "host_devices": kept,
+            }
             arguments["left"] = [role for role, stays in left.items() if stays]
         return self._on_node(arguments, task_vars)
 

@@ -42,9 +42,11 @@ class ActionModule(HidingAction):
             declared = look.declaration(arguments.get("declaration"))
             seen = look.node(arguments.get("node"), _REQUIRES, command=arguments["tool"], declaration=declared)
             declared = look.with_numbers(declared, seen)
+            self._preflight, self._facts = look, seen.node
+            verified = self._verified(declared["configuration"], seen.node, arguments, host, task_vars)
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
-        return seen.told({**result, **self._verified(declared["configuration"], seen.node, arguments, host, task_vars)})
+        return seen.told({**result, **verified})
 
     def _verified(self, configuration, node, arguments, host, task_vars):
         result = {}
@@ -86,7 +88,7 @@ class ActionModule(HidingAction):
         wanted = [proof.Wanted(name, row["shares"]) for name, row in rows.items()]
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
-            node = arguments.get("node_name") or host
+            node = self._preflight.node_name(arguments, self._facts)
             # Raise an error if the node does not exist, because the pods would wait for the node.
             api.node(node)
             kind = _kind(api, report["image"], arguments)

@@ -13,8 +13,9 @@ description:
 options:
   state:
     description:
-      - V(absent) restores the earlier values of the two keys. While a CDI spec of this collection stays on the node,
-        CDI stays on, because a pod may need it when its container restarts.
+      - V(absent) restores the earlier values of the two keys. CDI stays on while a CDI spec of this collection stays on
+        the node, or while a container holds a device by any CDI name, because the container needs CDI at a restart.
+        CDI also stays on if the kubelet's checkpoint or the container runtime does not tell who holds such a device.
     type: str
     choices: [present, absent]
     default: present
@@ -57,7 +58,7 @@ answers:
   type: bool
   returned: if a change failed
 kept:
-  description: Why CDI stays on, one sentence for each device or spec.
+  description: Why CDI stays on, one text for each device, spec or container.
   type: list
   elements: str
   returned: for V(absent), if CDI stays on

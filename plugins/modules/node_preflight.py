@@ -94,6 +94,8 @@ options:
       - Path of a kubeconfig file on the controller that the run needs. The action checks this file and reads the node
         object. If O(declaration) has fixed capacities, the action also checks the permission to patch the node's
         status. Read by the action.
+      - The action fails if the host is not the machine of the node object (RV(identity)). It warns if neither the
+        kubelet's certificate nor the node object tells.
       - Without O(declaration), as in an uninstall, the cluster may have no such node.
       - With O(mode=daemonset), the action refuses a node without a free pod slot, because the scheduler would preempt
         another pod for the DaemonSet's pod.
@@ -194,6 +196,12 @@ kubelet:
   description: The running kubelet; null if none runs.
   type: dict
   returned: always
+identity:
+  description:
+    - The node's name in the client certificate of its kubelet (C(name)), and the ids that a kubelet reports
+      (C(machine_id), C(system_uuid)); null if unknown.
+  type: dict
+  returned: always
 missing_devices:
   description: Paths of O(device_paths) that do not exist.
   type: list
@@ -272,6 +280,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
     likely_socket,
@@ -458,6 +467,7 @@ def main():
         running=running(module, module.params["ask"], runtime_socket),
         foreseen=foreseen.answers(module, module.params["foresee"]),
         kubelet=kubelet,
+        identity=node_identity(kubelet),
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(in_order(its_dirs)),

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from . import answer_shapes, answers
+from . import answer_shapes, answers, framed
 
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -26,8 +26,8 @@ class PluginCliMissing(PluginCliError):
 
 
 def is_there(action: Any, command: str) -> bool:
-    """Return whether the node has the command."""
-    return action._low_level_execute_command(f"test -x {shlex.quote(command)}")["rc"] == 0
+    """Return whether the node has the command. Raises PluginCliError."""
+    return _run(action, f"test -x {shlex.quote(command)}").code == 0
 
 
 def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
@@ -44,13 +44,39 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return ask(action, arguments["command"], *question)
 
 
+def cdi_holders(action: Any, arguments: Mapping[str, Any], socket: str) -> list[str]:
+    """Return a text for each container that holds a device by a CDI name, whoever owns its spec, and why others may.
+
+    arguments: as of ``holders``. socket: of the container runtime. If the command does not answer, the reason is in the
+    result, because then each container may hold a device. Raises PluginCliMissing.
+    """
+    question = ["holders", "--by-cdi", "--socket", socket]
+    for option in ("kubelet_root", "device_plugin_dir"):
+        if arguments.get(option):
+            question += ["--" + option.replace("_", "-"), arguments[option]]
+    try:
+        told = ask(action, arguments["command"], *question)
+        held = [_sentence(each) for each in told["held"]]
+        unknown = list(told["unknown"])
+    except PluginCliMissing:
+        raise
+    except (PluginCliError, KeyError, TypeError) as error:
+        held, unknown = [], [str(error)]
+    return [*held, *(f"nobody knows which containers hold a CDI device: {reason}" for reason in unknown)]
+
+
+def _sentence(held: Mapping[str, Any]) -> str:
+    pod = f"{held['namespace']}/{held['pod']}" if held["namespace"] else held["pod"]
+    return f"pod {pod} (container {held['container']}) holds {', '.join(held['names'])}"
+
+
 def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], missing: PluginCliMissing) -> None:
     """Raise PluginCliError if the kubelet's checkpoint exists.
 
     Without the command, only the checkpoint shows whether the kubelet ever allocated a device.
     """
     checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
-    if action._low_level_execute_command(f"test -e {shlex.quote(checkpoint)}")["rc"] == 0:
+    if _run(action, f"test -e {shlex.quote(checkpoint)}").code == 0:
         raise PluginCliError(
             f"{missing}; without this command, the play cannot tell whether a pod holds a device that would be "
             f"removed, and {checkpoint} exists, so the kubelet may have allocated one"
@@ -59,27 +85,28 @@ def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
     """Run a command that prints JSON. Raises PluginCliError. given: its input. task_vars: necessary with ``given``."""
-    said = _fed(action, command, given, task_vars) if given else action._low_level_execute_command(shlex.join(command))
-    if said["rc"] in (126, 127):
+    said = _fed(action, command, given, task_vars) if given else _run(action, shlex.join(command))
+    if said.code in (126, 127):
         if "/" in command[0]:
             raise PluginCliMissing(command[0])
         raise PluginCliError(f"{command[0]} is not installed on the node: install it")
-    if len(said["stdout"]) > answers.LONGEST:
+    if len(said.output) > answers.LONGEST:
         raise PluginCliError(
             f"the answer of node-device-plugin {command[1]} is longer than {answers.LONGEST} characters"
         )
     try:
-        data = json.loads(said["stdout"])
+        data = json.loads(said.output)
     except (RecursionError, ValueError):
-        lines = (said["stderr"].strip() or said["stdout"].strip()).splitlines()
-        why = lines[-1] if lines else str(said["rc"])
+        lines = (said.errors.strip() or said.output.strip()).splitlines()
+        why = lines[-1] if lines else str(said.code)
         if "unrecognized arguments" in why:
             why += (
                 "; the node's command is of another release than this collection: run upgrade.yml, or use the "
                 "collection of the node's release"
             )
         raise PluginCliError(f"{command[0]} {command[1]} failed: {answers.readable(why, 2000)}") from None
-    return checked(command[1], data)
+    two = " ".join(command[1:3])
+    return checked(two if two in answer_shapes.COMMANDS else command[1], data)
 
 
 def checked(words: str, data: Any) -> dict[str, Any]:
@@ -91,15 +118,22 @@ def checked(words: str, data: Any) -> dict[str, Any]:
     return found
 
 
-def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> dict[str, Any]:
+def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> framed.Said:
     """Run a command with input. If the connection supports pipelining, run no module, because a module is slower."""
     if action._connection.is_pipelining_enabled(False):
         # Use cat, because an SSH server may pass input as a socket, which /dev/stdin cannot open.
-        return action._low_level_execute_command("cat | " + shlex.join(command), in_data=given.encode())
+        return _run(action, "cat | " + shlex.join(command), given.encode())
     said = action._execute_module(
         module_name="ansible.legacy.command",
         module_args={"argv": command, "stdin": given, "_uses_shell": False},
         task_vars=task_vars,
     )
     # If the command did not start, the module's result has no rc.
-    return {"rc": 127, "stdout": "", "stderr": said.get("msg", ""), **said}
+    return framed.Said(said.get("rc", 127), said.get("stdout", ""), said.get("stderr", said.get("msg", "")))
+
+
+def _run(action: Any, command: str, given: bytes | None = None) -> framed.Said:
+    try:
+        return framed.run(action, command, given)
+    except framed.NoAnswer as error:
+        raise PluginCliError(f"the node runs no command of this play: {error}") from error

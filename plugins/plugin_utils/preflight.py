@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 from ansible import constants
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 
 from . import (
     declaration,
@@ -27,7 +30,7 @@ from . import (
     specs,
     task_arguments,
 )
-from .kubernetes import cluster_access, drain
+from .kubernetes import cluster_access, drain, same_machine
 
 #: Variables of role host_devices, which creates paths on the node.
 _MAKERS = ("host_devices_modules", "host_devices_udev_rules", "host_devices_nodes")
@@ -124,8 +127,12 @@ class Preflight:
     @property
     def _written(self) -> pathlib.Path:
         """A file that exists if this play may have written to the node. (Tasks share no memory.)"""
-        look = hashlib.sha256(f"{self._play()} {self.host}".encode()).hexdigest()[:24]
-        return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"written-{look}"
+        return self._remembered("written", self._play())
+
+    def _remembered(self, what: str, *of: str) -> pathlib.Path:
+        """Return the path of a file that remembers something about the host until this run of Ansible ends."""
+        digest = hashlib.sha256("\0".join((*of, self.host)).encode()).hexdigest()[:24]
+        return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"{what}-{digest}"
 
     def declaration(self, given: Any = None) -> dict[str, Any]:
         """Return the host's declaration as data. given: the task's argument, or None. Raises DeclarationProblems."""
@@ -161,6 +168,36 @@ class Preflight:
         if problems:
             raise NotReady("\n".join(f"{self.host}: {problem}" for problem in problems))
         return declared
+
+    def node_name(self, arguments: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> str:
+        """Return the node's name in the cluster, after a check that the host is that node.
+
+        Raises NotReady if the host is another machine, and ApiError and KubeconfigError if the API cannot tell.
+        arguments: with ``kubeconfig``, and optionally ``node_name`` and ``api_only``. facts: of node_preflight, if the
+        caller has them. Where only the API reaches the node, nothing can check the name.
+        """
+        name: str = arguments.get("node_name") or self.host
+        if arguments.get("kubeconfig") and not boolean(arguments.get("api_only", self.api_only)):
+            other, unchecked = self._other_machine(arguments["kubeconfig"], name, facts)
+            if other:
+                raise NotReady(f"{self.host}: {other}")
+            if unchecked:
+                Display().warning(f"{self.host}: {unchecked}")
+        return name
+
+    def _other_machine(self, path: str, name: str, facts: Mapping[str, Any] | None) -> same_machine.Checked:
+        """Check once in a run of Ansible that the host is this node. Raises ApiError, KubeconfigError."""
+        checked = self._remembered("same-machine", path, name)
+        if checked.exists():
+            return same_machine.Checked()
+        if "identity" not in (facts or {}):
+            facts = self.known if "identity" in (self.known or {}) else self._on_node("node_preflight", {})
+        if (facts or {}).get("failed"):
+            return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
+        outcome = same_machine.check(Api(kubeconfig.read(path)), name, (facts or {}).get("identity"))
+        if not outcome.problem:
+            checked.touch()
+        return outcome
 
     def failed(self, error: Exception) -> dict[str, Any]:
         """Return the failed result of an action that could not begin. error: NotReady or DeclarationProblems."""
@@ -222,6 +259,7 @@ class Preflight:
         device_paths = arguments.get("device_paths") or {}
         host_paths = (declared or {}).get("host_paths", {})
         warnings: list[str] = []
+        no_access: list[str] = []
         settled = None
         known = self.known if lock is None else None
         if known:
@@ -238,8 +276,8 @@ class Preflight:
                 sentences += [module["refused"] for module in predicted if "refused" in module]
             if facts["uid"] == 0 and (mode == "service" or boolean(self.variable("extended_resources_restore", False))):
                 sentences += requirements.not_for_service(facts["python"])
-            if "command" in requires and not self._has(command, facts):
-                sentences.append(str(plugin_cli.PluginCliMissing(command)))
+            if "command" in requires:
+                sentences += self._without(command, facts)
             if declared:
                 accounts = self._accounts(facts, arguments.get("accounts") or {})
                 declared, unknown = declaration.with_numbers(declared, accounts)
@@ -262,9 +300,19 @@ class Preflight:
             if path and not known:
                 capacities = bool((declared or {}).get("capacities"))
                 pod = deployment if mode == "daemonset" else None
-                sentences += cluster_access.problems(
-                    path, node_name or self.host, declared is not None or bool(drained), capacities, pod
+                no_access = list(
+                    cluster_access.problems(
+                        path, node_name or self.host, declared is not None or bool(drained), capacities, pod
+                    )
                 )
+                sentences += no_access
+            if path and not no_access:
+                try:
+                    other, unchecked = self._other_machine(path, node_name or self.host, facts)
+                except (ApiError, kubeconfig.KubeconfigError) as error:
+                    other, unchecked = cluster_access.failure(path, error), ""
+                sentences += [other] if other else []
+                warnings += [f"{self.host}: {unchecked}"] if unchecked else []
             if not sentences:
                 untested = [] if known else requirements.untested(of_node, facts)
                 warnings += [f"{self.host}: {sentence}" for sentence in untested]
@@ -358,12 +406,15 @@ class Preflight:
             facts = self._on_node("node_preflight", arguments)
         return facts, _became(outcome, self._action._task.check_mode)
 
-    def _has(self, command: str, facts: Mapping[str, Any]) -> bool:
-        """Return whether the command is installed; true in check mode, because a real run would have installed it."""
+    def _without(self, command: str, facts: Mapping[str, Any]) -> list[str]:
+        """Return a message if the command is missing; none in check mode, because a real run installs it."""
         if self._action._task.check_mode or command in facts["commands"]:
-            return True
-        # The known facts may be older than the command's installation.
-        return plugin_cli.is_there(self._action, command)
+            return []
+        try:
+            # The known facts may be older than the command's installation.
+            return [] if plugin_cli.is_there(self._action, command) else [str(plugin_cli.PluginCliMissing(command))]
+        except plugin_cli.PluginCliError as error:
+            return [str(error)]
 
 
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:

@@ -28,6 +28,8 @@ import certificates
 import real
 import stand_in
 from ansible_collections.nodedevices.kubernetes.plugins.action import extended_resources
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import same_machine as same_machines
 
 _READER = [
     {
@@ -198,6 +200,12 @@ def unused_server() -> Iterator[str]:
         yield f"https://127.0.0.1:{unused.getsockname()[1]}"
 
 
+@pytest.fixture(autouse=True)
+def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every host is its node's machine, because the nodes of most tests are no machines."""
+    monkeypatch.setattr(preflight.Preflight, "_other_machine", lambda *_arguments: same_machines.Checked())
+
+
 @pytest.fixture
 def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the action for a node: run(node, capacities, the plugin's resources, check=, **arguments)."""
@@ -216,7 +224,7 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
         arguments = {"declaration": declared, "kubeconfig": cluster.kubeconfig(), "node_name": node.name, **given}
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         checkpoint = json.dumps({"Data": {"RegisteredDevices": {name: [] for name in node.registered}}})
-        action._low_level_execute_command = lambda _line: {"rc": 0, "stdout": checkpoint, "stderr": ""}
+        monkeypatch.setattr(framed, "run", lambda _action, _line: framed.Said(0, checkpoint, ""))
         return action.run(None, {"inventory_hostname": "worker1"})
 
     return run_action

@@ -53,6 +53,9 @@ class Nodes:
         with self._lock:
             return copy.deepcopy(self._of(name))
 
+    def all(self) -> dict[str, Any]:
+        return {"kind": "NodeList", "items": list(self._nodes.values())}
+
     def delete(self, name: str) -> dict[str, Any]:
         with self._lock:
             return self._nodes.pop(name)
@@ -203,7 +206,7 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
             if self.command == "DELETE":
                 return nodes.delete(name)
             if self.command == "GET":
-                return nodes.read(name)
+                return nodes.read(name) if name else nodes.all()
             if self.headers["Content-Type"] == "application/merge-patch+json":
                 return nodes.merge(name, content, query.get("dryRun") == "All")
             if self.headers["Content-Type"] != "application/json-patch+json":

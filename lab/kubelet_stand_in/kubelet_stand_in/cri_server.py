@@ -103,7 +103,14 @@ class CriServer(cri_grpc.RuntimeServiceServicer, cri_grpc.ImageServiceServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, "an error occurred when try to find container")
         status = await self.runtime.container_status(request.container_id)
         pid = 4711 if status.state == cri.CONTAINER_RUNNING else 0
-        info = {"info": json.dumps({"pid": pid})} if request.verbose else {}
+        told: dict[str, Any] = {"pid": pid}
+        if self.name == "containerd":
+            config = self.runtime.configs[request.container_id]
+            told["config"] = {
+                "annotations": dict(config.annotations),
+                "CDI_devices": [{"name": device.name} for device in config.CDI_devices],
+            }
+        info = {"info": json.dumps(told)} if request.verbose else {}
         return cri.ContainerStatusResponse(status=status, info=info)
 
     async def ListImages(self, request: Any, context: Any) -> Any:

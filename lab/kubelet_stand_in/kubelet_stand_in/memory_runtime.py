@@ -60,6 +60,7 @@ class MemoryRuntime:
             state=cri.SANDBOX_READY,
             created_at=next(self._numbers),
             labels=config.labels,
+            annotations=config.annotations,
         )
         return identity
 
@@ -89,6 +90,7 @@ class MemoryRuntime:
             state=cri.CONTAINER_CREATED,
             created_at=next(self._numbers),
             labels=config.labels,
+            annotations=config.annotations,
         )
         return identity
 

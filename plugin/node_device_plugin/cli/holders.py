@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_data
+from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, RUNTIME, Failure, ask, command, option, print_data
 
 
 @command(
@@ -13,14 +13,22 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     KUBELET,
     OUTPUT,
     option("--cdi-dir", metavar="DIR", help="the plugin's dynamic_cdi_dir, if it is not /var/run/cdi"),
+    option(
+        "--by-cdi",
+        action="store_true",
+        help="list the containers that hold any device by a CDI name, whatever gave it to them, instead of resources",
+    ),
     DEVICE_PLUGIN_DIR,
-    examples=("holders", "holders -o json"),
+    RUNTIME,
+    examples=("holders", "holders -o json", "holders --by-cdi"),
 )
 def run(options: argparse.Namespace) -> int:
     """List the devices that pods hold."""
     from ..cdi.directories import DEFAULT_DIRECTORIES
     from ..kubelet import queries
 
+    if options.by_cdi:
+        return _by_cdi(options)
     specs = [*DEFAULT_DIRECTORIES, *([options.cdi_dir] if options.cdi_dir else [])]
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir, specs))
     if options.output != "text":
@@ -37,4 +45,21 @@ def run(options: argparse.Namespace) -> int:
         print("{namespace}/{pod} {container} {resource} {device}".format(**held._asdict()))
     if not state.held:
         print("no device is held")
+    return 0
+
+
+def _by_cdi(options: argparse.Namespace) -> int:
+    from ..diagnostics.runtime_service import cri_socket
+    from ..kubelet.cdi_holders import cdi_holders
+
+    state = ask(cdi_holders(options.kubelet_root, options.device_plugin_dir, cri_socket(options.socket)))
+    if options.output != "text":
+        print_data(options, state.to_data())
+        return 0
+    for held in state.held:
+        print(f"{held.namespace}/{held.pod} {held.container} {' '.join(held.names)}")
+    if state.unknown:
+        raise Failure(f"there may be more holders: {'; '.join(state.unknown)}")
+    if not state.held:
+        print("no container holds a device by a CDI name")
     return 0

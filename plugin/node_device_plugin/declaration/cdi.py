@@ -16,6 +16,9 @@ FILE_PREFIX = "node-device-plugin_"
 #: other programs' specs.
 TEMPLATE_PREFIX = "node-devices_"
 
+#: The prefix of a container's annotations that request CDI devices. Source: pkg/cdi/annotations.go of the CDI library.
+ANNOTATION_PREFIX = "cdi.k8s.io/"
+
 #: Maximum characters of the kind in a file name. File systems allow 255 bytes, and the temporary
 #: file during a write has a longer name.
 _LONGEST_NAME = 180
@@ -42,6 +45,12 @@ _ACCEPTED_BY_CONTAINERD: tuple[tuple[tuple[int, int, int], str], ...] = (
 FIRST_KUBELET = (1, 29)
 #: The kubelet minors that this project is tested with, oldest first; lab/programs pins them.
 TESTED_KUBELETS = ((1, 31), (1, 34), (1, 36), (1, 37))
+
+
+def names_in(annotations: Mapping[str, str]) -> set[str]:
+    """The CDI names that a container's annotations request."""
+    values = [value for key, value in annotations.items() if key.startswith(ANNOTATION_PREFIX)]
+    return {name.strip() for value in values for name in value.split(",") if name.strip()}
 
 
 class Feature(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from .cdi import ANNOTATION_PREFIX
 from .model import BIND, ContainerEdits, Device, DeviceNode, Discovery, HealthChecks, PreStart, Resource
 from .problems import Problem
 
@@ -12,7 +13,7 @@ _MOUNT_OPTIONS = frozenset({"ro", "rw", "bind", "rbind"})
 _ONLY_CDI = "works only with CDI: remove it, or set injection: cdi instead of device_nodes"
 #: Annotation prefixes that have a meaning for runtimes or the kubelet.
 _RESERVED = {
-    "cdi.k8s.io/": "the runtime would read the annotation as a CDI request",
+    ANNOTATION_PREFIX: "the runtime would read the annotation as a CDI request",
     "io.kubernetes.": "these annotations belong to the kubelet",
 }
 

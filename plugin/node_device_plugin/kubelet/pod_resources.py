@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..support.channels import UnixClient, grpc
@@ -61,12 +63,14 @@ class Holder(NamedTuple):
 class Pods(NamedTuple):
     """The number of pods that a kubelet lists, and the holders of devices, sorted.
 
-    containers: namespace, pod and name of each listed container, also without devices.
+    containers: namespace, pod and name of each listed container, also without devices. claimed: the CDI names of the
+    devices that a container has by claims (DRA), for each container with such a device.
     """
 
     number: int
     holders: list[Holder]
     containers: frozenset[tuple[str, str, str]] = frozenset()
+    claimed: Mapping[tuple[str, str, str], frozenset[str]] = MappingProxyType({})
 
 
 class PodResourcesClient(UnixClient):
@@ -94,15 +98,20 @@ class PodResourcesClient(UnixClient):
         """
         answer = await self._call("list pods", self._lister.List, pod_resources.ListPodResourcesRequest())
         held: dict[tuple[str, str, str, str], set[str]] = {}
+        claimed = {}
         for pod in answer.pod_resources:
             for container in pod.containers:
                 # The kubelet lists one entry per device (and NUMA node), not per resource.
                 for devices in container.devices:
                     key = (pod.namespace, pod.name, container.name, devices.resource_name)
                     held.setdefault(key, set()).update(devices.device_ids)
+                claims = [claim for each in container.dynamic_resources for claim in each.claim_resources]
+                names = frozenset(device.name for claim in claims for device in claim.cdi_devices)
+                if names:
+                    claimed[pod.namespace, pod.name, container.name] = names
         holders = [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
         containers = {(pod.namespace, pod.name, each.name) for pod in answer.pod_resources for each in pod.containers}
-        return Pods(len(answer.pod_resources), holders, frozenset(containers))
+        return Pods(len(answer.pod_resources), holders, frozenset(containers), claimed)
 
     async def allocatable(self) -> dict[str, tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.

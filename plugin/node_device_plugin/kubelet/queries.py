@@ -19,6 +19,7 @@ from ..cdi.kinds import kinds_of
 from ..cdi.links import Links
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import UUID, Resolution
+from ..declaration.cdi import names_in
 from ..declaration.model import devices_behind
 from ..declaration.names import ids_of
 from ..devices.holdings import Holding
@@ -66,7 +67,7 @@ async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
     Raises PodResourcesError if the kubelet does not answer, CheckpointError or OSError for an unreadable checkpoint.
     """
     allocatable, pods = await _listed(kubelet_root)
-    while not pods.number and _has_just_started(kubelet_root) and _has_pods(kubelet_root):
+    while not pods.number and has_just_started(kubelet_root) and _has_pods(kubelet_root):
         await asyncio.sleep(_PAUSE)
         allocatable, pods = await _listed(kubelet_root)
     checkpoint = read_checkpoint(device_plugin_dir)
@@ -152,7 +153,7 @@ async def holders(
             for holder in pods.holders
             for device in holder.device_ids
         }
-        look = functools.partial(_has_just_started, kubelet_root)
+        look = functools.partial(has_just_started, kubelet_root)
         if await links.calls.call(Key("", "the kubelet's socket"), look):
             held = {**{(each.resource, each.device): each for each in given.checkpointed()}, **held}
         return Holders("kubelet", tuple(held.values()), allocatable, containers=pods.containers)
@@ -171,7 +172,7 @@ async def checkpointed_holders(
     return Holders("checkpoint", tuple(given.checkpointed()), checkpoint.registered, unanswered)
 
 
-def _has_just_started(kubelet_root: str) -> bool:
+def has_just_started(kubelet_root: str) -> bool:
     """Whether the kubelet made its PodResources socket, as it does at its start, within the last ``_STARTING``."""
     try:
         made = os.stat(os.path.join(kubelet_root, POD_RESOURCES_SOCKET)).st_ctime
@@ -278,7 +279,7 @@ class _Container:
         ours: Collection[str],
         links: Links,
     ) -> None:
-        self._cdi_names = tuple(each.name for each in answer.cdi_devices)
+        self._cdi_names = tuple(sorted(cdi_names(answer)))
         names = [name for name in self._cdi_names if name in by_cdi]
         self._is_ours = any(name in ours for name in names)
         self._paths = {links.real(node.host_path) for node in answer.devices}
@@ -318,7 +319,7 @@ def _pods_and_specs(
 ) -> tuple[tuple[PodDevices, ...], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
     checkpoint = read_checkpoint(device_plugin_dir)
     pod_devices = checkpoint.pod_devices if checkpoint else ()
-    names = {each.name for answer in _answers(pod_devices).values() for each in answer.cdi_devices}
+    names = {name for answer in _answers(pod_devices).values() for name in cdi_names(answer)}
     ours = writer.given(spec_dirs, kinds_of(names))
     foreign = names.difference(*ours)
     return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
@@ -350,6 +351,11 @@ def _possible(
     others = {name: nodes for name, nodes in own.items() if name.partition("=")[0] == kind}
     excluded = {nodes for name, nodes in others.items() if name in held or (is_uuid and UUID.search(name))}
     return frozenset(path for name, nodes in others.items() if nodes not in excluded for path in specs.nodes(name))
+
+
+def cdi_names(answer: api.ContainerAllocateResponse) -> set[str]:
+    """The CDI names in an Allocate answer. Some plugins give them as annotations."""
+    return {each.name for each in answer.cdi_devices} | names_in(answer.annotations)
 
 
 def _answers(pod_devices: Iterable[PodDevices]) -> Mapping[tuple[str, str, str], api.ContainerAllocateResponse]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..declaration.cdi import version_tuple
+from ..declaration.cdi import names_in, version_tuple
 from ..support.channels import grpc
 from ..wire import cri_v1_pb2 as api
 from .client import CriClient
@@ -39,6 +39,53 @@ async def runtime(socket: str) -> dict[str, Any]:
 def fails_without_cdi(name: str, version: str) -> bool:
     """Whether a runtime with CDI off refuses a container with CDI devices, instead of dropping the devices."""
     return name == "containerd" and version_tuple(version) >= _FAILS_WITHOUT_CDI
+
+
+class RequestedCdi(NamedTuple):
+    """A container, and the CDI names that it was created with.
+
+    uid: the pod's. may_run: whether it runs, or its pod's sandbox is ready, so that the kubelet may start it again.
+    is_complete: whether the runtime tells all names. CRI-O tells only the names in annotations.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str
+    names: frozenset[str]
+    may_run: bool
+    is_complete: bool
+
+
+async def requested_cdi(socket: str) -> list[RequestedCdi]:
+    """The CDI names of each of the runtime's containers, in any state. Raises CriError if a call fails."""
+    async with CriClient(socket) as cri:
+        ready = {each.id for each in await cri.pod_sandboxes() if each.state == api.SANDBOX_READY}
+        listed = await cri.containers()
+        configs = await asyncio.gather(*(_config(cri, each.id) for each in listed))
+    found = []
+    for each, config in zip(listed, configs):
+        if config is None:
+            continue
+        devices, annotations = config.get("CDI_devices") or (), config.get("annotations") or {}
+        names = {str(device.get("name")) for device in devices} | names_in(annotations) | names_in(each.annotations)
+        namespace, pod, uid = [
+            each.labels.get(f"io.kubernetes.pod.{part}", "") for part in ("namespace", "name", "uid")
+        ]
+        may_run = each.state != api.CONTAINER_EXITED or each.pod_sandbox_id in ready
+        found.append(RequestedCdi(namespace, pod, uid, each.metadata.name, frozenset(names), may_run, bool(config)))
+    return found
+
+
+async def _config(cri: CriClient, container: str) -> dict[str, Any] | None:
+    """The configuration of a container; empty if the runtime does not tell it, None if the container is gone."""
+    try:
+        config = (await cri.container_info(container)).get("config")
+    except CriError as error:
+        if error.code is grpc.StatusCode.NOT_FOUND:
+            return None
+        raise
+    return config if isinstance(config, dict) else {}
 
 
 async def running_containers(socket: str) -> list[dict[str, Any]]:

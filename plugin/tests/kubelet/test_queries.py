@@ -44,7 +44,7 @@ async def test_a_socket_on_a_dead_mount_holds_up_no_other_task(
     tmp_path: Path, kubelet: list[Pods], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounted_again = threading.Event()
-    monkeypatch.setattr(queries, "_has_just_started", lambda _kubelet_root: mounted_again.wait(30))
+    monkeypatch.setattr(queries, "has_just_started", lambda _kubelet_root: mounted_again.wait(30))
     links = Links(BoundedCalls(limit=0.1))
     asked = asyncio.ensure_future(queries.holders(str(tmp_path), str(tmp_path / "dp"), [], links))
     try:

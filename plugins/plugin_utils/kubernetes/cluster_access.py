@@ -46,9 +46,14 @@ def problems(
         if found:
             yield found
     except (kubeconfig.KubeconfigError, ApiError) as error:
-        said = " ".join(str(error).split())
-        where = "" if path in said else f" ({path})"
-        yield f"{_VARIABLE}{where}: {said}"
+        yield failure(path, error)
+
+
+def failure(path: str, error: Exception) -> str:
+    """Return the message for a kubeconfig with which the API server does not do what the run needs."""
+    said = " ".join(str(error).split())
+    where = "" if path in said else f" ({path})"
+    return f"{_VARIABLE}{where}: {said}"
 
 
 def dra_drivers(path: str, node: str) -> tuple[list[str], str]:

@@ -8,6 +8,8 @@ import tempfile
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_process
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import same_machine as same_machines
 
 
 class Proc:
@@ -34,6 +36,12 @@ def proc(tmp_path, monkeypatch):
     # No systemd runs here; a test in which one does says what it answers.
     monkeypatch.setattr(node_process, "properties", lambda unit, *names: {})
     return shown
+
+
+@pytest.fixture(autouse=True)
+def same_machine(monkeypatch):
+    """Every host is its node's machine, because the nodes of most tests are no machines."""
+    monkeypatch.setattr(preflight.Preflight, "_other_machine", lambda *_arguments: same_machines.Checked())
 
 
 @pytest.fixture

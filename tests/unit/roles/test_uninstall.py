@@ -12,6 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools as node_tools_module
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
 
 CONFIG = "/etc/containerd/config.toml"
 SPEC = "/etc/cdi/node-device-plugin_example.com_camera.json"
@@ -44,11 +45,11 @@ def run(monkeypatch):
                 given.update(module_args)
             return dict(answers[executed[-1]])
 
-        def command(line):
-            return {"rc": dict(commands)[line.split()[0].rpartition("/")[2]], "stdout": "", "stderr": ""}
+        def command(_action, line, _given=None):
+            return framed.Said(dict(commands)[line.split()[0].rpartition("/")[2]], "", "")
 
         action._execute_module = execute
-        action._low_level_execute_command = command
+        monkeypatch.setattr(framed, "run", command)
         return action.run(None, {"inventory_hostname": "node1"}), executed
 
     return run_action
@@ -215,6 +216,13 @@ def test_check_mode_tells_the_plugin_cli_who_would_be_left(run, stays, kept, lef
     arguments = {"state": "absent", "specs": {"stays": stays}, "host_devices": {"kept": kept}}
     run(node_tools, arguments, {"node_tools": {"changed": False}}, True, {}, given)
     assert given["left"] == left
+
+
+def test_check_mode_tells_the_plugin_cli_that_cdi_would_stay(run):
+    given = {}
+    arguments = {"state": "absent", "specs": {"stays": [], "cdi_kept": ["pod default/app holds vendor.com/gpu=0"]}}
+    run(node_tools, arguments, {"node_tools": {"changed": False}}, True, {}, given)
+    assert given["left"] == ["cdi_runtime"]
 
 
 @pytest.mark.parametrize(("dynamic", "left"), [(["example.com/usb=u"], ["device_plugin"]), ([], None)])

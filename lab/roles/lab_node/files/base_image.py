@@ -17,7 +17,7 @@ _OFFICIAL_IMAGE = f"docker.io/library/debian:{RELEASE}-slim"
 # The packages include neither pip nor ensurepip, as on a minimal Debian.
 _NODE = (
     "busybox-static ca-certificates containerd containernetworking-plugins dbus iproute2 openssh-server procps"
-    " python3 runc systemd systemd-sysv udev"
+    " python3 runc sudo systemd systemd-sysv udev"
 )
 PACKAGES = {
     "node": _NODE,

@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import parallel_restarts
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.plugin_cli import PluginCliError, PluginCliMissing
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     SPEC_DIRS,
     Cdi,
@@ -54,7 +55,18 @@ def action(monkeypatch):
     action._task = types.SimpleNamespace(check_mode=False)
     action._command, action._specs, action._adapter, action._max_parallel_restarts = "plugin", None, Adapter(), 1
     config = {"real_path": ROOT, "content": f"ours in {ROOT}", "imported": {DROP_IN: f"ours in {DROP_IN}"}}
-    action._vars, action._runtime = {}, {"unit": "containerd.service", "config": config}
+    action._vars, action._runtime = {}, {"unit": "containerd.service", "config": config, "socket": "/run/x.sock"}
+    action._places = {"command": "plugin", "kubelet_root": "/k", "device_plugin_dir": "/d"}
+    # What the node's command tells of containers with CDI devices.
+    action.told = {"held": [], "unknown": []}
+    monkeypatch.setattr(cdi_runtime.plugin_cli, "ask", lambda *question: action.questions.append(question) or told())
+
+    def told():
+        if isinstance(action.told, Exception):
+            raise action.told
+        return action.told
+
+    action.questions = []
     action._node = {"ledger": {path: entry(path, f"theirs in {path}") for path in (DROP_IN, ROOT)}}
     monkeypatch.setattr(cdi_runtime.plugin_cli, "is_there", lambda *_arguments: True)
     action._staying_specs = list
@@ -81,6 +93,59 @@ def test_all_that_was_edited_is_taken_back_in_one_transaction(action):
     assert [diff["prepared"].splitlines()[2:] for diff in result["diff"]] == [
         ["@@ -1 +1 @@", f"-ours in {path}", f"+theirs in {path}"] for path in (ROOT, DROP_IN)
     ]
+
+
+HOLDER = {"namespace": "default", "pod": "app", "container": "main", "names": ["vendor.com/gpu=0", "vendor.com/gpu=1"]}
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_cdi_stays_on_under_a_container_with_a_device_of_others(action, check_mode):
+    action._task.check_mode = check_mode
+    action.told = {"held": [HOLDER, {**HOLDER, "namespace": "", "pod": "1f-2e", "names": ["x.y/z=0"]}], "unknown": []}
+    result = action._take_back()
+    assert action.asked == []
+    assert result["changed"] is False
+    assert result["kept"] == [
+        "pod default/app (container main) holds vendor.com/gpu=0, vendor.com/gpu=1",
+        "pod 1f-2e (container main) holds x.y/z=0",
+    ]
+    assert result["warnings"] == [f"kept: CDI stays on, because {'; '.join(result['kept'])}"]
+    ((_action, *question),) = action.questions
+    assert " ".join(question) == (
+        "plugin holders --by-cdi --socket /run/x.sock --kubelet-root /k --device-plugin-dir /d"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"held": [], "unknown": ["the runtime does not answer: start it"]}, "the runtime does not answer: start it"),
+        (PluginCliError("it is of another release: run upgrade.yml"), "it is of another release: run upgrade.yml"),
+        ({}, "'held'"),
+        ({"held": [{}], "unknown": []}, "'namespace'"),
+        (PluginCliMissing("/x/plugin"), "/x/plugin is not installed on the node"),
+    ],
+)
+def test_cdi_stays_on_while_nobody_knows(action, told, reason):
+    action.told = told
+    result = action._take_back()
+    assert action.asked == []
+    (kept,) = result["kept"]
+    assert kept.startswith("nobody knows which containers hold a CDI device: ")
+    assert reason in kept
+
+
+def test_a_drain_asks_before_it_evicts_the_holders(action):
+    action.told = {"held": [HOLDER], "unknown": []}
+    action._specs = {"stays": [], "evicted": True}
+    assert len(action._take_back()["diff"]) == 2
+    assert action.questions == []
+
+
+def test_nobody_is_asked_where_nothing_is_turned_off(action):
+    action._runtime["config"] = {"real_path": "/other", "content": ""}
+    assert action._take_back() is None
+    assert (action.asked, action.questions) == (["put back"], [])
 
 
 def test_what_the_runtime_reads_no_longer_is_put_back_too(action):

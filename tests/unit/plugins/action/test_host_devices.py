@@ -10,7 +10,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, plugin_cli, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, host_devices, plugin_cli, preflight
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'
 NODE = {"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8, "mode": "0666", "group": "44"}
@@ -156,14 +156,14 @@ def test_variables_with_a_mistake_are_not_asked_of_the_node():
 def test_without_the_command_nothing_goes_where_a_kubelet_gave_devices(monkeypatch, gave, executed):
     done, asked = [], []
 
-    def command(line):
+    def command(_action, line, _given=None):
         asked.append(line)
-        return {"rc": 127 if line.startswith("/bin/plugin") else 0 if gave else 1, "stdout": "", "stderr": ""}
+        return framed.Said(127 if line.startswith("/bin/plugin") else 0 if gave else 1, "", "")
 
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     run = object.__new__(action.ActionModule)
     run._task = types.SimpleNamespace(args={"node": {"ledger": RECORDED}, "command": "/bin/plugin"})
-    run._low_level_execute_command = command
+    monkeypatch.setattr(framed, "run", command)
     run._execute_module = lambda module_name, module_args, task_vars: done.append(module_args) or {"changed": True}
     result = run.run(None, {"inventory_hostname": "node1"})
     assert (len(done), result.get("failed", False)) == (executed, gave)

@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 from fleet_nodes import CDI_ON, FACTS, device, serving, silent, status, well
@@ -51,18 +51,18 @@ def look(monkeypatch):
                 raise facts
             return dict(facts)
 
-        def command(line):
+        def command(_action, line, _given=None):
             executed.append(line)
             answer = answers[line.split()[1]]
             if isinstance(answer, Exception):
                 raise answer
             if isinstance(answer, str):
-                return {"rc": 1, "stdout": "", "stderr": answer}
+                return framed.Said(1, "", answer)
             # A status that is not fine has the exit code 1, and says all the same.
-            return {"rc": 1, "stdout": json.dumps(answer), "stderr": ""}
+            return framed.Said(1, json.dumps(answer), "")
 
         action._execute_module = execute
-        action._low_level_execute_command = command
+        monkeypatch.setattr(framed, "run", command)
         given = {"inventory_hostname": "w1", "node_devices_resources": [CAMERA], **(variables or {})}
         result = action.run(None, given)
         assert result["changed"] is False

@@ -9,6 +9,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugins.action import plugin_report
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout
 
 DECLARED = {"configuration": {"resources": [{"name": "a.example/b", "devices": []}]}}
@@ -47,7 +48,8 @@ def report(monkeypatch):
         action = object.__new__(plugin_report.ActionModule)
         arguments = {"declaration": DECLARED, "command": "/x/node-device-plugin", "timeout": 0.01, **arguments}
         action._task = types.SimpleNamespace(args=arguments, check_mode=False)
-        action._low_level_execute_command = lambda _line: {"rc": 0, "stdout": json.dumps(said), "stderr": ""}
+        answer = framed.Said(0, json.dumps(said), "")
+        monkeypatch.setattr(framed, "run", lambda _action, _line, _given=None: answer)
         return action.run(None, {"inventory_hostname": "worker1"})
 
     return run

@@ -21,6 +21,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_prefl
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import in_order, looked_for
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
@@ -64,7 +65,7 @@ def look(monkeypatch):
             return dict(answers.pop(0) if answers else facts)
 
         action._execute_module = execute
-        action._low_level_execute_command = lambda line: {"rc": code}
+        monkeypatch.setattr(framed, "run", lambda _action, _line, _given=None: framed.Said(code, "", ""))
         action._templar = types.SimpleNamespace(template=lambda value: value)
         known = {} if known is None else {"node_devices_node": known}
         return action.run(None, {"inventory_hostname": "node1", **known, **dict(variables)}), given
