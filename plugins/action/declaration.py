@@ -6,8 +6,10 @@ from __future__ import annotations
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    combinations,
     declaration,
     host_devices,
+    misspelled,
     preflight,
     role_arguments,
 )
@@ -34,6 +36,9 @@ class ActionModule(HidingAction):
         if offline and boolean(look.variable("node_devices_gather_facts", False), strict=False):
             failure = _without_facts(unchecked)
         problems, values = role_arguments.checked(roles, task_vars, template, failure)
+        names = misspelled.found(task_vars) if roles else misspelled.Found([], [])
+        problems += names.errors
+        warned = [f"{look.host}: {each}" for each in names.warnings]
         try:
             read = look.read_declaration(failure)
         except declaration.DeclarationProblems as error:
@@ -43,17 +48,21 @@ class ActionModule(HidingAction):
         if not problems and not unchecked:
             problems += _of_host_devices(values) if "host_devices" in roles else []
             problems += _of_a_daemonset(task_vars, template, read.configuration) if "device_plugin" in roles else []
-        if unchecked:
-            result = {**result, "warnings": [f"{look.host}: {each}" for each in unchecked]}
+        if read is not None and roles:
+            problems += combinations.problems(task_vars, template, read.capacities)
+        warned += [f"{look.host}: {each}" for each in unchecked]
         what = "declaration" if problems else "cluster"
         # Check this now, because a node that only the API reaches has no preflight.
         if look.api_only and roles and not offline:
             found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
             problems += found
-            result = {**result, "warnings": warnings} if warnings else result
+            warned += warnings
+        # Ansible would print an empty list.
+        result = {**result, "warnings": warned} if warned else result
         if problems:
-            unusable = declaration.unusable(task_vars.get("inventory_hostname", ""), problems, what)
-            return {**result, "failed": True, "msg": unusable}
+            # A role that calls this action may come after roles that have written on the node.
+            done = "no node was touched" if roles else "this task wrote nothing"
+            return {**result, "failed": True, "msg": declaration.unusable(look.host, problems, what, done)}
         return {**result, "changed": False, **read.as_data()}
 
 

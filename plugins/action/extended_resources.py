@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import combinations, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -44,7 +44,7 @@ class ActionModule(HidingAction):
         if not arguments.get("kubeconfig"):
             result.update(changed=False, resources=[], lingering=[])
             if capacities:
-                result.update(failed=True, msg=_lines(host, [_no_cluster(capacities)]))
+                result.update(failed=True, msg=_lines(host, [combinations.without_cluster(capacities)]))
             return result
         try:
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
@@ -155,13 +155,6 @@ def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
         with contextlib.suppress(Unavailable):
             node = cluster.node(name)
     return node
-
-
-def _no_cluster(capacities):
-    return (
-        f"node_devices_kubeconfig: not set, but the capacity of {', '.join(sorted(capacities))} is patched through "
-        "the Kubernetes API: set it to a kubeconfig file on the controller"
-    )
 
 
 def _gone(host, node):

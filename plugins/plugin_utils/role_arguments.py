@@ -51,6 +51,16 @@ def checked(
     return [*filter(None, lines), *validated.error_messages], validated.validated_parameters
 
 
+def roles() -> list[str]:
+    """Return the names of all roles."""
+    return list(_OPTIONS)
+
+
+def names() -> set[str]:
+    """Return the names of the variables that the roles' argument specs describe."""
+    return {name for options in _OPTIONS.values() for name in options}
+
+
 def _options(role: str) -> dict[str, Any]:
     if role not in _OPTIONS:
         raise AnsibleError(

@@ -79,6 +79,53 @@ def test_every_problem_of_every_host(validate, tmp_path):
     assert "No such file" not in said
 
 
+def test_what_a_later_task_would_refuse(validate):
+    """All that the inventory alone shows."""
+    fixed = {"node_devices_resources": [{"name": "example.com/seat", "capacity": 2}]}
+    by_api = {"node_devices_api_only": True, "node_devices_kubeconfig": "/none"}
+    code, said = validate(
+        a=fixed,
+        b={**fixed, "node_devices_kubeconfig": "/none"},
+        c={"node_devices_drain": True, "node_devices_drain_minutes": "long", "node_devices_lock_minutes": -1},
+        d=by_api,
+        e={**by_api, **fixed, "device_plugin_mode": "daemonset", "extended_resources_restore": True},
+        f={"node_devices_kubeconfig": "{{ nothing }}", **fixed},
+    )
+    assert code == 2
+    for problem in (
+        "a: node_devices_kubeconfig: not set, but the capacity of example.com/seat is patched through the Kubernetes "
+        "API: set it to a kubeconfig file on the controller",
+        "c: node_devices_kubeconfig: not set, but a drain needs the Kubernetes API",
+        "c: node_devices_drain_minutes: must be a number of minutes, 0 or more, not long",
+        "c: node_devices_lock_minutes: must be a number of minutes, 0 or more, not -1",
+        "d: device_plugin_mode: is service, but node_devices_api_only means",
+        "e: extended_resources_restore: needs a timer on the node",
+        "b: example.com/seat",
+        "f: node_devices_kubeconfig: 'nothing' is undefined",
+    ):
+        assert problem in said, said
+    assert "f: node_devices_kubeconfig: not set" not in said
+
+
+def test_misspelled_variables(validate):
+    """One of them took a resource from two nodes, and the run ended well."""
+    cam = {"node_device_resources_cam": [CAMERA]}
+    used = {"node_devices_resources": "{{ node_device_resources_cam }}"}
+    code, said = validate(
+        a={"device_plugin_mod": "daemonset", "node_devices_site_note": "rack 7"},
+        b=cam,
+        c={**cam, **used, "node_device_foo_custom": 1},
+    )
+    assert code == 2
+    reads = "no role and no playbook reads this variable, and its name is nearly"
+    assert f"a: device_plugin_mod: {reads} device_plugin_mode:" in said
+    assert f"b: node_device_resources_cam: {reads} node_devices_resources_cam:" in said
+    assert "[WARNING]: a: node_devices_site_note: no role and no playbook of this collection reads" in said
+    assert "c: example.com/camera" in said
+    for other in ("c: node_device_resources_cam", "node_device_foo_custom"):
+        assert other not in said
+
+
 def test_two_hosts_that_are_one_node_are_a_failure_by_themselves(validate, tmp_path):
     cluster = {
         "node_devices_kubeconfig": str(tmp_path / "none"),
