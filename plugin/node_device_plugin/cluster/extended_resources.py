@@ -16,7 +16,11 @@ from . import quantity
 #: The annotation that contains our record, as JSON with the keys of Memory.
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
-#: The kubelet's program names, which managedFields contains. k3s and MicroK8s have one program for all components.
+#: The state of a resource that the device plugin no longer serves. The kubelet lists such a resource for 5 minutes.
+LEFT_BEHIND = (
+    "no longer declared: the kubelet lists it until 5 minutes after the plugin withdrew it, and a later run removes it"
+)
+# The kubelet's program names, which managedFields contains. k3s and MicroK8s have one program for all components.
 _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
 
 
@@ -180,7 +184,7 @@ def rows(node: Mapping[str, Any], wanted: Wanted) -> list[dict[str, str]]:
         elif name in memory.patched:
             state = "no longer declared: the next run removes it"
         else:
-            state = "left behind by the device plugin: a run removes it after the kubelet has forgotten it"
+            state = LEFT_BEHIND
         result.append(
             {
                 "resource": name,
