@@ -116,8 +116,14 @@ def _of_the_cluster(task_vars, template, read):
         deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
     name = str(node or task_vars.get("inventory_hostname", ""))
     problems = list(cluster_access.problems(str(path), name, True, bool(read and read.capacities), deployment))
-    kinds = read.as_data()["foreign_kinds"] if read is not None else ()
-    if problems or not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
+    if problems or read is None:
         return problems, []
+    served = [resource.name for resource in read.configuration.resources]
+    gone = cluster_access.removed(str(path), name, read.capacities, served)
+    warnings = [f"{name}: {sentence}" for sentence in requirements.removed(gone)]
+    kinds = read.as_data()["foreign_kinds"]
+    if not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
+        return [], warnings
     drivers, unknown = cluster_access.dra_drivers(str(path), name)
-    return list(requirements.offered_twice((), drivers, kinds)), [f"{name}: {unknown}"] if unknown else []
+    warnings += [f"{name}: {unknown}"] if unknown else []
+    return list(requirements.offered_twice((), drivers, kinds)), warnings

@@ -268,6 +268,13 @@ class Preflight:
                 sentences += cluster_access.problems(
                     path, node_name or self.host, declared is not None or bool(drained), capacities, pod
                 )
+            if declared and mode and not known:
+                # The node serves what an earlier run installed.
+                gone = set((facts["device_plugins"]["instance"] or {}).get("resources", ()))
+                gone.difference_update(resource["name"] for resource in declared["resources"])
+                if path:
+                    gone |= cluster_access.removed(path, node_name or self.host, declared["capacities"])
+                warnings += [f"{self.host}: {sentence}" for sentence in requirements.removed(gone)]
             if not sentences:
                 untested = [] if known else requirements.untested(of_node, facts)
                 warnings += [f"{self.host}: {sentence}" for sentence in untested]

@@ -117,6 +117,12 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
     yield from offered_twice(others, plugins["drivers"], kinds)
 
 
+def removed(names: Iterable[str]) -> list[str]:
+    """Return one message if a run removes resources from a node. names: the resources."""
+    shown = ", ".join(sorted(names))
+    return [f"this run removes {shown} from the node, because the declaration no longer has it"] if shown else []
+
+
 def offered_twice(resources: Iterable[str], drivers: Iterable[str], kinds: Iterable[str]) -> Iterator[str]:
     """Yield one message for each kind if another program serves devices of the kind's vendor.
 

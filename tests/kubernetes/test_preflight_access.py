@@ -63,7 +63,7 @@ def look(preflight):
         if not result.get("failed"):
             return "", executed
         head, *lines = result["msg"].splitlines()
-        assert head == "The node is not ready; this task wrote nothing on it."
+        assert head == "The node is not ready; nothing was written on it."
         (line,) = lines
         assert line.startswith("worker1: node_devices_kubeconfig")
         assert kubeconfig in line

@@ -18,6 +18,7 @@ import yaml
 from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
@@ -577,6 +578,43 @@ class Cluster:
     def list(self, place, **selectors):
         assert (place.kinds, selectors) == ("pods", {"fieldSelector": "spec.nodeName=worker1"})
         return self.pods
+
+
+SERVED = {
+    **FACTS,
+    "device_plugins": {**FACTS["device_plugins"], "instance": {"mode": "service", "resources": ["a.b/c", "a.b/d"]}},
+}
+RUN = {
+    "mode": "service",
+    "declaration": {**DECLARED, "capacities": {}, "foreign_kinds": [], "resources": [{"name": "a.b/d"}]},
+}
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    ("facts", "memory", "removes"),
+    [
+        (SERVED, None, "a.b/c"),
+        (SERVED, {"patched": {"a.b/seat": None}, "served": ["a.b/old"]}, "a.b/c, a.b/seat"),
+        # A first installation.
+        (FACTS, None, ""),
+    ],
+)
+def test_a_run_says_first_that_it_removes_a_resource(look, monkeypatch, check, facts, memory, removes):
+    """A misspelled variable took a resource from two nodes, and no line said so."""
+    annotations = {extended_resources.ANNOTATION: json.dumps(memory)} if memory else {}
+    api = types.SimpleNamespace(
+        node=lambda name: {"metadata": {"annotations": annotations}},
+        list=lambda place, **selectors: [],
+    )
+    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
+    monkeypatch.setattr(cluster_access, "Api", lambda path: api)
+    cluster = {"kubeconfig": "x"} if memory else {}
+    result, _given = look(facts, check=check, lock={"minutes": 1}, **RUN, **cluster)
+    says = f"node1: this run removes {removes} from the node, because the declaration no longer has it"
+    assert result.get("warnings", []) == [says] * bool(removes)
+    # A role of the same play does not say it again.
+    assert "warnings" not in look(known={**facts, "read_in": PLAY}, check=check, **RUN, **cluster)[0]
 
 
 OURS = {"nodedevices.kubernetes/device-plugin": "node-device-plugin"}
