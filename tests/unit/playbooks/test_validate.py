@@ -65,7 +65,7 @@ def test_every_problem_of_every_host(validate, tmp_path):
     for problem in (
         "a: node_devices_resources[0] (example.com/camera).nmae: is not a known key",
         "a: node_devices_resources[1] (example.com/camera).replicas: 'nothing' is undefined",
-        "b: argument 'cdi_runtime_max_parallel_restarts' is of type str",
+        "b: cdi_runtime_max_parallel_restarts: must be a whole number, not the text 'some'",
         "b: node_devices_settings.log_level: must be one of debug, info, warning, error, not 'loud'",
         "c: host_devices_udev_rules[0]: must be a udev rule on one line",
         "c: node_devices_kubeconfig: not set, but a DaemonSet needs the Kubernetes API",
@@ -77,6 +77,38 @@ def test_every_problem_of_every_host(validate, tmp_path):
         assert problem in said, said
     assert "UNREACHABLE" not in said
     assert "No such file" not in said
+
+
+def test_wrong_types_are_told_in_the_words_of_yaml(validate):
+    """A mapping was an _AnsibleTaggedDict."""
+    node = {"path": [1], "type": "q", "major": "x", "minor": 1}
+    code, said = validate(
+        a={"host_devices_nodes": {"path": "/dev/a"}, "node_tools_keep": None},
+        b={"host_devices_nodes": ["x", 3], "host_devices_udev_rules": [{"a": 1}], "node_tools_root": ["a"]},
+        c={"host_devices_nodes": [node], "device_plugin_takeover": [1], "device_plugin_deployment": ["x"]},
+        d={"node_devices_resources": {"a": 1}, "node_devices_settings": [1], "host_devices_modules": None},
+        e={"device_plugin_deployment": {"tolerations": {"a": 1}}, "node_devices_kubeconfig": None},
+    )
+    assert code == 2
+    for problem in (
+        "a: host_devices_nodes: must be a list, not a mapping",
+        "a: node_tools_keep: must be a whole number, not nothing",
+        "b: host_devices_nodes[0]: must be a mapping, not the text 'x'",
+        "b: host_devices_nodes[1]: must be a mapping, not 3",
+        "b: host_devices_udev_rules[0]: must be text, not a mapping",
+        "b: node_tools_root: must be a path, not a list",
+        "c: host_devices_nodes[0].path: must be text, not a list",
+        "c: host_devices_nodes[0].major: must be a whole number, not the text 'x'",
+        "c: device_plugin_takeover: must be true or false, not a list",
+        "c: device_plugin_deployment: must be a mapping, not a list",
+        "d: node_devices_resources: must be a list of resources, not a mapping",
+        "d: node_devices_settings: must be a mapping of the plugin's settings, not a list",
+        "d: host_devices_modules: must be a list, not nothing",
+        "e: device_plugin_deployment.tolerations: must be a list, not a mapping",
+    ):
+        assert problem in said, said
+    for word in ("Tagged", "class '", "NoneType", "unable to convert", "e: node_devices_kubeconfig"):
+        assert word not in said, said
 
 
 def test_what_a_later_task_would_refuse(validate):
