@@ -56,7 +56,7 @@ class ActionModule(HidingAction):
         if look.api_only and roles and not offline:
             found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
             problems += found
-            warned += warnings
+            warned += [f"{look.host}: {each}" for each in warnings]
         # Ansible would print an empty list.
         result = {**result, "warnings": warned} if warned else result
         if problems:
@@ -120,10 +120,10 @@ def _of_the_cluster(task_vars, template, read):
         return problems, []
     served = [resource.name for resource in read.configuration.resources]
     gone = cluster_access.removed(str(path), name, read.capacities, served)
-    warnings = [f"{name}: {sentence}" for sentence in requirements.removed(gone)]
+    warnings = requirements.removed(gone)
     kinds = read.as_data()["foreign_kinds"]
     if not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
         return [], warnings
     drivers, unknown = cluster_access.dra_drivers(str(path), name)
-    warnings += [f"{name}: {unknown}"] if unknown else []
+    warnings += [unknown] if unknown else []
     return list(requirements.offered_twice((), drivers, kinds)), warnings
