@@ -336,8 +336,8 @@ def test_a_node_of_which_nobody_knows_whether_it_has_left_stays_and_that_is_said
     deployed(cluster, "worker1", "worker2")
     (said,) = run("absent", pending=[], known=[], nameless=["hostb"])["warnings"]
     assert said == (
-        "host1: hostb: node_devices_node_name cannot be evaluated in this play, so some of the nodes worker1, worker2 may "
-        "have left the inventory: they stay in DaemonSet node-device-plugin until a run can evaluate it"
+        "host1: hostb: node_devices_node_name cannot be evaluated in this play, so some of the nodes worker1, worker2 "
+        "may have left the inventory: they stay in DaemonSet node-device-plugin until a run can evaluate it"
     )
     # As many as there may be hosts of: they are theirs.
     assert "warnings" not in run("absent", pending=[], known=["worker1"], nameless=["hostb"])
