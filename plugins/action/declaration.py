@@ -36,6 +36,10 @@ class ActionModule(HidingAction):
         if offline and boolean(look.variable("node_devices_gather_facts", False), strict=False):
             failure = _without_facts(unchecked)
         problems, values = role_arguments.checked(roles, task_vars, template, failure)
+        if roles and not offline and "preflight" in task_vars.get("ansible_skip_tags", ()):
+            problems.append(
+                "tag preflight is skipped, but the roles need its checks: remove preflight from --skip-tags"
+            )
         names = misspelled.found(task_vars) if roles else misspelled.Found([], [])
         problems += names.errors
         warned = [f"{look.host}: {each}" for each in names.warnings]

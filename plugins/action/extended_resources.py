@@ -60,7 +60,10 @@ class ActionModule(HidingAction):
             served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
             wanted = resources.Wanted(capacities, frozenset(served), registered)
             if state == "reported":
-                outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
+                rows = resources.rows(cluster.node(name), wanted)
+                wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]
+                problems = [f"{host}: {row['resource']}: {row['state']}" for row in wrong]
+                outcome = {"changed": False, "resources": rows, "lingering": [], "problems": problems}
             else:
                 outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
         except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:

@@ -16,6 +16,8 @@ from . import quantity
 #: The annotation that contains our record, as JSON with the keys of Memory.
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
+#: The state of a static resource whose declared capacity is allocatable.
+AS_DECLARED = "as declared"
 #: The state of a resource that the device plugin no longer serves. The kubelet lists such a resource for 5 minutes.
 LEFT_BEHIND = (
     "no longer declared: the kubelet lists it until 5 minutes after the plugin withdrew it, and a later run removes it"
@@ -203,7 +205,7 @@ def _state_of_static(
     if name in registered:
         return "a device plugin serves it"
     if quantity.same(now, declared):
-        return "as declared" if quantity.same(usable, declared) else "not allocatable yet"
+        return AS_DECLARED if quantity.same(usable, declared) else "not allocatable yet"
     if name in memory.patched and quantity.same(now, "0"):
         return "reset by a restart of the kubelet: the next run restores it"
     return "not as declared: the next run patches it"

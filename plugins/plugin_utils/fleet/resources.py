@@ -80,13 +80,13 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
             "state": _of_row(row, capacities.get(name)),
             "capacity": _number(row["capacity"]),
             "healthy": _number(row["allocatable"]),
-            "reasons": [] if row["state"] == "as declared" else [row["state"]],
+            "reasons": [] if row["state"] == extended_resources.AS_DECLARED else [row["state"]],
         }
 
 
 def _of_row(row: Mapping[str, str], capacity: int | None) -> str:
     """Return the state of a node object's row. capacity: the declared count; None if none is declared."""
-    if row["state"] == "as declared":
+    if row["state"] == extended_resources.AS_DECLARED:
         return "healthy" if capacity else "empty"
     if row["state"] == extended_resources.LEFT_BEHIND and not _number(row["allocatable"]):
         return "left behind"
