@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ansible import constants
 from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 # Callbacks whose output programs read. Their results contain the text.
@@ -21,7 +22,9 @@ class ActionModule(HidingAction):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        text = self._values(task_vars).hide(str(self._task.args["text"]))
+        given = self._values(task_vars).hide(str(self._task.args["text"]))
+        # A node's text must not control the terminal.
+        text = "\n".join(tables.printable(line) for line in given.split("\n"))
         if constants.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in _FOR_PROGRAMS:
             Display().display(f"{text}\n")
         return {**result, "changed": False, "msg": text}
