@@ -6,8 +6,10 @@ from __future__ import annotations
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    combinations,
     declaration,
     host_devices,
+    misspelled,
     preflight,
     role_arguments,
 )
@@ -34,6 +36,13 @@ class ActionModule(HidingAction):
         if offline and boolean(look.variable("node_devices_gather_facts", False), strict=False):
             failure = _without_facts(unchecked)
         problems, values = role_arguments.checked(roles, task_vars, template, failure)
+        if roles and not offline and "preflight" in task_vars.get("ansible_skip_tags", ()):
+            problems.append(
+                "tag preflight is skipped, but the roles need its checks: remove preflight from --skip-tags"
+            )
+        names = misspelled.found(task_vars) if roles else misspelled.Found([], [])
+        problems += names.errors
+        warned = [f"{look.host}: {each}" for each in names.warnings]
         try:
             read = look.read_declaration(failure)
         except declaration.DeclarationProblems as error:
@@ -43,17 +52,21 @@ class ActionModule(HidingAction):
         if not problems and not unchecked:
             problems += _of_host_devices(values) if "host_devices" in roles else []
             problems += _of_a_daemonset(task_vars, template, read.configuration) if "device_plugin" in roles else []
-        if unchecked:
-            result = {**result, "warnings": [f"{look.host}: {each}" for each in unchecked]}
+        if read is not None and roles:
+            problems += combinations.problems(task_vars, template, read.capacities)
+        warned += [f"{look.host}: {each}" for each in unchecked]
         what = "declaration" if problems else "cluster"
         # Check this now, because a node that only the API reaches has no preflight.
         if look.api_only and roles and not offline:
             found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
             problems += found
-            result = {**result, "warnings": warnings} if warnings else result
+            warned += [f"{look.host}: {each}" for each in warnings]
+        # Ansible would print an empty list.
+        result = {**result, "warnings": warned} if warned else result
         if problems:
-            unusable = declaration.unusable(task_vars.get("inventory_hostname", ""), problems, what)
-            return {**result, "failed": True, "msg": unusable}
+            # A role that calls this action may come after roles that have written on the node.
+            done = "no node was touched" if roles else "this task wrote nothing"
+            return {**result, "failed": True, "msg": declaration.unusable(look.host, problems, what, done)}
         return {**result, "changed": False, **read.as_data()}
 
 
@@ -107,8 +120,14 @@ def _of_the_cluster(task_vars, template, read):
         deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
     name = str(node or task_vars.get("inventory_hostname", ""))
     problems = list(cluster_access.problems(str(path), name, True, bool(read and read.capacities), deployment))
-    kinds = read.as_data()["foreign_kinds"] if read is not None else ()
-    if problems or not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
+    if problems or read is None:
         return problems, []
+    served = [resource.name for resource in read.configuration.resources]
+    gone = cluster_access.removed(str(path), name, read.capacities, served)
+    warnings = requirements.removed(gone)
+    kinds = read.as_data()["foreign_kinds"]
+    if not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
+        return [], warnings
     drivers, unknown = cluster_access.dra_drivers(str(path), name)
-    return list(requirements.offered_twice((), drivers, kinds)), [f"{name}: {unknown}"] if unknown else []
+    warnings += [unknown] if unknown else []
+    return list(requirements.offered_twice((), drivers, kinds)), warnings

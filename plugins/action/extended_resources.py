@@ -19,7 +19,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    combinations,
+    framed,
+    preflight,
+    task_arguments,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -44,7 +49,7 @@ class ActionModule(HidingAction):
         if not arguments.get("kubeconfig"):
             result.update(changed=False, resources=[], lingering=[])
             if capacities:
-                result.update(failed=True, msg=_lines(host, [_no_cluster(capacities)]))
+                result.update(failed=True, msg=_lines(host, [combinations.without_cluster(capacities)]))
             return result
         try:
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
@@ -60,7 +65,10 @@ class ActionModule(HidingAction):
             served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
             wanted = resources.Wanted(capacities, frozenset(served), registered)
             if state == "reported":
-                outcome = {"changed": False, "resources": resources.rows(cluster.node(name), wanted), "lingering": []}
+                rows = resources.rows(cluster.node(name), wanted)
+                wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]
+                problems = [f"{host}: {row['resource']}: {row['state']}" for row in wrong]
+                outcome = {"changed": False, "resources": rows, "lingering": [], "problems": problems}
             else:
                 outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
         except preflight.NotReady as error:
@@ -161,13 +169,6 @@ def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
         with contextlib.suppress(Unavailable):
             node = cluster.node(name)
     return node
-
-
-def _no_cluster(capacities):
-    return (
-        f"node_devices_kubeconfig: not set, but the capacity of {', '.join(sorted(capacities))} is patched through "
-        "the Kubernetes API: set it to a kubeconfig file on the controller"
-    )
 
 
 def _gone(host, node):

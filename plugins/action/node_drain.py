@@ -57,9 +57,7 @@ class ActionModule(HidingAction):
             )
         blocked = self._drain.evict(pods, self._rules, self._renew)
         if blocked:
-            result["warnings"] = [
-                f"{self._node}: would wait up to {self._rules.minutes:g} minutes, because {'; '.join(blocked)}"
-            ]
+            result["warnings"] = [f"would wait up to {self._rules.minutes:g} minutes, because {'; '.join(blocked)}"]
         result.update(changed=result["changed"] or bool(pods), evicted=names)
 
     def _uncordoned(self, arguments, result):

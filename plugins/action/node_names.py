@@ -28,7 +28,9 @@ class ActionModule(HidingAction):
         cluster_of = str if boolean(self._task.args.get("offline", False)) else clusters.identity
         lines = list(duplicate_nodes.found([host for host in hosts if host is not None], cluster_of))
         if lines:
-            result.update(failed=True, msg="No node was touched.\n" + "\n".join(lines))
+            # In a role, earlier roles of the play may have written on the nodes.
+            done = "No node was touched." if self._task._role is None else "This task wrote nothing."
+            result.update(failed=True, msg=f"{done}\n" + "\n".join(lines))
             return result
         result.update(changed=False)
         return result

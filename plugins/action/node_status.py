@@ -12,16 +12,19 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugins.action import node_tools
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
     declaration,
     plugin_cli,
     requirements,
+    role_files,
     runtimes,
     spec_templates,
     task_arguments,
+    wheels,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout, same_machine
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
@@ -52,6 +55,7 @@ class ActionModule(HidingAction):
                     problems.extend(unknown)
         except AnsibleConnectionFailure as error:
             parts["unreachable"] = str(error).strip() or "no connection"
+        parts.update(self._drift(parts, problems))
         parts.update(self._of_cluster(host, parts, problems))
         entry = node.entry(host, node.Read(**parts, problems=tuple(problems)))
         # Tables and the page of the whole fleet show these texts.
@@ -101,6 +105,24 @@ class ActionModule(HidingAction):
         if not facts["runtime"].get("problem"):
             runtime = self._answer(runtimes.of(facts["runtime"]).question(command), problems)
         return {"facts": facts, "status": status, "runtime": runtime}
+
+    def _drift(self, parts, problems):
+        """Add the differences between the node and what site.yml would write to ``problems``.
+
+        Return the hash of the configuration that the service must run with.
+        """
+        declared, facts = parts["declaration"], parts.get("facts") or {}
+        if declared is None or not facts.get("commands") or facts.get("ledger_problem") or facts["uid"] != 0:
+            return {}
+        is_service = self._arguments.get("mode", "service") == "service"
+        try:
+            environment = wheels.environment_name(node_tools.target_of(facts)) if is_service else ""
+            wanted = drift.wanted(self, self._vars, declared, facts, environment)
+        except Exception as error:  # an expression may fail in any way
+            problems.append(f"the node's files cannot be compared with the declaration: {error}")
+            return {}
+        problems.extend(drift.found(facts, wanted))
+        return {"wanted_sha256": wanted.files["device_plugin"][role_files.CONFIGURATION]} if is_service else {}
 
     def _answer(self, command, problems):
         try:

@@ -33,8 +33,8 @@ options:
 
 EXAMPLES = r"""
 - name: Print the declarations
-  ansible.builtin.debug:
-    msg: "{{ ansible_play_hosts_all | nodedevices.kubernetes.scan_groups(hostvars) }}"
+  nodedevices.kubernetes.printed:
+    text: "{{ ansible_play_hosts_all | nodedevices.kubernetes.scan_groups(hostvars) }}"
   run_once: true
 """
 

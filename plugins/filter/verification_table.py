@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
@@ -13,6 +13,7 @@ DOCUMENTATION = r"""
 name: verification_table
 short_description: Show the reports of role verification as one table
 description: Each row is a resource of a node, with capacity, healthy devices, the devices in a container, and state.
+  A static capacity has no devices; its row has the allocatable quantity.
 positional: hostvars
 options:
   _input:
@@ -21,15 +22,16 @@ options:
     elements: str
     required: true
   hostvars:
-    description: The variables of all hosts, with the reports in C(verification_report).
+    description: The variables of all hosts, with the reports in C(verification_report), and the results of role
+      extended_resources in C(extended_resources_result).
     type: dict
     required: true
 """
 
 EXAMPLES = r"""
 - name: Print the verification table
-  ansible.builtin.debug:
-    msg: "{{ ansible_play_hosts_all | nodedevices.kubernetes.verification_table(hostvars) }}"
+  nodedevices.kubernetes.printed:
+    text: "{{ ansible_play_hosts_all | nodedevices.kubernetes.verification_table(hostvars) }}"
   run_once: true
 """
 
@@ -50,12 +52,21 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
         report = variables.get("verification_report") if hasattr(variables, "get") else None
         # If the verification was skipped (check mode) or failed, the report has no rows.
         if not report or "resources" not in report:
-            lines.append((host, "-", "-", "-", "-", "not verified"))
+            lines += [(host, "-", "-", "-", "-", "not verified"), *((host, *cells) for cells in _fixed(variables))]
             continue
         for row in report["resources"]:
             numbers = (str(row["capacity"]), str(row["healthy"]))
             lines.append((host, row["resource"], *numbers, " ".join(row["seen"]), states.state_text(row)))
+        lines += [(host, *cells) for cells in _fixed(variables)]
     return tables.table(_HEAD, lines)
+
+
+def _fixed(variables: Any) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each declared static capacity. No container can show one, because it has no device."""
+    read = variables.get("extended_resources_result") if hasattr(variables, "get") else None
+    for row in (read or {}).get("resources") or ():
+        if row["declared"] not in ("plugin", "-"):
+            yield row["resource"], row["capacity"], row["allocatable"], "", row["state"]
 
 
 class FilterModule:

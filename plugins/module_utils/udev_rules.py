@@ -12,6 +12,10 @@ import re
 _PART = re.compile(r'([A-Z_]+)(?:\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*([ei]?)"((?:[^"\\]|\\.)*)"')
 # Keys that control the order of lines and affect no device.
 _FLOW = ("LABEL", "GOTO")
+# Keys whose assignment creates nothing but the links that the rule names.
+_ACCESS = ("SYMLINK", "OWNER", "GROUP", "MODE", "SECLABEL", "TAG", "OPTIONS", *_FLOW)
+# Substitutions in a value: $kernel, $env{KEY}, %k, %E{KEY}, %%.
+_SUBSTITUTION = re.compile(r"\\\$[a-z]+(?:\\\{[^}]*\})?|%[A-Za-z%](?:\\\{[^}]*\})?")
 
 
 class Rule:
@@ -21,7 +25,11 @@ class Rule:
         parts = _PART.findall(line)
         self.subsystems = _patterns(parts, "SUBSYSTEM")
         self.kernels = _patterns(parts, "KERNEL")
-        self.does_something = any(op not in ("==", "!=") and key not in _FLOW for key, op, _case, _value in parts)
+        changes = [(key, value) for key, op, _case, value in parts if op not in ("==", "!=")]
+        self.does_something = any(key not in _FLOW for key, _value in changes)
+        self._links = [link for key, value in changes if key == "SYMLINK" for link in value.split()]
+        # It runs a program, or changes what a driver or another rule does.
+        self._is_open = any(key not in _ACCESS for key, _value in changes)
 
     @property
     def trigger(self):
@@ -31,6 +39,10 @@ class Rule:
             *("--sysname-match=" + pattern for pattern in self.kernels),
         ]
 
+    def may_make(self, path):
+        """Return whether the rule may create a path: one of its links, or anything if the rule runs a program."""
+        return self._is_open or any(_link(link).fullmatch(path) for link in self._links)
+
     def is_about(self, subsystem, sysname):
         """Return whether the rule may affect a device. A rule without SUBSYSTEM and KERNEL may affect any device."""
         return (
@@ -38,6 +50,11 @@ class Rule:
             and _matches(self.subsystems, subsystem)
             and _matches(self.kernels, sysname.replace("/", "!"))
         )
+
+
+def _link(link):
+    """Return a pattern of the paths of a link below /dev. A substitution may have any value."""
+    return re.compile("/dev/" + _SUBSTITUTION.sub(".*", re.escape(link)))
 
 
 def _patterns(parts, wanted):

@@ -52,6 +52,11 @@ resources:
   type: list
   elements: dict
   returned: success
+problems:
+  description: One message for each declared capacity that is not allocatable as declared.
+  type: list
+  elements: str
+  returned: with O(state=reported)
 lingering:
   description: Removed resources that the kubelet still lists.
   type: list

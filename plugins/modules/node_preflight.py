@@ -21,11 +21,11 @@ options:
       - V(python) requires Python 3.9 or later, and V(systemd) requires systemd as the first process. V(runtime)
         requires a container runtime that accepts CDI devices through CRI. V(kubelet) requires that the kubelet, if one
         runs, passes CDI names on. V(devices) requires all device nodes that the declaration marks as required, and the
-        host paths of their mounts and hooks. V(host_paths) requires only the latter, without paths that role
-        C(host_devices) may create. V(command) requires the plugin's O(command), except in check mode.
+        host paths of their mounts and hooks. With O(lock) and in check mode, this excludes paths that role
+        C(host_devices) will create. V(command) requires the plugin's O(command), except in check mode.
     type: list
     elements: str
-    choices: [python, systemd, runtime, kubelet, devices, host_paths, command]
+    choices: [python, systemd, runtime, kubelet, devices, command]
     default: []
   cdi:
     description:
@@ -420,7 +420,7 @@ def main():
             "requires": {
                 "type": "list",
                 "elements": "str",
-                "choices": ["python", "systemd", "runtime", "kubelet", "devices", "host_paths", "command"],
+                "choices": ["python", "systemd", "runtime", "kubelet", "devices", "command"],
                 "default": [],
             },
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},

@@ -81,9 +81,12 @@ class Declaration(NamedTuple):
         }
 
 
-def unusable(host: str, problems: Iterable[str], what: str = "declaration") -> str:
-    """Return the error message for an invalid declaration. what: the invalid object, if it is not a declaration."""
-    return "\n".join([f"The {what} cannot be used; no node was touched.", *(f"{host}: {line}" for line in problems)])
+def unusable(host: str, problems: Iterable[str], what: str = "declaration", done: str = "no node was touched") -> str:
+    """Return the error message for an invalid declaration.
+
+    what: the invalid object, if it is not a declaration. done: what has been written.
+    """
+    return "\n".join([f"The {what} cannot be used; {done}.", *(f"{host}: {line}" for line in problems)])
 
 
 class DeclarationProblems(Exception):

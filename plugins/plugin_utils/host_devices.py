@@ -15,10 +15,13 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device
     RULES,
     content,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]*|\d+")
 _MODE = re.compile(r"0?[0-7]{3}")
+# Directories whose content the kernel and udev create.
+_MADE = ("/dev/", "/proc/", "/run/", "/sys/", "/var/run/")
 # Matches a rule of udev(7): assignments (KEY, operator, quoted value), separated by commas or white space.
 _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"\\]|\\.)*"\s*,?\s*)+')
 
@@ -101,6 +104,13 @@ def module_arguments(
         "prune": False,
         "made": False,
     }
+
+
+def may_make(path: str, modules: Sequence[Any], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the role may create a path. Nobody knows beforehand what a kernel module creates."""
+    if any(isinstance(node, Mapping) and node.get("path") == path for node in nodes):
+        return True
+    return path.startswith(_MADE) and (bool(modules) or any(Rule(str(rule)).may_make(path) for rule in udev_rules))
 
 
 def _line(node: Mapping[str, Any]) -> str:

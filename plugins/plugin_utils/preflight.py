@@ -23,6 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from . import (
     declaration,
     host_devices,
+    misspelled,
     play,
     plugin_cli,
     requirements,
@@ -32,8 +33,8 @@ from . import (
 )
 from .kubernetes import cluster_access, drain, same_machine
 
-#: Variables of role host_devices, which creates paths on the node.
-_MAKERS = ("host_devices_modules", "host_devices_udev_rules", "host_devices_nodes")
+#: Variables of role host_devices, which creates paths on the node, without their prefix.
+_MAKERS = ("modules", "udev_rules", "nodes")
 #: The variable in which a playbook registers the preflight's result.
 KNOWN = "node_devices_node"
 #: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
@@ -203,7 +204,7 @@ class Preflight:
         """Return the failed result of an action that could not begin. error: NotReady or DeclarationProblems."""
         message = str(error)
         if isinstance(error, declaration.DeclarationProblems):
-            message = declaration.unusable(self.host, error.lines)
+            message = declaration.unusable(self.host, error.lines, done="this task wrote nothing")
         return {"failed": True, "changed": False, "msg": message}
 
     def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,7 +271,9 @@ class Preflight:
             sentences = [requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))]
         else:
             of_node = [name for name in requires if name != "command"]
-            sentences = requirements.unmet(of_node, facts, device_paths, cdi, host_paths)
+            is_before = "devices" in requires and (lock is not None or self._action._task.check_mode)
+            present = self._without_awaited(facts) if is_before else facts
+            sentences = requirements.unmet(of_node, present, device_paths, cdi, host_paths)
             if facts["uid"] == 0:
                 predicted = (facts.get("foreseen") or {}).values()
                 sentences += [module["refused"] for module in predicted if "refused" in module]
@@ -313,22 +316,59 @@ class Preflight:
                     other, unchecked = cluster_access.failure(path, error), ""
                 sentences += [other] if other else []
                 warnings += [f"{self.host}: {unchecked}"] if unchecked else []
+            if declared and mode and not known:
+                # The node serves what an earlier run installed.
+                gone = set((facts["device_plugins"]["instance"] or {}).get("resources", ()))
+                gone.difference_update(resource["name"] for resource in declared["resources"])
+                if path and not no_access:
+                    gone |= cluster_access.removed(path, node_name or self.host, declared["capacities"])
+                warnings += [f"{self.host}: {sentence}" for sentence in requirements.removed(gone)]
             if not sentences:
                 untested = [] if known else requirements.untested(of_node, facts)
                 warnings += [f"{self.host}: {sentence}" for sentence in untested]
+        if lock is not None and not declared:
+            # With a declaration, the task that read the declaration has checked the names.
+            sentences = [*misspelled.found(self._vars).errors, *sentences]
         if settled:
             warnings.append(f"{self.host}: {settled}")
         if sentences:
             if lock is not None and not self._action._task.check_mode:
                 self._on_node("node_lock", {"owner": arguments["lock"]["owner"]})
-            lines = [f"{self.host}: {sentence}" for sentence in sentences]
-            raise NotReady("\n".join(["The node is not ready; nothing was written on it.", *lines]))
+            head = f"The node is not ready; {self._done(lock is not None, settled)}."
+            lines = [f"{self.host}: {sentence}" for sentence in [*([settled] if settled else []), *sentences]]
+            raise NotReady("\n".join([head, *lines]))
         facts = {**facts, "read_in": self._play(), "host": self.host}
         if declared:
             facts["declaration"] = declared
         if lock is not None and not self._action._task.check_mode:
             facts["environment"] = play.environment(arguments["lock"])
         return Seen(facts, warnings, settled is not None)
+
+    def _done(self, is_first: bool, settled: str | None) -> str:
+        """Return what has been written on a node that is not ready. is_first: whether no task has written before."""
+        if settled and not self._action._task.check_mode:
+            return "only the change of an earlier run was finished or undone on it"
+        if is_first:
+            return "nothing was written on it"
+        earlier = "; earlier tasks of this play may have written on it" if self._written.exists() else ""
+        return f"this task wrote nothing on it{earlier}"
+
+    def _without_awaited(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the facts without the missing paths that role host_devices will create.
+
+        If the preflight predicted that the role changes nothing, the role creates nothing.
+        """
+        makers = {name: self.variable(f"host_devices_{name}", []) for name in _MAKERS}
+        foreseen = (facts.get("foreseen") or {}).get("host_devices") or {}
+        if not any(makers.values()) or foreseen.get("answer"):
+            return facts
+        return {
+            **facts,
+            **{
+                key: [path for path in facts[key] if not host_devices.may_make(path, **makers)]
+                for key in ("missing_devices", "missing_host_paths")
+            },
+        }
 
     def _looked(self, arguments: dict[str, Any], warnings: list[str]) -> tuple[dict[str, Any], str | None]:
         """Return the node's facts, and the outcome of an earlier run's unfinished change, or None. Raises NotReady."""
@@ -352,21 +392,8 @@ class Preflight:
         afresh = self._on_node(
             "node_preflight", {key: value for key, value in arguments.items() if key not in ("ask", "commands")}
         )
-        if "missing_devices" not in afresh:
-            return afresh
-        # Check mode creates no device nodes. Nodes that a real run would create do not count as missing.
-        check_mode = self._action._task.check_mode
-        made = self.variable("host_devices_nodes", []) if check_mode else []
-        missing = set(afresh["missing_devices"]) - {node["path"] for node in made}
-        makes = check_mode and any(self.variable(name, []) for name in _MAKERS)
-        paths = [path for path in afresh["missing_host_paths"] if not (makes and requirements.is_made(path))]
-        return {
-            **known,
-            "missing_devices": sorted(missing),
-            "other_than_devices": afresh["other_than_devices"],
-            "device_links": afresh["device_links"],
-            "missing_host_paths": paths,
-        }
+        keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
+        return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
 
     def _accounts(self, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the node's users and groups. If a wanted name is not in the facts, read the names again."""

@@ -14,8 +14,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runt
 _OLDEST_PYTHON = (3, 9)
 # Matches a shell's error for a missing program.
 _MISSING = re.compile("not found|no such file")
-# Directories whose content the kernel and udev create, so that role host_devices may add paths there.
-_MADE = ("/dev/", "/proc/", "/run/", "/sys/", "/var/run/")
 
 
 def unmet(
@@ -37,7 +35,6 @@ def unmet(
         "runtime": lambda: _runtime(node["runtime"], cdi),
         "kubelet": lambda: _kubelet(node["kubelet"]) if cdi else (),
         "devices": lambda: [*_devices(node, device_paths), *_host_paths(node, host_paths)],
-        "host_paths": lambda: _host_paths(node, {path: host_paths[path] for path in host_paths if not is_made(path)}),
     }
     unknown = set(requires) - set(checks)
     if unknown:
@@ -118,6 +115,12 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
     registered = plugins["registered"] if plugins["others"] else ()
     others = [name for name in registered if name not in {*names, *instance["resources"]}]
     yield from offered_twice(others, plugins["drivers"], kinds)
+
+
+def removed(names: Iterable[str]) -> list[str]:
+    """Return one message if a run removes resources from a node. names: the resources."""
+    shown = ", ".join(sorted(names))
+    return [f"this run removes {shown} from the node, because the declaration no longer has it"] if shown else []
 
 
 def offered_twice(resources: Iterable[str], drivers: Iterable[str], kinds: Iterable[str]) -> Iterator[str]:
@@ -222,11 +225,6 @@ def _meeting(links: Mapping[str, str], device_paths: Mapping[str, Any]) -> Itera
                     f"{path} of device {wanted['device']} and {other} of device {device} both lead to {target}, so two "
                     "containers would get one device: declare one device, or correct a link"
                 )
-
-
-def is_made(path: str) -> bool:
-    """Return whether a kernel module or udev rule of role host_devices may create the path."""
-    return path.startswith(_MADE)
 
 
 def _host_paths(node: Mapping[str, Any], host_paths: Mapping[str, Any]) -> Iterator[str]:

@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import copy
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.problems import shown
 
 from . import declaration
 
 _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
+# The types of argument specs that are checked, with their names in messages.
+_TYPES = {
+    "bool": "true or false",
+    "dict": "a mapping",
+    "float": "a number",
+    "int": "a whole number",
+    "list": "a list",
+    "path": "a path",
+    "str": "text",
+}
 # PyYAML's C loader is faster, and some specs are long.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -46,9 +58,49 @@ def checked(
             except Exception as error:
                 lines.append(failure(name, error))
                 del options[name]
+    values = declaration.plain(values)
+    for name, value in list(values.items()):
+        found = list(_of_type(name, value, options[name]))
+        if found:
+            lines += found
+            del options[name], values[name]
     # Copy the options, because the validator writes into their defaults.
     validated = ArgumentSpecValidator(copy.deepcopy(options)).validate(values, validate_role_argument_spec=True)
     return [*filter(None, lines), *validated.error_messages], validated.validated_parameters
+
+
+def _of_type(where: str, value: Any, option: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each part of a value that has another type than its argument spec.
+
+    Ansible's own messages contain names of Python's types, and some of them no name of a variable.
+    """
+    kind = option.get("type", "str")
+    if kind not in _TYPES or (value is None and option.get("default") is None):
+        return
+    try:
+        if value is None or (kind in ("str", "path") and isinstance(value, (dict, list))):
+            raise TypeError
+        value = DEFAULT_TYPE_VALIDATORS[kind](value)
+    except (TypeError, ValueError):
+        yield f"{where}: must be {_TYPES[kind]}, not {shown(value)}"
+        return
+    if kind == "list" and "elements" in option:
+        for position, item in enumerate(value):
+            yield from _of_type(f"{where}[{position}]", item, {**option, "type": option["elements"]})
+    elif kind == "dict":
+        for key, inner in (option.get("options") or {}).items():
+            if value.get(key) is not None:
+                yield from _of_type(f"{where}.{key}", value[key], inner)
+
+
+def roles() -> list[str]:
+    """Return the names of all roles."""
+    return list(_OPTIONS)
+
+
+def names() -> set[str]:
+    """Return the names of the variables that the roles' argument specs describe."""
+    return {name for options in _OPTIONS.values() for name in options}
 
 
 def _options(role: str) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class Values:
 def _hiding(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     @functools.wraps(run)
     def hiding(self: Any, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result = run(self, tmp, task_vars)
+        result = _with_host(run(self, tmp, task_vars), task_vars or {})
         values = self._values(task_vars)
         if not values:
             return result
@@ -119,6 +119,16 @@ def _hiding(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]
         return result
 
     return hiding
+
+
+def _with_host(result: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the result with a host's name in each warning: Ansible prints warnings without a name, equal ones once."""
+    host = task_vars.get("inventory_hostname")
+    if not host or not result.get("warnings"):
+        return result
+    hosts = {host, *(task_vars.get("groups") or {}).get("all", ())}
+    texts = [str(getattr(getattr(each, "event", None), "msg", each)) for each in result["warnings"]]
+    return {**result, "warnings": [each if each.partition(": ")[0] in hosts else f"{host}: {each}" for each in texts]}
 
 
 def _used(variables: Mapping[str, Any] | None, task: Any = None) -> list[Any]:

@@ -258,7 +258,7 @@ def test_check_mode_says_it_and_keeps_nothing(run, node, pods):
     result = run("drained", check=True)
     assert (result["changed"], result["cordoned"], sorted(result["evicted"])) == (True, True, sorted([name, kept]))
     assert result["warnings"] == [
-        f"{node.name}: would wait up to 0.5 minutes, because {kept} cannot be evicted: The disruption budget {budget} "
+        f"worker1: would wait up to 0.5 minutes, because {kept} cannot be evicted: The disruption budget {budget} "
         "needs 2 healthy pods and has 2 currently"
     ]
     assert run("uncordoned", check=True, pending=True)["changed"] is True

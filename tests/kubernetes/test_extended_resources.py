@@ -102,6 +102,8 @@ def test_what_a_kubelet_reset_is_reported_and_put_back(run, node):
     run(node, {DONGLE: 4})
     node.set_capacity("kubelet", DONGLE, "0")
     report = run(node, {DONGLE: 4}, state="reported")
+    says = f"worker1: {DONGLE}: reset by a restart of the kubelet: the next run restores it"
+    assert report["problems"] == [says]
     assert report["changed"] is False
     assert states(report) == {DONGLE: "reset by a restart of the kubelet: the next run restores it"}
     assert node.extended == {DONGLE: "0"}

@@ -208,7 +208,8 @@ def declare(monkeypatch):
         action = object.__new__(declaration.ActionModule)
         action._task = types.SimpleNamespace(args={"roles": list(roles)})
         action._templar = types.SimpleNamespace(template=template)
-        variables = {"node_devices_api_only": True, "node_devices_kubeconfig": kubeconfig, **variables}
+        by_api = {"node_devices_api_only": True, "device_plugin_mode": "daemonset"}
+        variables = {**by_api, "node_devices_kubeconfig": kubeconfig, **variables}
         result = action.run(None, {"inventory_hostname": "worker1", **variables})
         return result["msg"].splitlines() if result.get("failed") else []
 
@@ -243,8 +244,9 @@ def test_its_pod_has_a_slot_if_it_runs_as_a_daemonset(cluster, declare):
     named = {"node_devices_node_name": full.name}
     with full.kubelet():
         full.version()
-        assert declare(cluster.kubeconfig(), **named) == []
-        (_, line) = declare(cluster.kubeconfig(), device_plugin_mode="daemonset", **named)
+        (_, other) = declare(cluster.kubeconfig(), device_plugin_mode="service", **named)
+        (_, line) = declare(cluster.kubeconfig(), **named)
+    assert other.startswith("worker1: device_plugin_mode: is service, but node_devices_api_only means")
     assert f"node {full.name} has no free pod slot" in line
 
 

@@ -16,7 +16,13 @@ from . import quantity
 #: The annotation that contains our record, as JSON with the keys of Memory.
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
-#: The kubelet's program names, which managedFields contains. k3s and MicroK8s have one program for all components.
+#: The state of a static resource whose declared capacity is allocatable.
+AS_DECLARED = "as declared"
+#: The state of a resource that the device plugin no longer serves. The kubelet lists such a resource for 5 minutes.
+LEFT_BEHIND = (
+    "no longer declared: the kubelet lists it until 5 minutes after the plugin withdrew it, and a later run removes it"
+)
+# The kubelet's program names, which managedFields contains. k3s and MicroK8s have one program for all components.
 _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
 
 
@@ -180,7 +186,7 @@ def rows(node: Mapping[str, Any], wanted: Wanted) -> list[dict[str, str]]:
         elif name in memory.patched:
             state = "no longer declared: the next run removes it"
         else:
-            state = "left behind by the device plugin: a run removes it after the kubelet has forgotten it"
+            state = LEFT_BEHIND
         result.append(
             {
                 "resource": name,
@@ -199,7 +205,7 @@ def _state_of_static(
     if name in registered:
         return "a device plugin serves it"
     if quantity.same(now, declared):
-        return "as declared" if quantity.same(usable, declared) else "not allocatable yet"
+        return AS_DECLARED if quantity.same(usable, declared) else "not allocatable yet"
     if name in memory.patched and quantity.same(now, "0"):
         return "reset by a restart of the kubelet: the next run restores it"
     return "not as declared: the next run patches it"

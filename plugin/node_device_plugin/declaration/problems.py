@@ -34,6 +34,17 @@ def element(where: str, position: int, label: Any) -> str:
     return "%s[%d]%s" % (where, position, f" ({label})" if label else "")
 
 
+def shown(value: Any) -> str:
+    """A value of a wrong type, in the words of YAML."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return f"the text {str.__str__(value)!r}"
+    if isinstance(value, (dict, list, tuple)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return repr(value)
+
+
 def _position(problem: Problem) -> int:
     found = re.search(r"\[(\d+)\]", problem.where)
     return int(found.group(1)) if found else -1

@@ -16,7 +16,7 @@ from . import model, shorthands
 from .addresses import http_address_problem
 from .names import foreign_cdi_name_problem, foreign_kind_problem, placeholder_problem, resource_name_problem
 from .patterns import pattern_problem
-from .problems import Problem
+from .problems import Problem, shown
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -648,7 +648,7 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
     """
     kind, named = _TYPES[field.type]
     if not isinstance(value, kind) or (field.type in ("int", "raw") and isinstance(value, bool)):
-        message = f"must be {named}, not {_shown(value)}{_hint(field, value, where)}"
+        message = f"must be {named}, not {shown(value)}{_hint(field, value, where)}"
         problems.append(Problem(where, message))
         return _default(field)
     if field.type == "dict" and field.fields is not None:
@@ -782,7 +782,7 @@ def _normalise_free_dict(value: Mapping[Any, Any], field: Field, where: str, pro
     result = {}
     for key, item in value.items():
         if not isinstance(key, str):
-            problems.append(Problem(where, f"the key {_shown(key)} must be text"))
+            problems.append(Problem(where, f"the key {shown(key)} must be text"))
             continue
         if _UNWRITABLE.search(key):
             problems.append(Problem(where, f"the key {key!r} {_IS_UNWRITABLE}"))
@@ -824,13 +824,3 @@ def _hint(field: Field, value: Any, where: str) -> str:
     if hints:
         return " ({})".format("; ".join(hints))
     return ""
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, str):
-        return f"the text {str.__str__(value)!r}"
-    if isinstance(value, (dict, list, tuple)):
-        return "a mapping" if isinstance(value, dict) else "a list"
-    return repr(value)

@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from . import static
 from .model import Configuration, Resource
 from .parse import parse_configuration, parse_resources, with_resources
-from .problems import DeclarationError
+from .problems import DeclarationError, shown
 
 #: All host variables with this prefix together form the host's declaration.
 PREFIX = "node_devices_resources"
@@ -71,8 +71,8 @@ def read(
         if value is FAILED:
             continue
         if not isinstance(value, list):
-            found = "nothing (write [] for no resources)" if value is None else type(value).__name__
-            problems.append(f"{name}: must be a list of resources, not {found}")
+            hint = " (write [] for no resources)" if value is None else ""
+            problems.append(f"{name}: must be a list of resources, not {shown(value)}{hint}")
             continue
         for position, item in enumerate(value):
             if item is not FAILED:
@@ -93,7 +93,7 @@ def read(
         problems.extend(failed)
     settings = None if settings is FAILED else plain(settings)
     if not (settings is None or isinstance(settings, dict)):
-        problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {type(settings).__name__}")
+        problems.append(f"{SETTINGS}: must be a mapping of the plugin's settings, not {shown(settings)}")
         settings = None
     if settings and "resources" in settings:
         problems.append(

@@ -96,13 +96,19 @@ def _contents(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[st
 
 def _of_resource(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     rows = [row for each in nodes for row in each["resources"] if row["name"] == name]
-    numbers = {key: sum(row[key] or 0 for row in rows) for key in _NUMBERS}
+    numbers = {key: _sum(row[key] for row in rows) for key in _NUMBERS}
     return {
         "name": name,
         "nodes": len(rows),
         **numbers,
         "states": _counted((row["state"] for row in rows), resources.STATES),
     }
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum of the known numbers; None if no number is known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _names(nodes: Iterable[Mapping[str, Any]]) -> list[str]:

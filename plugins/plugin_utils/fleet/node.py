@@ -44,8 +44,8 @@ class Read(NamedTuple):
     declaration: the result of module declaration.
     cluster: rows of the node object's extended resources.
     kubelet_version: of the node object, for kubelets that run inside another process.
-    pod: in mode daemonset, the plugin's pod from rollout.look. wanted_sha256: in mode daemonset, the hash of the
-    declared configuration.
+    pod: in mode daemonset, the plugin's pod from rollout.look. wanted_sha256: the hash of the declared configuration;
+    None if unknown.
     by_api: the API's facts about a node that only the API reaches; None for other nodes.
     """
 

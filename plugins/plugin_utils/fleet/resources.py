@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, quantity
 
 #: Maps states to severities, worst first. A row shows the severity as colour and the state as text.
 STATES = {
@@ -19,6 +19,7 @@ STATES = {
     "not declared": "degraded",
     "unknown": "unknown",
     "pending": "pending",
+    "left behind": "idle",
     "empty": "idle",
     "healthy": "ok",
 }
@@ -73,16 +74,23 @@ def of_cluster(rows: list[Mapping[str, str]] | None, capacities: Mapping[str, in
         if row is None:
             yield {**base, "state": "unknown", "capacity": capacities[name]}
             continue
-        as_declared = row["state"] == "as declared"
-        state = ("healthy" if capacities[name] else "empty") if as_declared else "not as declared"
-        reasons = [] if as_declared else [row["state"]]
         yield {
             **base,
-            "state": state,
+            "kind": "plugin" if row["state"] == extended_resources.LEFT_BEHIND else "fixed",
+            "state": _of_row(row, capacities.get(name)),
             "capacity": _number(row["capacity"]),
             "healthy": _number(row["allocatable"]),
-            "reasons": reasons,
+            "reasons": [] if row["state"] == extended_resources.AS_DECLARED else [row["state"]],
         }
+
+
+def _of_row(row: Mapping[str, str], capacity: int | None) -> str:
+    """Return the state of a node object's row. capacity: the declared count; None if none is declared."""
+    if row["state"] == extended_resources.AS_DECLARED:
+        return "healthy" if capacity else "empty"
+    if row["state"] == extended_resources.LEFT_BEHIND and not _number(row["allocatable"]):
+        return "left behind"
+    return "not as declared"
 
 
 def by_node_object(
@@ -90,7 +98,7 @@ def by_node_object(
 ) -> dict[str, Any]:
     """Return a plugin resource's row with the node object's numbers, for a node that only the API reaches."""
     found = next((each for each in shown or () if each["resource"] == row["name"]), None)
-    if row["kind"] != "plugin" or found is None:
+    if row["kind"] != "plugin" or not row["declared"] or found is None:
         return row
     capacity, healthy = _number(found["capacity"]), _number(found["allocatable"])
     if capacity is None or healthy is None:

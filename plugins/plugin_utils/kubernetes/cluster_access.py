@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
@@ -54,6 +54,23 @@ def failure(path: str, error: Exception) -> str:
     said = " ".join(str(error).split())
     where = "" if path in said else f" ({path})"
     return f"{_VARIABLE}{where}: {said}"
+
+
+def removed(path: str, node: str, capacities: Mapping[str, int], served: Collection[str] | None = None) -> set[str]:
+    """Return the resources of ours that the node object has and the declaration does not have.
+
+    capacities: the declared static resources. served: the declared resources of the plugin, if only the API shows
+    those of the node; else None. ``problems`` reports an error of the API.
+    """
+    try:
+        shown = Api(kubeconfig.read(path)).node(node)
+        memory = extended_resources.remembered(shown)
+    except (kubeconfig.KubeconfigError, ApiError, extended_resources.CapacityConflict):
+        return set()
+    ours = set(memory.patched)
+    if served is not None:
+        ours |= extended_resources.registered_by(shown).intersection(memory.served)
+    return ours.difference(capacities, served or ())
 
 
 def dra_drivers(path: str, node: str) -> tuple[list[str], str]:

@@ -65,7 +65,7 @@ def test_every_problem_of_every_host(validate, tmp_path):
     for problem in (
         "a: node_devices_resources[0] (example.com/camera).nmae: is not a known key",
         "a: node_devices_resources[1] (example.com/camera).replicas: 'nothing' is undefined",
-        "b: argument 'cdi_runtime_max_parallel_restarts' is of type str",
+        "b: cdi_runtime_max_parallel_restarts: must be a whole number, not the text 'some'",
         "b: node_devices_settings.log_level: must be one of debug, info, warning, error, not 'loud'",
         "c: host_devices_udev_rules[0]: must be a udev rule on one line",
         "c: node_devices_kubeconfig: not set, but a DaemonSet needs the Kubernetes API",
@@ -77,6 +77,85 @@ def test_every_problem_of_every_host(validate, tmp_path):
         assert problem in said, said
     assert "UNREACHABLE" not in said
     assert "No such file" not in said
+
+
+def test_wrong_types_are_told_in_the_words_of_yaml(validate):
+    """A mapping was an _AnsibleTaggedDict."""
+    node = {"path": [1], "type": "q", "major": "x", "minor": 1}
+    code, said = validate(
+        a={"host_devices_nodes": {"path": "/dev/a"}, "node_tools_keep": None},
+        b={"host_devices_nodes": ["x", 3], "host_devices_udev_rules": [{"a": 1}], "node_tools_root": ["a"]},
+        c={"host_devices_nodes": [node], "device_plugin_takeover": [1], "device_plugin_deployment": ["x"]},
+        d={"node_devices_resources": {"a": 1}, "node_devices_settings": [1], "host_devices_modules": None},
+        e={"device_plugin_deployment": {"tolerations": {"a": 1}}, "node_devices_kubeconfig": None},
+    )
+    assert code == 2
+    for problem in (
+        "a: host_devices_nodes: must be a list, not a mapping",
+        "a: node_tools_keep: must be a whole number, not nothing",
+        "b: host_devices_nodes[0]: must be a mapping, not the text 'x'",
+        "b: host_devices_nodes[1]: must be a mapping, not 3",
+        "b: host_devices_udev_rules[0]: must be text, not a mapping",
+        "b: node_tools_root: must be a path, not a list",
+        "c: host_devices_nodes[0].path: must be text, not a list",
+        "c: host_devices_nodes[0].major: must be a whole number, not the text 'x'",
+        "c: device_plugin_takeover: must be true or false, not a list",
+        "c: device_plugin_deployment: must be a mapping, not a list",
+        "d: node_devices_resources: must be a list of resources, not a mapping",
+        "d: node_devices_settings: must be a mapping of the plugin's settings, not a list",
+        "d: host_devices_modules: must be a list, not nothing",
+        "e: device_plugin_deployment.tolerations: must be a list, not a mapping",
+    ):
+        assert problem in said, said
+    for word in ("Tagged", "class '", "NoneType", "unable to convert", "e: node_devices_kubeconfig"):
+        assert word not in said, said
+
+
+def test_what_a_later_task_would_refuse(validate):
+    """All that the inventory alone shows."""
+    fixed = {"node_devices_resources": [{"name": "example.com/seat", "capacity": 2}]}
+    by_api = {"node_devices_api_only": True, "node_devices_kubeconfig": "/none"}
+    code, said = validate(
+        a=fixed,
+        b={**fixed, "node_devices_kubeconfig": "/none"},
+        c={"node_devices_drain": True, "node_devices_drain_minutes": "long", "node_devices_lock_minutes": -1},
+        d=by_api,
+        e={**by_api, **fixed, "device_plugin_mode": "daemonset", "extended_resources_restore": True},
+        f={"node_devices_kubeconfig": "{{ nothing }}", **fixed},
+    )
+    assert code == 2
+    for problem in (
+        "a: node_devices_kubeconfig: not set, but the capacity of example.com/seat is patched through the Kubernetes "
+        "API: set it to a kubeconfig file on the controller",
+        "c: node_devices_kubeconfig: not set, but a drain needs the Kubernetes API",
+        "c: node_devices_drain_minutes: must be a number of minutes, 0 or more, not long",
+        "c: node_devices_lock_minutes: must be a number of minutes, 0 or more, not -1",
+        "d: device_plugin_mode: is service, but node_devices_api_only means",
+        "e: extended_resources_restore: needs a timer on the node",
+        "b: example.com/seat",
+        "f: node_devices_kubeconfig: 'nothing' is undefined",
+    ):
+        assert problem in said, said
+    assert "f: node_devices_kubeconfig: not set" not in said
+
+
+def test_misspelled_variables(validate):
+    """One of them took a resource from two nodes, and the run ended well."""
+    cam = {"node_device_resources_cam": [CAMERA]}
+    used = {"node_devices_resources": "{{ node_device_resources_cam }}"}
+    code, said = validate(
+        a={"device_plugin_mod": "daemonset", "node_devices_site_note": "rack 7"},
+        b=cam,
+        c={**cam, **used, "node_device_foo_custom": 1},
+    )
+    assert code == 2
+    reads = "no role and no playbook reads this variable, and its name is nearly"
+    assert f"a: device_plugin_mod: {reads} device_plugin_mode:" in said
+    assert f"b: node_device_resources_cam: {reads} node_devices_resources_cam:" in said
+    assert "[WARNING]: a: node_devices_site_note: no role and no playbook of this collection reads" in said
+    assert "c: example.com/camera" in said
+    for other in ("c: node_device_resources_cam", "node_device_foo_custom"):
+        assert other not in said
 
 
 def test_two_hosts_that_are_one_node_are_a_failure_by_themselves(validate, tmp_path):

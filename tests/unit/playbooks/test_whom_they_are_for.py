@@ -51,6 +51,35 @@ def test_a_pattern_goes_before_the_group(tmp_path):
         assert (code, set(map(tuple, plays)) - {()}) == (0, {("worker1",)}), said
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pattern_that_matches_no_host_is_an_error(tmp_path, name):
+    """The run did nothing, and ended well."""
+    code, said, plays = listed(tmp_path, name, {**WORKERS, **GROUP}, "-e", "node_devices_hosts=wrokers")
+    assert code != 0
+    assert plays == []
+    assert "node_devices_hosts is wrokers, which matches no host of the inventory: correct the pattern" in said
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        ("worker1:&database", False),
+        ("worker[5:6]", False),
+        ('["wroker1", "wroker2"]', False),
+        ('["wroker1", "worker2"]', True),
+        ("workers:!worker1", True),
+        ("~work.*", True),
+        ("empty", True),
+    ],
+)
+def test_which_patterns_match_no_host(tmp_path, pattern, matches):
+    chosen = pattern if pattern.startswith("[") else f'"{pattern}"'
+    groups = {**WORKERS, **GROUP, "empty": {}}
+    code, said, _plays = listed(tmp_path, "validate", groups, "-e", '{"node_devices_hosts": %s}' % chosen)
+    assert (code == 0) is matches, said
+    assert ("matches no host" in said) is not matches
+
+
 @pytest.mark.parametrize("name", ["site", "uninstall"])
 @pytest.mark.parametrize(("hosts", "plays_of"), [("worker1,worker2", ["worker1", "worker2"]), ("[]", [])])
 def test_a_list_of_them_may_be_empty(tmp_path, name, hosts, plays_of):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
 
+CONFIGURATION = "/etc/node-device-plugin/config.yaml"
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
     "uid": 0,
@@ -25,6 +26,11 @@ FACTS = {
     "other_than_devices": {},
     "device_links": {},
     "transaction_left": False,
+    "libc": "glibc 2.36",
+    "machine": "x86_64",
+    "cdi_files": [],
+    "ledger": {CONFIGURATION: {"owner": "device_plugin", "kind": "file", "sha256": "5a55b299645f"}},
+    "settled": ["device_plugin"],
 }
 CDI_ON = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}
 CDI_OFF = {"cdi": {"enabled": False, "spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}

@@ -237,7 +237,7 @@ def test_what_others_have_in_the_namespace_keeps_it_and_that_is_said(cluster):
     run("removed", "worker1")
     gone = run("absent", nodes=["worker1"])
     assert kinds(gone) == ["daemonset", "configmap"]
-    assert gone["warnings"] == ["namespace ours stays: it still contains configmaps theirs"]
+    assert gone["warnings"] == ["host1: namespace ours stays: it still contains configmaps theirs"]
     assert NAMESPACE in cluster.there
 
 
@@ -336,8 +336,8 @@ def test_a_node_of_which_nobody_knows_whether_it_has_left_stays_and_that_is_said
     deployed(cluster, "worker1", "worker2")
     (said,) = run("absent", pending=[], known=[], nameless=["hostb"])["warnings"]
     assert said == (
-        "hostb: node_devices_node_name cannot be evaluated in this play, so some of the nodes worker1, worker2 may "
-        "have left the inventory: they stay in DaemonSet node-device-plugin until a run can evaluate it"
+        "host1: hostb: node_devices_node_name cannot be evaluated in this play, so some of the nodes worker1, worker2 "
+        "may have left the inventory: they stay in DaemonSet node-device-plugin until a run can evaluate it"
     )
     # As many as there may be hosts of: they are theirs.
     assert "warnings" not in run("absent", pending=[], known=["worker1"], nameless=["hostb"])

@@ -66,6 +66,22 @@ def test_each_mistake_is_named(modules, rules, nodes, says):
     assert any(line.startswith(says) for line in found), found
 
 
+@pytest.mark.parametrize(
+    ("rule", "makes", "makes_not"),
+    [
+        ('KERNEL=="ttyUSB*", SYMLINK+="serial/%E{ID_SERIAL}-$attr{idVendor}"', "/dev/serial/A-1a86", "/dev/serial/A"),
+        ('KERNEL=="x", SYMLINK+="a.b"', "/dev/a.b", "/dev/axb"),
+        ('KERNEL=="x", SYMLINK-="a", OWNER="x", TAG+="y"', "/dev/a", "/dev/x"),
+        ('ENV{ID_X}=="1", ENV{ID_Y}="2"', "/dev/any", "/etc/any"),
+        ('KERNEL=="x", PROGRAM="/bin/x"', "/run/any", "/etc/any"),
+        ('KERNEL=="x", ATTR{device/sriov_numvfs}="4"', "/dev/any", "/dev"),
+    ],
+)
+def test_the_paths_that_a_rule_may_create(rule, makes, makes_not):
+    may_make = [host_devices.may_make(path, [], [rule], []) for path in (makes, makes_not)]
+    assert may_make == [True, False]
+
+
 def test_which_node_is_there(tmp_path):
     null = device_nodes.Device("c", os.makedev(1, 3))
     assert device_nodes.is_node("/dev/null", null) is True

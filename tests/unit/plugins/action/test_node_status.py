@@ -12,9 +12,9 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
-from fleet_nodes import CDI_ON, FACTS, device, serving, silent, status, well
+from fleet_nodes import CDI_ON, CONFIGURATION, FACTS, device, serving, silent, status, well
 
 PLUGIN_CLI = "/usr/local/bin/node-device-plugin"
 CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}
@@ -37,6 +37,9 @@ def look(monkeypatch):
     Gives the node's entry and what was executed there.
     """
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    # test_drift.py has what site.yml would write.
+    as_written = drift.Wanted({"device_plugin": {CONFIGURATION: "5a55b299645f"}}, [], "", "/opt/node-devices")
+    monkeypatch.setattr(drift, "wanted", lambda *_arguments: as_written)
 
     def run_action(facts=FACTS, answers=None, variables=None, **arguments):
         answers = {"status": STATUS, "runtime": CDI_ON, **(answers or {})}
@@ -95,6 +98,41 @@ def test_names_of_groups_are_looked_up(look):
 def test_the_socket_that_is_named_is_looked_at(look):
     _found, executed = look(cri_socket="/run/x.sock")
     assert executed[0][1]["cri_socket"] == "/run/x.sock"
+
+
+@pytest.mark.parametrize(
+    ("installed", "said"),
+    [
+        ({}, [f"{CONFIGURATION}: not as declared: run site.yml"]),
+        (
+            {CONFIGURATION: {"owner": "device_plugin", "kind": "file", "sha256": "other"}},
+            [f"{CONFIGURATION}: not as declared: run site.yml"],
+        ),
+        (FACTS["ledger"], []),
+    ],
+)
+def test_a_service_that_is_not_as_declared(look, installed, said):
+    """As in mode daemonset, whose configuration the API shows."""
+    found, _executed = look({**FACTS, "ledger": installed})
+    assert (found["state"], found["problems"]) == ("wrong" if said else "ok", said)
+
+
+def test_a_service_that_runs_with_something_else(look):
+    running = {**STATUS["plugin"], "configuration": {**STATUS["plugin"]["configuration"], "sha256": "0" * 64}}
+    found, _executed = look(answers={"status": {**STATUS, "plugin": running}})
+    says = "the plugin runs with configuration 000000000000, but 5a55b299645f is declared: run site.yml"
+    assert (found["state"], found["problems"]) == ("wrong", [says])
+
+
+def test_files_that_cannot_be_compared_are_said(look, monkeypatch):
+    def wanted(*_arguments):
+        raise ValueError("'x' is undefined")
+
+    monkeypatch.setattr(drift, "wanted", wanted)
+    says = "the node's files cannot be compared with the declaration: 'x' is undefined"
+    assert look()[0]["problems"] == [says]
+    # Without the plugin there is nothing to compare.
+    assert look({**FACTS, "commands": []})[0]["state"] == "not provisioned"
 
 
 @pytest.mark.parametrize(

@@ -32,3 +32,30 @@ def test_one_table_has_the_reports_of_all_hosts():
         "worker2  -         -         -        -              not verified",
         "checked  -         -         -        -              not verified",
     ]
+
+
+def test_static_capacities_have_rows():
+    """Only the node object has them."""
+
+    def row(name, state, declared="4", capacity="4"):
+        return {"resource": name, "declared": declared, "capacity": capacity, "allocatable": "4", "state": state}
+
+    rows = [
+        row("a.io/seat", "as declared"),
+        row("a.io/lost", "not as declared: the next run patches it", capacity="-"),
+        row("a.io/camera", "served", declared="plugin"),
+        row("a.io/old", "no longer declared", declared="-"),
+    ]
+    hostvars = {
+        "worker1": {"verification_report": {"resources": []}, "extended_resources_result": {"resources": rows}},
+        "worker2": {"extended_resources_result": {"resources": rows[:1]}},
+        "skipped": {"verification_report": {"resources": []}, "extended_resources_result": {"skipped": True}},
+    }
+    table = FilterModule().filters()["verification_table"](list(hostvars), hostvars)
+    assert table.splitlines() == [
+        "NODE     RESOURCE   CAPACITY  HEALTHY  CONTAINER SAW  STATE",
+        "worker1  a.io/seat  4         4        -              as declared",
+        "worker1  a.io/lost  -         4        -              not as declared: the next run patches it",
+        "worker2  -          -         -        -              not verified",
+        "worker2  a.io/seat  4         4        -              as declared",
+    ]

@@ -15,13 +15,15 @@ import types
 
 import pytest
 import yaml
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import in_order, looked_for
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
@@ -366,7 +368,7 @@ def test_a_missing_mount_is_found_before_anything_is_written(look, check):
     result, (given, *_others) = look(node, check=check, requires=["devices"], declaration=declared)
     assert given["host_paths"] == ["/etc/nope"]
     assert result["msg"].startswith(
-        "The node is not ready; nothing was written on it.\nnode1: /etc/nope does not exist"
+        "The node is not ready; this task wrote nothing on it.\nnode1: /etc/nope does not exist"
     )
     assert "failed" not in look(FACTS, check=check, requires=["devices"], declaration=declared)[0]
 
@@ -380,6 +382,76 @@ def test_check_mode_expects_what_kernel_modules_would_make(look, check, fails):
         node, check=check, known=known, variables=variables, requires=["devices"], declaration=declared
     )
     assert result.get("failed", False) is fails
+
+
+MADE = {"host_devices_nodes": [{"path": "/dev/made", "type": "c", "major": 1, "minor": 3}]}
+LINK = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="1a86", SYMLINK+="made other-%k"'
+
+
+@pytest.mark.parametrize(
+    ("variables", "awaited"),
+    [
+        (MADE, ["/dev/made"]),
+        ({"host_devices_udev_rules": [LINK]}, ["/dev/made", "/dev/other-1"]),
+        ({"host_devices_udev_rules": ['KERNEL=="x", MODE="0660"']}, []),
+        # Nobody knows what these create, but nothing outside the kernel's directories.
+        ({"host_devices_udev_rules": ['KERNEL=="x", RUN+="/bin/make"']}, ["/dev/made", "/dev/other-1", "/dev/nobodys"]),
+        ({"host_devices_modules": [{"name": "cam"}]}, ["/dev/made", "/dev/other-1", "/dev/nobodys"]),
+        ({}, []),
+    ],
+)
+def test_only_what_host_devices_creates_may_be_missing_before_it(look, variables, awaited):
+    """A run installed, restarted containerd, and then missed a device that nobody makes."""
+    paths = ["/dev/made", "/dev/other-1", "/dev/nobodys", "/etc/nobodys"]
+    declared = {
+        **DECLARED,
+        "device_paths": {path: {"device": "a.example/b a", "required": True, "exclusive": True} for path in paths[:3]},
+        "host_paths": {paths[3]: CAM},
+    }
+    facts = {**FACTS, "missing_devices": paths[:3], "missing_host_paths": paths[3:]}
+    first = {"requires": ["devices"], "declaration": declared, "variables": variables, "lock": {"minutes": 1}}
+    result, _given = look(facts, **first)
+    head, *lines = result["msg"].splitlines()
+    assert head == "The node is not ready; nothing was written on it."
+    missing = [line.removeprefix("node1: ").partition(" does not exist")[0] for line in lines]
+    assert missing == [path for path in paths if path not in awaited]
+    # The preflight has found that the role changes nothing.
+    foreseen = {"host_devices": {"arguments": {}, "answer": {"changed": False}}}
+    result, _given = look({**facts, "foreseen": foreseen}, **first)
+    assert len(result["msg"].splitlines()) == 1 + len(paths)
+
+
+@pytest.mark.parametrize("wrote", [False, True])
+def test_a_role_says_only_of_itself_that_it_wrote_nothing(look, monkeypatch, tmp_path, wrote):
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    known = {**FACTS, "missing_devices": ["/dev/a"], "read_in": PLAY}
+    if wrote:
+        monkeypatch.setattr(preflight.Preflight, "_written", tmp_path)
+    result, _given = look(known, known=known, **WITH_DEVICES)
+    earlier = "; earlier tasks of this play may have written on it" if wrote else ""
+    assert result["msg"].splitlines()[0] == f"The node is not ready; this task wrote nothing on it{earlier}."
+
+
+def test_a_node_that_is_not_ready_says_how_an_earlier_change_ended(look):
+    """That is written on the node, too."""
+    left = {**FACTS, "transaction_left": True, "missing_devices": ["/dev/a"]}
+    undone = {"changed": True, "error": "it did not start", "begun": True}
+    result, _given = look(left, answers=[left, undone], lock={"minutes": 1}, **WITH_DEVICES)
+    head, change, missing, *others = result["msg"].splitlines()
+    assert head == "The node is not ready; only the change of an earlier run was finished or undone on it."
+    assert change.endswith("by an earlier, interrupted run was undone: it did not start")
+    assert missing.startswith("node1: /dev/a does not exist")
+    assert others == []
+
+
+@pytest.mark.parametrize(("lock", "fails"), [({"minutes": 1}, True), (None, False)])
+def test_a_play_without_a_declaration_names_misspelled_variables(look, lock, fails):
+    arguments = {"lock": lock} if lock else {}
+    result, _given = look(variables={"node_devices_in_us": "refuse"}, **arguments)
+    assert result.get("failed", False) is fails
+    if fails:
+        assert "node1: node_devices_in_us: no role" in result["msg"]
+        assert "is nearly node_devices_in_use" in result["msg"]
 
 
 def test_paths_that_do_not_exist(tmp_path, monkeypatch):
@@ -506,6 +578,43 @@ class Cluster:
     def list(self, place, **selectors):
         assert (place.kinds, selectors) == ("pods", {"fieldSelector": "spec.nodeName=worker1"})
         return self.pods
+
+
+SERVED = {
+    **FACTS,
+    "device_plugins": {**FACTS["device_plugins"], "instance": {"mode": "service", "resources": ["a.b/c", "a.b/d"]}},
+}
+RUN = {
+    "mode": "service",
+    "declaration": {**DECLARED, "capacities": {}, "foreign_kinds": [], "resources": [{"name": "a.b/d"}]},
+}
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize(
+    ("facts", "memory", "removes"),
+    [
+        (SERVED, None, "a.b/c"),
+        (SERVED, {"patched": {"a.b/seat": None}, "served": ["a.b/old"]}, "a.b/c, a.b/seat"),
+        # A first installation.
+        (FACTS, None, ""),
+    ],
+)
+def test_a_run_says_first_that_it_removes_a_resource(look, monkeypatch, check, facts, memory, removes):
+    """A misspelled variable took a resource from two nodes, and no line said so."""
+    annotations = {extended_resources.ANNOTATION: json.dumps(memory)} if memory else {}
+    api = types.SimpleNamespace(
+        node=lambda name: {"metadata": {"annotations": annotations}},
+        list=lambda place, **selectors: [],
+    )
+    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
+    monkeypatch.setattr(cluster_access, "Api", lambda path: api)
+    cluster = {"kubeconfig": "x"} if memory else {}
+    result, _given = look(facts, check=check, lock={"minutes": 1}, **RUN, **cluster)
+    says = f"node1: this run removes {removes} from the node, because the declaration no longer has it"
+    assert result.get("warnings", []) == [says] * bool(removes)
+    # A role of the same play does not say it again.
+    assert "warnings" not in look(known={**facts, "read_in": PLAY}, check=check, **RUN, **cluster)[0]
 
 
 OURS = {"nodedevices.kubernetes/device-plugin": "node-device-plugin"}

@@ -209,7 +209,7 @@ def test_all_problems_at_once_each_in_its_variable():
     )
     assert sorted(lines) == sorted(
         [
-            "node_devices_resources_map: must be a list of resources, not dict",
+            "node_devices_resources_map: must be a list of resources, not a mapping",
             "node_devices_resources_group[1] (devices.example.com/serial).colour: is not a known key; known keys: "
             + ", ".join(sorted(schema.RESOURCE)),
             "node_devices_resources_host[0] (example.com/x).devices[0] (d).nodes[0].path: must be an absolute path "
@@ -273,7 +273,7 @@ def test_problems_of_capacities_are_placed_in_their_variables():
     )
 
 
-@pytest.mark.parametrize(("settings", "kind"), [("text", "str"), ([], "list"), (1, "int")])
+@pytest.mark.parametrize(("settings", "kind"), [("text", "the text 'text'"), ([], "a list"), (1, "1")])
 def test_settings_that_are_no_mapping_are_one_problem(settings, kind):
     assert problems_of({"node_devices_resources": [KVM]}, settings) == [
         f"node_devices_settings: must be a mapping of the plugin's settings, not {kind}"

@@ -203,13 +203,3 @@ def test_no_working_resource_loses_all_its_devices():
     assert unmet(ALL, node(missing_host_paths=[NOPE]), {}, host_paths=optional) == []
     bad["device_plugins"]["registered"] = ["example.com/other"]
     assert unmet(ALL, bad, {}, host_paths=optional) == []
-
-
-@pytest.mark.parametrize(
-    ("path", "made"),
-    [("/dev/dri", True), ("/run/x", True), ("/sys/x", True), ("/etc/dev/x", False), ("/device", False)],
-)
-def test_a_path_that_a_role_makes_is_required_after_that_role(path, made):
-    bad = node(missing_host_paths=[path])
-    assert len(unmet(["devices"], bad, {}, host_paths={path: source()})) == 1
-    assert len(unmet(["host_paths"], bad, {}, host_paths={path: source()})) == (not made)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, page, resources, table
 from fleet_nodes import (
     CDI_OFF,
@@ -274,6 +275,34 @@ def test_fixed_capacities():
         "none": (0, 0, None, "empty", []),
         "past": (4, 4, None, "not as declared", ["no longer declared: the next run removes it"]),
     }
+
+
+@pytest.mark.parametrize("by_api", [None, node.ByApi(True, None, "containerd://2.1.9")])
+@pytest.mark.parametrize(
+    ("capacity", "allocatable", "state", "of_node"),
+    # The kubelet lists a former name with the last devices as unhealthy, or with none. The last one is somebody's.
+    [("0", "0", "left behind", "ok"), ("3", "0", "left behind", "ok"), ("3", "3", "not as declared", "wrong")],
+)
+def test_a_resource_that_was_renamed_does_not_make_its_node_wrong(by_api, capacity, allocatable, state, of_node):
+    """For the five minutes in which the kubelet still lists it."""
+    memory = {extended_resources.ANNOTATION: json.dumps({"patched": {}, "served": ["a.io/old"]})}
+    old = {"capacity": {"a.io/old": capacity}, "allocatable": {"a.io/old": allocatable}}
+    shown = {"metadata": {"name": "w1", "annotations": memory}, "status": old}
+    wanted = extended_resources.Wanted({}, frozenset([CAMERA]), frozenset([CAMERA, "a.io/old"]))
+    rows = [row for row in extended_resources.rows(shown, wanted) if row["resource"] != CAMERA]
+    found = entry(well(serving(CAMERA, device("a")), declaration=declared(CAMERA), cluster=rows, by_api=by_api))
+    (row,) = [each for each in found["resources"] if each["name"] == "a.io/old"]
+    assert numbers(row) == (int(capacity), int(allocatable), None, state, [extended_resources.LEFT_BEHIND])
+    assert (found["state"], row["declared"]) == (of_node, False)
+
+
+def test_what_is_unknown_on_every_node_has_no_total():
+    """Nobody knows how many of a fixed count pods hold: the page showed 0."""
+    rows = [cluster_row("as declared")]
+    nodes = [node.entry(name, well(declaration=declared(dongle=4), cluster=rows)) for name in ("w1", "w2")]
+    (total,) = whole(*nodes)["summary"]["resources"]
+    assert (total["capacity"], total["healthy"], total["allocated"]) == (8, 8, None)
+    assert '<td class="n">8</td><td class="n">8</td><td class="n">-</td>' in page.html(whole(*nodes))
 
 
 def test_a_fixed_capacity_that_was_reset_and_one_that_was_not_read():

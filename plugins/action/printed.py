@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prints a text as it is. See plugins/modules/printed.py."""
+
+from __future__ import annotations
+
+from ansible import constants
+from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+
+# Callbacks whose output programs read. Their results contain the text.
+_FOR_PROGRAMS = ("json", "jsonl")
+
+
+class ActionModule(HidingAction):
+    """Runs only on the controller, without a connection."""
+
+    only_shown = True
+
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("text",))
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        given = self._values(task_vars).hide(str(self._task.args["text"]))
+        # A node's text must not control the terminal.
+        text = "\n".join(tables.printable(line) for line in given.split("\n"))
+        if constants.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in _FOR_PROGRAMS:
+            Display().display(f"{text}\n")
+        return {**result, "changed": False, "msg": text}

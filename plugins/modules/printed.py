@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: printed
+short_description: Print a text of several lines as it is
+description:
+  - Prints a text to the terminal and to Ansible's log. M(ansible.builtin.debug) prints such a text as one line, unless
+    C(callback_result_format) is C(yaml).
+  - With a callback for programs (C(ansible.posix.json), C(ansible.posix.jsonl)), the action prints nothing, and the
+    result contains the text.
+  - An action on the controller; the module itself is not executed.
+options:
+  text:
+    description: The text.
+    type: str
+    required: true
+author: The node-devices authors (!UNKNOWN)
+"""
+
+EXAMPLES = r"""
+- name: Print the verification table
+  nodedevices.kubernetes.printed:
+    text: "{{ ansible_play_hosts_all | nodedevices.kubernetes.verification_table(hostvars) }}"
+  run_once: true
+"""
+
+RETURN = r"""
+msg:
+  description: The text.
+  type: str
+  returned: always
+"""

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks combinations of a host's variables, which the inventory alone shows, before any node is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import (
+    FAILED,
+    worked_out,
+)
+
+from . import task_arguments
+from .kubernetes.drain import NO_CLUSTER
+
+# Variables of the playbooks with a number of minutes.
+_MINUTES = ("node_devices_lock_minutes", "node_devices_drain_minutes", "node_devices_in_use_minutes")
+_VARIABLES = (
+    "node_devices_kubeconfig",
+    "node_devices_api_only",
+    "node_devices_drain",
+    "device_plugin_mode",
+    "extended_resources_restore",
+    *_MINUTES,
+)
+
+
+def problems(
+    variables: Mapping[str, Any], template: Callable[[Any], Any], capacities: Mapping[str, int]
+) -> Iterator[str]:
+    """Yield one message for each combination with which a later task would fail.
+
+    variables: of the host. template: evaluates their expressions. capacities: the declared static capacities.
+    """
+    # An expression that fails counts as set. The roles' argument specs report its error.
+    values = {name: worked_out(variables[name], name, template)[0] for name in _VARIABLES if name in variables}
+    has_cluster, api_only = bool(values.get("node_devices_kubeconfig")), _is(values, "node_devices_api_only")
+    if capacities and not has_cluster:
+        yield without_cluster(capacities)
+    if _is(values, "node_devices_drain") and not has_cluster:
+        yield NO_CLUSTER
+    if api_only and values.get("device_plugin_mode", "service") == "service":
+        yield (
+            "device_plugin_mode: is service, but node_devices_api_only means that only the Kubernetes API reaches the "
+            "node, so no service can run there: set it to daemonset"
+        )
+    if api_only and capacities and _is(values, "extended_resources_restore"):
+        yield (
+            "extended_resources_restore: needs a timer on the node, but node_devices_api_only means that only the "
+            "Kubernetes API reaches the node: set it to false for this host"
+        )
+    for name in _MINUTES:
+        if values.get(name, FAILED) is not FAILED:
+            try:
+                task_arguments.minutes({"minutes": values[name]}, name)
+            except AnsibleError as error:
+                yield str(error)
+
+
+def without_cluster(capacities: Mapping[str, int]) -> str:
+    """Return the message for static capacities without a kubeconfig."""
+    return (
+        f"node_devices_kubeconfig: not set, but the capacity of {', '.join(sorted(capacities))} is patched through "
+        "the Kubernetes API: set it to a kubeconfig file on the controller"
+    )
+
+
+def _is(values: Mapping[str, Any], name: str) -> bool:
+    return boolean(values.get(name) or False, strict=False)

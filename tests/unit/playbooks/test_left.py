@@ -1,0 +1,52 @@
+"""What uninstall.yml says at its end: that another run is needed, when, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+AGAIN = "worker1: the uninstall is not complete."
+FIVE = "Run uninstall.yml again in 5 minutes: the kubelet then no longer lists a.io/x, a.io/y"
+HELD = "Run uninstall.yml again when no pod holds these devices: a.io/lamp=l."
+
+
+@pytest.mark.parametrize(
+    ("lingering", "kept", "says"),
+    [
+        (["a.io/x", "a.io/y"], [], [FIVE]),
+        ([], [{"device": "a.io/lamp=l", "reason": "held by default/a"}] * 2, [HELD]),
+        (["a.io/x", "a.io/y"], [{"device": "a.io/lamp=l", "reason": "held"}, {"path": "/x"}], [FIVE, HELD]),
+        ([], [], None),
+        (None, None, None),
+    ],
+)
+def test_the_end_says_that_another_run_is_needed(tmp_path, lingering, kept, says):
+    known = {} if lingering is None else {"extended_resources_result": {"lingering": lingering}}
+    known.update({} if kept is None else {"cdi_specs_result": {"kept": kept}})
+    task = {"ansible.builtin.import_tasks": str(CHECKOUT / "playbooks" / "tasks" / "left.yml")}
+    play = {"hosts": "all", "gather_facts": False, "vars": known, "tasks": [task]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+    command = [program, "-i", "worker1,", "play.yml"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (AGAIN in done.stdout) is bool(says)
+    for line in says or ():
+        assert line in done.stdout
+    assert "\\n" not in done.stdout, "it is one line"
+
+
+def test_each_play_of_the_uninstall_ends_with_it():
+    plays = yaml.safe_load((CHECKOUT / "playbooks" / "uninstall.yml").read_text())
+    blocks = [play["tasks"][0].get("block", play["tasks"]) for play in plays if "tasks" in play]
+    assert len(blocks) == 2
+    for tasks in blocks:
+        assert json.dumps(tasks[-2:]).count("tasks/left.yml") == 1
