@@ -377,7 +377,7 @@ async def test_the_specs(node: Node) -> None:
     (wrong,) = await node.wrongs()
     assert wrong.fix.startswith("ansible-playbook ")
     spec.write_text(text)
-    (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "v/class", "devices": []}')
+    (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "3v/class", "devices": []}')
     # It is none of our devices' concern, and site.yml warns of it in the same words.
     findings = await node.examine()
     assert findings.is_healthy
@@ -385,6 +385,11 @@ async def test_the_specs(node: Node) -> None:
     assert warned.found.startswith("another owner's file; our devices work: %s: kind: " % (node.specs / "foreign.json"))
     assert warned.found.endswith("(and 1 more)")
     assert warned.fix in findings.to_text().replace("\n    ", "\n")
+    # A runtime with CDI reads every file, and this one would keep it from starting.
+    (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "vendor.com/x", "devices": []}')
+    (wrong,) = await node.wrongs()
+    assert (wrong.link, "crashes containerd's parser" in wrong.found) == ("CDI specs", True)
+    assert wrong.fix.startswith("mv %s " % (node.specs / "foreign.json"))
     (node.specs / "foreign.json").unlink()
     spec.unlink()
     assert (await node.wrong())["CDI specs"].endswith("defines example.com/dev=d0, example.com/dev=d1")
