@@ -26,6 +26,7 @@ from .cdi_specs import spec_files
 from .findings import Findings
 from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
+from .node_process import NotTrusted
 from .runtime_service import cri_socket, kubelet_service, service_of
 from .status import Status, status
 
@@ -53,7 +54,7 @@ class Doctor(NamedTuple):
             config = await in_thread(pods_configuration, directory)
             if config is not None:
                 return await self._replace(config=config)._examine(POD)
-            if not os.path.isdir(directory) and await in_thread(running_kubelet) == (None, []):
+            if not os.path.isdir(directory) and await in_thread(_running_kubelet) == (None, [], ""):
                 findings = Findings()
                 found = "this machine is not a Kubernetes node: no kubelet runs, and %s and %s do not exist"
                 findings.wrong("node", found % (self.config, directory), f"kubeadm join    # then: {_PROVISION}")
@@ -64,13 +65,13 @@ class Doctor(NamedTuple):
         findings = Findings()
         loaded = await self._configuration(findings)
         configuration = loaded.configuration if loaded else None
-        kubelet, refused = await in_thread(running_kubelet)
+        kubelet, refused, unclear = await in_thread(_running_kubelet)
         socket = await in_thread(cri_socket, self.runtime_socket, kubelet)
         service = await in_thread(service_of, socket)
         unit = kubelet_service(service)
         directories, accepted = await _runtime(findings, socket, service, configuration)
         await _specs(findings, directories, accepted, configuration, commands)
-        await self._kubelet(findings, kubelet, refused, unit)
+        await self._kubelet(findings, kubelet, refused, unclear, unit)
         if loaded is not None:
             await _devices(findings, loaded.configuration)
         directory = kubelet_places(self.config).device_plugin_dir
@@ -104,8 +105,12 @@ class Doctor(NamedTuple):
         findings.ok("configuration", f"{self.config}: {found}")
         return loaded
 
-    async def _kubelet(self, findings: Findings, kubelet: KubeletProcess | None, refused: list[str], unit: str) -> None:
-        if kubelet is None:
+    async def _kubelet(
+        self, findings: Findings, kubelet: KubeletProcess | None, refused: list[str], unclear: str, unit: str
+    ) -> None:
+        if unclear:
+            findings.wrong("kubelet", unclear, "ps -C kubelet -o pid,ppid,user,unit,args")
+        elif kubelet is None:
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, kubelet_queries.POD_RESOURCES_SOCKET)) is None:
                 found = (
@@ -125,6 +130,14 @@ class Doctor(NamedTuple):
             name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
             found = f"{name}, root directory {kubelet.root_dir}"
             findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.version)])))
+
+
+def _running_kubelet() -> tuple[KubeletProcess | None, list[str], str]:
+    """Like running_kubelet, with the problem if several processes of root are named kubelet."""
+    try:
+        return (*running_kubelet(), "")
+    except NotTrusted as error:
+        return None, [], str(error)
 
 
 async def _runtime(

@@ -285,6 +285,18 @@ async def test_a_process_that_only_calls_itself_kubelet_is_named(node: Node) -> 
     assert found == ("no kubelet runs on this node; process 7 calls itself kubelet, but runs as user 1000\\x1b[2J")
 
 
+async def test_several_processes_of_root_that_call_themselves_kubelet_are_named(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = "several processes of root call themselves kubelet: 7 (a.service), 8 (b.service)"
+
+    def unclear() -> None:
+        raise NotTrusted(says)
+
+    monkeypatch.setattr("node_device_plugin.diagnostics.doctor.running_kubelet", unclear)
+    assert await node.wrong() == {"kubelet": says}
+
+
 async def test_two_instances(node: Node) -> None:
     node.instances = [10, 20]
     (wrong,) = await node.wrongs()
