@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from ..support.sockets import PRIVATE_MODE
 from .given import Offer, OfferKey
 from .identity import Identity
 
@@ -64,7 +65,7 @@ def save(path: str, recorded: Recorded, has_specs: bool) -> None:
         by_resource.setdefault(resource, {})[device] = offer
     missed = [(*key, accepted) for key, accepted in recorded.missed.items()]
     data = {"boot_id": _boot_id(), "has_specs": has_specs, "offers": by_resource, "missed": missed}
-    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+    os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
     staged = os.path.join(os.path.dirname(path), f".{FILE_NAME}.new")
     try:
         # Only the instance that leads on this node writes, so a staged file is its own or a killed instance's.

@@ -19,8 +19,9 @@ from ..kubelet.pod_resources import PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
 from ..status_api import client
+from ..support import lock_holders
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
-from ..support.sockets import status_socket
+from ..support.sockets import PRIVATE_MODE, status_socket
 from ..support.tables import counted
 from .cdi_specs import spec_files
 from .findings import Findings
@@ -269,12 +270,12 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
         findings.wrong(link, f"{directory}: this user cannot write to it", "sudo node-device-plugin doctor")
     else:
         # Unlike this process, the service runs as root without capabilities, so file permissions apply to the service.
-        for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
+        for path, asked, mode in ((directory, 0o5, 0o755), (os.path.dirname(status_socket(directory)), 0o7, PRIVATE_MODE)):
             if os.path.isdir(path) and not _allows(os.stat(path), asked):
                 found = "%s: mode %04o, owner %d: the plugin cannot create its sockets there"
                 status = os.stat(path)
                 found = found % (path, stat.S_IMODE(status.st_mode), status.st_uid)
-                findings.wrong(link, found, f"chown root {path}\nchmod 0755 {path}")
+                findings.wrong(link, found, f"chown root {path}\nchmod {mode:04o} {path}")
                 return
         findings.ok(link, directory)
 
@@ -339,7 +340,14 @@ async def _plugin(
     try:
         state: dict[str, Any] = await client.ask(directory, "GET", "/status")
     except client.NotAnswering as error:
-        findings.wrong("plugin", str(error), f"{commands.restart}\n{commands.log}")
+        # The plugin serves nothing until it has locked its directory.
+        locked = os.path.dirname(status_socket(directory))
+        others = [each for each in await in_thread(lock_holders.holders, locked) if each.pid not in instances]
+        if others:
+            found = f"{error}; {locked} is locked by {lock_holders.named(others)}, so that the plugin waits"
+            findings.wrong("plugin", found, "kill {}".format(" ".join(str(each.pid) for each in others)))
+        else:
+            findings.wrong("plugin", str(error), f"{commands.restart}\n{commands.log}")
         return None
     running = state["configuration"]["sha256"]
     if loaded is not None and running != loaded.sha256:

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import json
 import os
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -172,7 +173,8 @@ async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node:
         path.chmod(0o755)
     if os.geteuid() == 0:
         assert wrong.found == "%s: mode %04o, owner 0: the plugin cannot create its sockets there" % (path, mode)
-        assert wrong.fix == "chown root %s\nchmod 0755 %s" % (path, path)
+        # Nobody else may open the sockets' directory, which is the instances' lock.
+        assert wrong.fix == "chown root %s\nchmod %s %s" % (path, "0700" if folder else "0755", path)
     assert await node.wrong() == {}
 
 
@@ -295,6 +297,23 @@ async def test_several_processes_of_root_that_call_themselves_kubelet_are_named(
 
     monkeypatch.setattr("node_device_plugin.diagnostics.doctor.running_kubelet", unclear)
     assert await node.wrong() == {"kubelet": says}
+
+
+async def test_who_locks_the_plugin_out_is_named(node: Node) -> None:
+    await node.stop()
+    sockets = node.directory / "node-device-plugin"
+    command = ["flock", "--no-fork", str(sockets), "sh", "-c", "echo locked; exec sleep 60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "locked\n"
+            (wrong,) = [each for each in await node.wrongs() if each.link == "plugin"]
+        finally:
+            holder.kill()
+    await node.serve()
+    says = f"; {sockets} is locked by process {holder.pid} (sleep 60, user "
+    assert says in wrong.found
+    assert wrong.fix == f"kill {holder.pid}"
 
 
 async def test_two_instances(node: Node) -> None:
