@@ -23,6 +23,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
+#: Bytes of the checkpoint that are read, and the seconds that this may take.
+_LARGEST, _SECONDS = 32 << 20, 20
 # Attempts to patch a node's status. The kubelet may change the status between the plan and the patch.
 _ATTEMPTS = 5
 _PAUSE = 0.5
@@ -78,9 +80,12 @@ class ActionModule(HidingAction):
     def _registered(self, directory):
         """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
         path = f"{directory}/{_CHECKPOINT}"
-        said = self._low_level_execute_command(f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
+        quoted = shlex.quote(path)
+        # Pods that mount the directory can put a pipe, a link or an endless file there.
+        read = f"test -f {quoted} && test ! -L {quoted} && timeout {_SECONDS} head -c {_LARGEST} {quoted}"
+        said = self._low_level_execute_command(f"test ! -e {quoted} || {{ {read}; }}")
         if said["rc"] != 0:
-            raise Stopped(f"{path} cannot be read: {said['stderr'].strip() or said['rc']}")
+            raise Stopped(f"{path} cannot be read: {said['stderr'].strip() or 'it is not a regular file'}")
         text = said["stdout"].strip()
         try:
             return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()

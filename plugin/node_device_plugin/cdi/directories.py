@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ..declaration import Problem, cdi
 from ..declaration.names import qualified_cdi_name
+from ..support import bounded_reads
 from . import readings
 from .fields import Crash
 from .kinds import may_have
@@ -105,8 +106,7 @@ def check_file(path: str, accepted: str | None, kinds: Collection[str] | None = 
             return _unread(path, "is not a regular file")
         if found.st_size > _LARGEST:
             return _unread(path, "is too large for a CDI spec (%d bytes)" % found.st_size)
-        with open(path, "rb") as file:
-            content = file.read()
+        content = bounded_reads.read_file(path, _LARGEST)
     except OSError as error:
         return _unread(path, error.strerror or str(error))
     if kinds is not None and not may_have(content, kinds):

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from ..support.sockets import status_socket
 from .node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
 
+#: Bytes of a command line that are read; Linux allows megabytes.
+_LONGEST = 1 << 16
 _PROGRAM = "node-device-plugin"
 _MODULE = "node_device_plugin"
 
@@ -82,4 +84,4 @@ def _claimed() -> Iterator[int]:
 
 def _words(pid: int) -> list[str]:
     with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as file:
-        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+        return [os.fsdecode(word) for word in file.read(_LONGEST).split(b"\0")[:-1]]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
+from ..support import bounded_reads
 from ..support.sockets import status_socket
 
 #: Maximum seconds for an answer. A page is fast, but a reload first scans every device.
 _TIMEOUT = {"GET": 15.0, "POST": 60.0}
+_CHUNK = 1 << 16
 
 
 class NotAnswering(Exception):
@@ -37,9 +38,15 @@ async def _ask(socket: str, method: str, path: str) -> Any:
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
         writer.write((f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        answer = bytearray()
+        # Whoever replaces the socket may answer without an end.
+        while chunk := await reader.read(_CHUNK):
+            answer += chunk
+            if len(answer) > bounded_reads.LARGEST:
+                raise ValueError("the answer is larger than %d bytes" % bounded_reads.LARGEST)
+        head, _, body = bytes(answer).partition(b"\r\n\r\n")
     finally:
         writer.close()
     if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
         raise ValueError("unexpected answer {!r}".format(head.split(b"\r\n")[0].decode("latin-1")))
-    return json.loads(body)
+    return bounded_reads.json_of(body)
