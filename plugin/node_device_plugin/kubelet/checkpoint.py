@@ -61,7 +61,7 @@ def read_checkpoint(directory: str) -> Checkpoint | None:
         data = bounded_reads.json_of(content)["Data"]
         registered = data["RegisteredDevices"] or {}
         return Checkpoint(
-            {resource: tuple(sorted(map(_text, devices or ()))) for resource, devices in registered.items()},
+            {resource: tuple(sorted(_texts(devices))) for resource, devices in registered.items()},
             tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -87,9 +87,15 @@ def _pod_devices(entry: Any) -> PodDevices:
         container=_text(entry["ContainerName"]),
         resource=_text(entry["ResourceName"]),
         # A device with two NUMA nodes is in both lists.
-        device_ids=tuple(sorted({_text(device) for devices in by_numa_node.values() for device in devices})),
+        device_ids=tuple(sorted({device for devices in by_numa_node.values() for device in _texts(devices)})),
         allocate_response=base64.b64decode(entry["AllocResp"] or ""),
     )
+
+
+def _texts(value: Any) -> list[str]:
+    if not (value is None or isinstance(value, list)):
+        raise TypeError(f"a list is a {type(value).__name__}")
+    return [_text(each) for each in value or ()]
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..support import bounded_reads
 from ..support.sockets import status_socket
+from . import shapes
 
 #: Maximum seconds for an answer. A page is fast, but a reload first scans every device.
 _TIMEOUT = {"GET": 15.0, "POST": 60.0}
@@ -18,7 +19,7 @@ class NotAnswering(Exception):
 
 
 async def ask(directory: str, method: str, path: str) -> Any:
-    """The JSON data of a page of the plugin whose socket is in ``directory``. Raises NotAnswering."""
+    """The JSON data of GET /status or of a POST of the plugin whose socket is in ``directory``. Raises NotAnswering."""
     socket = status_socket(directory)
     try:
         return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])
@@ -49,4 +50,6 @@ async def _ask(socket: str, method: str, path: str) -> Any:
         writer.close()
     if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
         raise ValueError("unexpected answer {!r}".format(head.split(b"\r\n")[0].decode("latin-1")))
-    return bounded_reads.json_of(body)
+    data = bounded_reads.json_of(body)
+    shapes.check(data, shapes.STATUS if method == "GET" else shapes.OUTCOME)
+    return data

@@ -241,6 +241,21 @@ async def test_the_plugin_of_a_pod_is_known_by_its_status_socket(
         inside = "%s/%d/root/etc/node1.yaml" % (short_path, os.getpid())
         assert pods_configuration(str(short_path)) == inside
         assert asked == [str(path.parent)] * 2
+        file = Path(inside)
+        file.parent.mkdir(parents=True)
+        # As a ConfigMap's volume has it.
+        (file.parent / "..data").mkdir()
+        (file.parent / "..data" / "node1.yaml").touch()
+        file.symlink_to("..data/node1.yaml")
+        assert pods_configuration(str(short_path)) == inside
+        for target in ("/etc/passwd", "../../../../etc/passwd", "node1.yaml", "..data"):
+            file.unlink()
+            file.symlink_to(target)
+            assert pods_configuration(str(short_path)) is None
+        file.unlink()
+        os.mkfifo(file)
+        assert pods_configuration(str(short_path)) is None
+        file.unlink()
         alone[0] = "somebody can make a socket there"
         assert pods_configuration(str(short_path)) is None
         alone[0] = None
