@@ -50,7 +50,7 @@ def text_of(path: str) -> str | None:
 
 
 def json_of(content: bytes) -> Any:
-    """Return the document in ``content``. Raises ValueError, also for one that nests too deep or has too many values."""
+    """Return the document in ``content``. Raises ValueError, also if it nests too deep or has too many values."""
     # The import takes a part of the time of the plugin's probe.
     import json
 

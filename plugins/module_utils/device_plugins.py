@@ -101,11 +101,7 @@ def _others(directory):
 def _drivers(registry):
     matches = [(entry, _REGISTRATION.fullmatch(entry.name)) for entry in bounded_reads.entries(registry, _MOST_ENTRIES)]
     return sorted(
-        {
-            match["driver"]
-            for entry, match in matches
-            if match and "csi" not in match["driver"] and _listens(entry.path)
-        }
+        {match["driver"] for entry, match in matches if match and "csi" not in match["driver"] and _listens(entry.path)}
     )
 
 

@@ -160,10 +160,10 @@ def node_process(pid: int) -> NodeProcess:
 
 
 def the_only(name: str, found: Sequence[NodeProcess]) -> NodeProcess | None:
-    """Return the process among those that `named` found; None without any. Raises NotTrusted with a sentence if several.
+    """Return the process among those that `named` found; None without any.
 
     The main process of a service precedes other processes, and a process precedes its children, which may be about to
-    run another program.
+    run another program. Raises NotTrusted, with a sentence, if several processes remain.
     """
     if len(found) < 2:
         return found[0] if found else None

@@ -65,7 +65,7 @@ class SingleInstance:
                     said = str(error)
                     # In the service's sandbox, /proc shows only other instances; in the pod, only the pod's processes.
                     found = lock_holders.holders(os.path.join(directory, SOCKET_DIRECTORY))
-                    log.error("waiting before serving", reason=said, **({"holders": lock_holders.named(found)} if found else {}))
+                    log.error("waiting before serving", reason=said, holders=lock_holders.named(found))
                     systemd.notify(f"STATUS={said}; waiting")
                 await done_within(stop.wait(), error.pause)
         return False
@@ -91,7 +91,7 @@ class SingleInstance:
             os.makedirs(sockets, mode=PRIVATE_MODE, exist_ok=True)
             lock = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                # Whoever may open the directory may lock it. An earlier release and the kubelet create it for all users.
+                # Whoever may open the directory may lock it. Earlier releases and the kubelet create it for all users.
                 if os.fstat(lock).st_mode & 0o077:
                     os.fchmod(lock, PRIVATE_MODE)
             except OSError:

@@ -270,7 +270,10 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
         findings.wrong(link, f"{directory}: this user cannot write to it", "sudo node-device-plugin doctor")
     else:
         # Unlike this process, the service runs as root without capabilities, so file permissions apply to the service.
-        for path, asked, mode in ((directory, 0o5, 0o755), (os.path.dirname(status_socket(directory)), 0o7, PRIVATE_MODE)):
+        for path, asked, mode in (
+            (directory, 0o5, 0o755),
+            (os.path.dirname(status_socket(directory)), 0o7, PRIVATE_MODE),
+        ):
             if os.path.isdir(path) and not _allows(os.stat(path), asked):
                 found = "%s: mode %04o, owner %d: the plugin cannot create its sockets there"
                 status = os.stat(path)

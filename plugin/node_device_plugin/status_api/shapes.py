@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Union
+from typing import Any, Callable, Union
 
-Shape = Union[type, list, dict, Callable[[Any], bool]]
+Shape = Union[type, list[Any], dict[str, Any], Callable[[Any], bool]]
 
 
 def _is_moment(value: Any) -> bool:

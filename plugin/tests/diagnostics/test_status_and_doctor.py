@@ -5,7 +5,6 @@ import contextlib
 import copy
 import json
 import os
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -318,13 +317,14 @@ async def test_who_locks_the_plugin_out_is_named(node: Node) -> None:
     await node.stop()
     sockets = node.directory / "node-device-plugin"
     command = ["flock", "--no-fork", str(sockets), "sh", "-c", "echo locked; exec sleep 60"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
-        try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "locked\n"
-            (wrong,) = [each for each in await node.wrongs() if each.link == "plugin"]
-        finally:
-            holder.kill()
+    holder = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert await holder.stdout.readline() == b"locked\n"
+        (wrong,) = [each for each in await node.wrongs() if each.link == "plugin"]
+    finally:
+        holder.kill()
+        await holder.wait()
     await node.serve()
     says = f"; {sockets} is locked by process {holder.pid} (sleep 60, user "
     assert says in wrong.found

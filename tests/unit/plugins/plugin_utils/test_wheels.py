@@ -83,7 +83,10 @@ def test_a_cache_that_another_worker_uses_is_waited_for_until_the_limit(tmp_path
     (tmp_path / ".lock").touch(mode=0o644)
     with wheels.locked(tmp_path):
         assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600
-        with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/.lock: it is locked by process "), wheels.locked(tmp_path):
+        with (
+            pytest.raises(wheels.WheelsError, match=f"{tmp_path}/.lock: it is locked by process "),
+            wheels.locked(tmp_path),
+        ):
             pass
 
 
