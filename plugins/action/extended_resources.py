@@ -28,6 +28,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _CHECKPOINT = "kubelet_internal_checkpoint"
+#: Bytes of the checkpoint that are read, and the seconds that this may take.
+_LARGEST, _SECONDS = 32 << 20, 20
 # Attempts to patch a node's status. The kubelet may change the status between the plan and the patch.
 _ATTEMPTS = 5
 _PAUSE = 0.5
@@ -89,12 +91,15 @@ class ActionModule(HidingAction):
     def _registered(self, directory):
         """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
         path = f"{directory}/{_CHECKPOINT}"
+        quoted = shlex.quote(path)
+        # Pods that mount the directory can put a pipe, a link or an endless file there.
+        read = f"test -f {quoted} && test ! -L {quoted} && timeout {_SECONDS} head -c {_LARGEST} {quoted}"
         try:
-            said = framed.run(self, f"test ! -e {shlex.quote(path)} || cat {shlex.quote(path)}")
+            said = framed.run(self, f"test ! -e {quoted} || {{ {read}; }}")
         except framed.NoAnswer as error:
             raise Stopped(f"{path} cannot be read: {error}") from error
         if said.code != 0:
-            raise Stopped(f"{path} cannot be read: {said.errors.strip() or said.code}")
+            raise Stopped(f"{path} cannot be read: {said.errors.strip() or 'it is not a regular file'}")
         text = said.output.strip()
         try:
             return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()

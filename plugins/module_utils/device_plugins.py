@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import socket
 import struct
+import time
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import bounded_reads
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import peer
 
 # Seconds that a status request may take.
 _TIMEOUT = 5
+# Entries of a directory and its subdirectories. Any pod that mounts the directory can fill it.
+_MOST_ENTRIES = 10000
 _OWN_DIRECTORY = "node-device-plugin"
 _CHECKPOINT = "kubelet_internal_checkpoint"
 _UNIT = "node-device-plugin.service"
@@ -40,17 +42,25 @@ def device_plugin_facts(directory, registry, proc="/proc"):
 
 
 def _instance(directory, proc):
+    until = time.monotonic() + _TIMEOUT
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(_TIMEOUT)
             connection.connect(os.path.join(directory, _OWN_DIRECTORY, "status.sock"))
             credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             connection.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
-        resources = [each["name"] for each in json.loads(answer.partition(b"\r\n\r\n")[2])["resources"]]
+            answer = bounded_reads.received(connection, until)
+        state = bounded_reads.json_of(answer.partition(b"\r\n\r\n")[2])
+        resources = [_text(each["name"]) for each in state["resources"]]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return {"mode": _mode(struct.unpack("3i", credentials)[0], proc), "resources": resources}
+
+
+def _text(value):
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
 
 
 def _mode(pid, proc):
@@ -67,35 +77,38 @@ def _mode(pid, proc):
 
 def _registered(directory):
     try:
-        with open(os.path.join(directory, _CHECKPOINT)) as file:
-            known = json.load(file)["Data"]["RegisteredDevices"]
-    except (OSError, ValueError, KeyError, TypeError):
+        content = bounded_reads.read_file(os.path.join(directory, _CHECKPOINT), follow=False)
+        known = bounded_reads.json_of(content)["Data"]["RegisteredDevices"]
+        return sorted(name for name, devices in (known or {}).items() if devices)
+    except (OSError, AttributeError, ValueError, KeyError, TypeError):
         return []
-    return sorted(name for name, devices in (known or {}).items() if devices)
 
 
 def _others(directory):
-    found = []
-    for parent, directories, files in os.walk(directory):
-        if parent == directory and _OWN_DIRECTORY in directories:
-            directories.remove(_OWN_DIRECTORY)
-        for name in files:
-            path = os.path.join(parent, name)
-            if path != os.path.join(directory, "kubelet.sock"):
-                with contextlib.suppress(OSError):
-                    # `peer` raises OSError if no process listens.
-                    peer(path)
-                    found.append(path)
+    found, left, pending = [], _MOST_ENTRIES, [directory]
+    while pending and left:
+        parent = pending.pop()
+        entries = bounded_reads.entries(parent, left)
+        left -= len(entries)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                pending += [] if entry.path == os.path.join(directory, _OWN_DIRECTORY) else [entry.path]
+            elif entry.path != os.path.join(directory, "kubelet.sock") and _listens(entry.path):
+                found.append(entry.path)
     return sorted(found)
 
 
 def _drivers(registry):
-    found = set()
-    with contextlib.suppress(OSError):
-        for name in os.listdir(registry):
-            match = _REGISTRATION.fullmatch(name)
-            if match and "csi" not in match["driver"]:
-                with contextlib.suppress(OSError):
-                    peer(os.path.join(registry, name))
-                    found.add(match["driver"])
-    return sorted(found)
+    matches = [(entry, _REGISTRATION.fullmatch(entry.name)) for entry in bounded_reads.entries(registry, _MOST_ENTRIES)]
+    return sorted(
+        {match["driver"] for entry, match in matches if match and "csi" not in match["driver"] and _listens(entry.path)}
+    )
+
+
+def _listens(path):
+    """Return whether a process listens on a socket."""
+    try:
+        peer(path)
+    except OSError:
+        return False
+    return True

@@ -4,41 +4,76 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
+import time
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import lock_holders
+
+#: Seconds to wait for another module, which may install an environment.
+LIMIT = 600.0
+#: Seconds until the holders are looked up the first time and again, and between two tries.
+_FIRST_LOOK, _NEXT_LOOK, _PAUSE = 1, 10, 0.05
 
 
 @contextlib.contextmanager
-def locked(path, create=True, wait=True):
+def locked(path, create=True, wait=True, limit=None):
     """Lock the file at a path and yield its descriptor. At the context's end, close the file and release the lock.
 
-    create: whether to create a missing file. wait: whether to wait for another holder.
-    Raises FileNotFoundError without ``create`` if the file is missing, BlockingIOError without ``wait`` if the file is
-    locked.
+    create: whether to create a missing file. wait, limit: see `taken`.
+    Raises FileNotFoundError without ``create`` if the file is missing, and the errors of `taken`.
     """
-    descriptor = taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait)
+    descriptor = taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait, limit)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def taken(path, flags, wait=True):
+def taken(path, flags, wait=True, limit=None):
     """Open and lock a path. Return its descriptor, whose closing releases the lock. flags: see os.open.
 
-    Raises the errors of os.open, and BlockingIOError without ``wait`` if the path is locked.
+    Whoever may open a path may lock it. So take away other users' permissions, which an earlier release may have given.
+    wait: whether to wait for another holder. limit: seconds to wait, by default LIMIT. Our own programs have the same
+    user as this process, so a lock that only other users hold ends the wait at once.
+    Raises the errors of os.open, and BlockingIOError if the path stays locked. Its message names the holders.
     """
+    began = time.monotonic()
+    last, next_look = began + (LIMIT if limit is None else limit), began + _FIRST_LOOK
     while True:
         descriptor = os.open(path, flags, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+            if mode & 0o077:
+                os.fchmod(descriptor, mode & 0o700)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # If the previous holder removed the file, this lock is useless. Then open the path again.
             if _is_at(path, descriptor):
                 return descriptor
-        except BaseException:
+        except BaseException as error:
             os.close(descriptor)
-            raise
-        os.close(descriptor)
+            if not (wait and isinstance(error, BlockingIOError)):
+                raise
+        else:
+            os.close(descriptor)
+            continue
+        now = time.monotonic()
+        if now >= min(next_look, last):
+            next_look = now + _NEXT_LOOK
+            _refuse(path, lock_holders.holders(path), is_late=now >= last)
+        time.sleep(_PAUSE)
+
+
+def _refuse(path, found, is_late):
+    """Raise BlockingIOError if the wait is too long, or if all holders are other users."""
+    if is_late or (found and not any(holder.is_ours for holder in found)):
+        pids = " ".join(str(holder.pid) for holder in found)
+        fix = f"kill {pids}" if found else "reboot the node"
+        raise BlockingIOError(
+            errno.EAGAIN, f"it is locked by {lock_holders.named(found)}: end what holds the lock, e.g. {fix}", path
+        )
 
 
 def _is_at(path, descriptor):

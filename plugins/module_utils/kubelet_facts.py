@@ -10,7 +10,7 @@ import json
 import os
 import re
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import named, option
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import named, option, the_only
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 
 #: The default of maxPods.
@@ -23,9 +23,11 @@ def kubelet_facts():
     """Return the facts of the kubelet and an empty list.
 
     If there is no trusted kubelet, return None and a sentence for each untrusted process with the name ``kubelet``.
+    Raises NotTrusted, with a sentence, if there are several.
     """
     found, refused = named("kubelet")
-    return (kubelet_of(found[0]), []) if found else (None, refused)
+    kubelet = the_only("kubelet", found)
+    return (kubelet_of(kubelet), []) if kubelet else (None, refused)
 
 
 def kubelet_of(process):

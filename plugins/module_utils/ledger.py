@@ -34,6 +34,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kern
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
+#: The directory's mode. The directory is the ledger's lock, so no other user may open it.
+MODE = 0o700
 # Extended attributes that users and tools set, see xattr(7). Omits the kernel's own attributes, such as hashes.
 _ATTRIBUTES = ("user.", "system.posix_acl_access", "security.selinux")
 _FORMAT = 1
@@ -103,7 +105,7 @@ class Ledger:
 
     def __enter__(self):
         while self._lock is None:
-            make_directory(self.directory)
+            make_directory(self.directory, MODE)
             # The previous writer may remove the directory while we wait.
             with contextlib.suppress(FileNotFoundError):
                 self._lock = kernel_lock.taken(self.directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -122,7 +124,7 @@ class Ledger:
         if self.entries == self._saved:
             return
         if self.entries:
-            make_directory(self.directory)
+            make_directory(self.directory, MODE)
             data = {"format": _FORMAT, "entries": dict(sorted(self.entries.items()))}
             write_file(self.path, (json.dumps(data, indent=1) + "\n").encode(), 0o600)
         else:
@@ -209,14 +211,15 @@ def missing_parents(path):
     return [parent for parent in reversed(parents(path)) if not os.path.lexists(parent)]
 
 
-def make_directory(path):
+def make_directory(path, mode=0o755):
     """Create a directory and its missing parents, durably. The umask does not affect their mode."""
     for directory in [*missing_parents(path), path]:
         if not os.path.isdir(directory):
             # Another module may create the directory at the same time.
             with contextlib.suppress(FileExistsError):
                 os.mkdir(directory)
-                os.chmod(directory, 0o755)  # noqa: S103 (all users may list it)
+                # All users may list the parents.
+                os.chmod(directory, mode if directory == path else 0o755)
                 sync(os.path.dirname(directory))
 
 

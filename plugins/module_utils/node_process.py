@@ -2,11 +2,12 @@
 """Identifies the node's own processes. We trust only the options of these processes and run only their programs.
 
 Any user can name a process ``kubelet``, or bind a fake runtime socket in a private namespace. A process is the node's
-own if it runs as root, has the user and PID namespaces of PID 1, and meets one of these conditions:
+own if it runs as root and has the user and PID namespaces of PID 1. Its executable is not setuid, because any user can
+start a setuid program such as sudo. In addition, the process meets one of these conditions:
 
-- systemd runs the process as the main process of a system service.
-- The process has the mount namespace of PID 1. Only root can write its executable and all directories above. The
-  executable is not setuid, because any user can start a setuid program such as sudo.
+- systemd runs the process as the main process of a system service of user root, and only root can write the unit's
+  files. Otherwise the service's user may have started a setuid program in place of the main process.
+- The process has the mount namespace of PID 1. Only root can write its executable and all directories above.
 
 Runs on nodes and in the plugin's wheel, which contains a link to this file: Python 3.9, standard library only.
 """
@@ -35,6 +36,8 @@ _PAUSE = 0.1
 _CONNECT = 5
 #: Seconds that a program may take to answer.
 _ANSWER = 20
+#: The properties of a unit that say who started its main process.
+_STARTED_BY = ("User", "DynamicUser", "FragmentPath", "DropInPaths")
 _INTERPRETER = re.compile(r"python\d*(\.\d+)*")
 
 
@@ -59,9 +62,9 @@ class NodeProcess:
             self.executable, replaced, _nothing = self._link("exe").partition(" (deleted)")
             self.replaced = bool(replaced)
             self.unit = _unit(self._read("cgroup"))
-            said = properties(self.unit, "MainPID", "ExecStart") if self.unit else {}
+            said = properties(self.unit, "MainPID", "ExecStart", *_STARTED_BY) if self.unit else {}
             self.is_main = said.get("MainPID") == str(pid)
-            self._check()
+            self._check(said)
             self.arguments = _words(self._read("cmdline"))
         except OSError as error:
             raise NotTrusted(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
@@ -74,7 +77,7 @@ class NodeProcess:
             if hasattr(self, name):
                 os.close(getattr(self, name))
 
-    def _check(self) -> None:
+    def _check(self, unit: dict[str, str]) -> None:
         for kind in ("user", "pid") if self.is_main else ("user", "pid", "mnt"):
             if self._link("ns/" + kind) != os.readlink(os.path.join(PROC, "1/ns", kind)):
                 raise NotTrusted(f"runs in another {kind} namespace than the node's first process")
@@ -82,12 +85,16 @@ class NodeProcess:
         others = [uid for uid in uids[0].split() if uid != b"0"] if uids else [b"?"]
         if others:
             raise NotTrusted(f"runs as user {others[0].decode()}")
-        if self.is_main:
-            return
         program = os.fstat(self._program)
         if program.st_mode & (stat.S_ISUID | stat.S_ISGID):
             # Any user can start a setuid program such as sudo, with any name and options.
             raise NotTrusted(f"runs a setuid program, {self.executable}")
+        if self.is_main:
+            # systemd runs the program as root already, so it does not matter who can write it.
+            other = _started_by_others(unit)
+            if other:
+                raise NotTrusted(f"is the main process of {self.unit}, and {other}")
+            return
         obstacle = not_roots_alone(os.path.dirname(self.executable)) or _not_roots(self.executable, program)
         if obstacle:
             raise NotTrusted(f"runs a program that users other than root can replace: {obstacle}")
@@ -98,6 +105,15 @@ class NodeProcess:
     def _read(self, name: str) -> bytes:
         with open(os.open(name, os.O_RDONLY, dir_fd=self._directory), "rb") as file:
             return file.read()
+
+    @property
+    def parent(self) -> int:
+        """The PID of the parent; 0 if the process has ended."""
+        try:
+            found = re.search(rb"(?m)^PPid:\s(\d+)$", self._read("status"))
+        except OSError:
+            return 0
+        return int(found.group(1)) if found else 0
 
     @property
     def environment(self) -> dict[str, str]:
@@ -127,12 +143,41 @@ class NodeProcess:
         return answer_of([name or self.executable, *arguments], executable=program, descriptors=[self._program])
 
 
+def _started_by_others(unit: dict[str, str]) -> str | None:
+    """Return why a unit's main process may not be what root started; None if it is. unit: its properties."""
+    if unit.get("User") not in (None, "", "root", "0") or unit.get("DynamicUser") == "yes":
+        return "that unit has the user {}".format(unit.get("User") or "of DynamicUser=")
+    files = [unit.get("FragmentPath"), *unit.get("DropInPaths", "").split()]
+    return next(filter(None, (not_roots_alone(path) for path in files if path)), None)
+
+
 def node_process(pid: int) -> NodeProcess:
     """Return the process with this PID. Raises NotTrusted if the process is not the node's own.
 
     Sources: proc(5), namespaces(7), systemd.service(5).
     """
     return NodeProcess(pid)
+
+
+def the_only(name: str, found: Sequence[NodeProcess]) -> NodeProcess | None:
+    """Return the process among those that `named` found; None without any.
+
+    The main process of a service precedes other processes, and a process precedes its children, which may be about to
+    run another program. Raises NotTrusted, with a sentence, if several processes remain.
+    """
+    if len(found) < 2:
+        return found[0] if found else None
+    pids = {process.pid for process in found}
+    remaining = [process for process in found if process.is_main]
+    remaining = remaining or [process for process in found if process.parent not in pids]
+    if len(remaining) > 1:
+        each = ", ".join(
+            "%d (%s)" % (process.pid, process.unit if process.is_main else process.executable) for process in remaining
+        )
+        raise NotTrusted(
+            f"several processes of root call themselves {name}: {each}. Stop each that is not this node's {name}"
+        )
+    return remaining[0]
 
 
 def named(name: str) -> tuple[list[NodeProcess], list[str]]:

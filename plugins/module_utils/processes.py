@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-import stat
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.bounded_reads import text_of as text_of
 
 
 def stat_of(pid):
@@ -34,16 +35,3 @@ def written_since(pid, paths):
     start = started_at(pid)
     # Two seconds cover the error of the start time.
     return [path for path in paths if start and os.path.exists(path) and os.stat(path).st_mtime > start + 2]
-
-
-def text_of(path):
-    """Return a file's text; None if the path is not a regular file or the text is not UTF-8. Never blocks on a pipe."""
-    try:
-        with open(path, encoding="utf-8", newline="", opener=_without_waiting) as file:
-            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _without_waiting(path, flags):
-    return os.open(path, flags | os.O_NONBLOCK)

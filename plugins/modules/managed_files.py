@@ -35,6 +35,10 @@ options:
         type: str
         choices: [file, directory]
         default: file
+      private:
+        description: Whether only root may open the directory. It then gets mode V(0700).
+        type: bool
+        default: false
       content:
         description: Text of a file.
         type: str
@@ -104,7 +108,7 @@ def item_of(module, file):
     if not os.path.isabs(path) or os.path.normpath(path) != path:
         module.fail_json(msg=f"{path}: must be an absolute path in its shortest form")
     if kind == "directory":
-        return {"path": path, "kind": kind, "mode": 0o755}
+        return {"path": path, "kind": kind, "mode": 0o700 if file.get("private") else 0o755}
     if file["content"] is None:
         module.fail_json(msg=f"{path}: content is required for a file")
     content = file["content"].encode()
@@ -115,6 +119,7 @@ def main():
     file_options = {
         "path": {"type": "path", "required": True},
         "type": {"type": "str", "choices": ["file", "directory"], "default": "file"},
+        "private": {"type": "bool", "default": False},
         "content": {"type": "str"},
         "validate": {"type": "str"},
     }

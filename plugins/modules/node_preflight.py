@@ -202,6 +202,10 @@ identity:
       (C(machine_id), C(system_uuid)); null if unknown.
   type: dict
   returned: always
+kubelet_problem:
+  description: Names the processes if several processes of root call themselves kubelet; null otherwise.
+  type: str
+  returned: always
 missing_devices:
   description: Paths of O(device_paths) that do not exist.
   type: list
@@ -281,6 +285,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden impo
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import NotTrusted
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
     likely_socket,
@@ -443,7 +448,11 @@ def main():
         module.fail_json(msg=f"{play_lock.PATH}: {error.strerror or error}")
     if not lock:
         play_lock.renew(module)
-    kubelet, refused = kubelet_facts()
+    kubelet_problem = None
+    try:
+        kubelet, refused = kubelet_facts()
+    except NotTrusted as error:
+        kubelet, refused, kubelet_problem = None, [], str(error)
     for each in refused:
         module.warn(each)
     runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()
@@ -468,6 +477,7 @@ def main():
         foreseen=foreseen.answers(module, module.params["foresee"]),
         kubelet=kubelet,
         identity=node_identity(kubelet),
+        kubelet_problem=kubelet_problem,
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_files=cdi_files(in_order(its_dirs)),

@@ -13,7 +13,7 @@ from typing import Any
 from . import preflight
 
 _UNCHANGED: dict[str, Any] = {"changed": False, "written": [], "contents": [], "removed": [], "kept": [], "diff": []}
-_MODES = {"file": 0o644, "directory": 0o755}
+_MODES, _PRIVATE = {"file": 0o644, "directory": 0o755}, 0o700
 
 
 def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,4 +47,4 @@ def _is_entered(entry: Mapping[str, Any] | None, file: Mapping[str, Any]) -> boo
     if entry is None or entry["kind"] != kind:
         return False
     content_is_right = kind == "directory" or entry["sha256"] == hashlib.sha256(file["content"].encode()).hexdigest()
-    return content_is_right and entry.get("mode") == _MODES[kind]
+    return content_is_right and entry.get("mode") == (_PRIVATE if file.get("private") else _MODES[kind])

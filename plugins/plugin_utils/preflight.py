@@ -285,6 +285,8 @@ class Preflight:
                 accounts = self._accounts(facts, arguments.get("accounts") or {})
                 declared, unknown = declaration.with_numbers(declared, accounts)
                 sentences += unknown
+            if cdi and "runtime" in requires:
+                sentences += specs.Specs(declared or {}, facts).crashing()
             if declared and facts["runtime"].get("version"):
                 refused, broken = _specs_of(declared, facts)
                 sentences += refused

@@ -46,9 +46,7 @@ def unmet(
             "asks for a password, add --ask-become-pass)"
         ]
     sentences = [sentence for name in requires for sentence in checks[name]()]
-    if node.get("ledger_problem"):
-        sentences.append(node["ledger_problem"])
-    return sentences
+    return [*sentences, *(node[name] for name in ("ledger_problem", "kubelet_problem") if node.get(name))]
 
 
 def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:

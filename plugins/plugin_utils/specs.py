@@ -8,7 +8,9 @@ advertises an undeclared device, the run removes the device's spec unless a pod 
 
 from __future__ import annotations
 
+import functools
 import json
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -147,7 +149,7 @@ class Specs:
             f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file belongs to another owner: remove the entry "
             "there, or declare another name"
             for file in self._checked(specs)
-            if file.owner == directories.FOREIGN and file.harm
+            if file.owner == directories.FOREIGN and file.harm and not file.crashes
         ]
         problems = [*self._too_new([*specs.values(), *self.awaited.values()]), *harm]
         if problems:
@@ -188,6 +190,15 @@ class Specs:
             for key, name in same.items():
                 givers.setdefault(key, name)
 
+    def crashing(self) -> list[str]:
+        """Return one message for each foreign file that crashes a runtime with CDI at its start."""
+        return [
+            f"{file.path}: {file.crashes[0]}{_and_more(file.crashes)}; with CDI on, the container runtime would not "
+            f"start: move the file elsewhere, e.g. mv {shlex.quote(file.path)} /root/, until its owner has fixed it"
+            for file in self._foreign_files
+            if file.crashes
+        ]
+
     def broken(self) -> list[str]:
         """Return one message for each foreign file that runtimes load in part or not at all.
 
@@ -195,11 +206,13 @@ class Specs:
         """
         return [
             f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; {self._effect(file)}"
-            for file in self._checked({})
-            if file.owner == directories.FOREIGN and file.problems and not file.harm
+            for file in self._foreign_files
+            if file.problems and (file.crashes or not file.harm)
         ]
 
     def _effect(self, file: directories.SpecFile) -> str:
+        if file.crashes:
+            return "a container runtime with CDI would not start: its owner has to fix the file"
         is_lost = bool(file.refusals or file.conflicts or file.unclear)
         if is_lost and file.kind in self._foreign_kinds:
             return (
@@ -224,6 +237,10 @@ class Specs:
         # The table has only containerd's versions. A stopped runtime, as in an uninstall, has no
         # version.
         return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
+
+    @functools.cached_property
+    def _foreign_files(self) -> list[directories.SpecFile]:
+        return [file for file in self._checked({}) if file.owner == directories.FOREIGN]
 
     def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
         """Return all spec files as runtimes read them, with ``specs`` in place of the role's files.

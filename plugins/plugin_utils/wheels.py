@@ -8,7 +8,6 @@ The plugin's wheel is built offline from this collection. requirements/node.txt 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import pathlib
@@ -18,6 +17,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import locked_wheels
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.locked_wheels import Target as Target
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.locked_wheels import Wheel as Wheel
@@ -30,6 +30,8 @@ LOCK = COLLECTION / "requirements" / "node.txt"
 BUNDLED = pathlib.Path(sys.prefix) / "share" / "node-devices" / "wheels"
 #: Part of every environment's name. Raise the number to install the same wheels in another layout.
 LAYOUT = 1
+#: Seconds to wait for another worker's downloads and builds.
+_LONGEST_WAIT = 3600.0
 
 
 def version() -> str:
@@ -105,8 +107,11 @@ def locked(cache: pathlib.Path) -> Iterator[None]:
         )
     if status.st_mode & 0o022:
         raise WheelsError(f"{cache}: other users can write to it: chmod -R go-w {cache}")
-    with (cache / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(kernel_lock.locked(str(cache / ".lock"), limit=_LONGEST_WAIT))
+        except OSError as error:
+            raise WheelsError(f"{error.filename}: {error.strerror}") from error
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -14,10 +15,12 @@ import pytest
 import yaml
 from library import Library, ours
 
-from node_device_plugin.cdi.directories import check_directories
+from node_device_plugin.cdi.directories import check_directories, check_file
 
 CHECKOUT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
+#: The lists of mappings among container edits.
+LISTS = ("deviceNodes", "hooks", "mounts", "netDevices")
 #: The tests that render or judge specs. A spec of another test is one of these, or made by the same code.
 TESTS = [
     "plugin/tests/cdi",
@@ -103,6 +106,28 @@ def test_names_and_edits_are_those_of_the_library(library: Library, records: lis
             assert read == theirs or (library.former and by_path[path].warnings), (data["test"], path)
             devices += len(read)
     assert devices >= 300
+
+
+def test_what_crashes_the_library_is_what_we_say(newest: Library, former: Library, tmp_path: Path) -> None:
+    kinds = ["v/cls", "vendor.com/x", "v/x", "v/a/b", "1/x", "vendor.com/1", "x", "/x", "x/", "vendor.com/-", "a.b/cd"]
+    edits = {"env": ["A=b"]}
+    for number, kind in enumerate(kinds):
+        device = {"name": "d", "containerEdits": edits}
+        document = {"cdiVersion": "0.6.0", "kind": kind, "devices": [device]}
+        (tmp_path / f"kind{number}.json").write_text(json.dumps(document))
+    for key, value in itertools.product(["env", *LISTS, "additionalGids"], ([None], [{}], None)):
+        version = "1.1.0" if key == "netDevices" else "0.7.0"
+        for place in ("device", "all"):
+            device = {"name": "d", "containerEdits": {**edits, **({key: value} if place == "device" else {})}}
+            document = {"cdiVersion": version, "kind": "vendor.com/class", "devices": [device]}
+            if place == "all":
+                document["containerEdits"] = {key: value}
+            (tmp_path / f"{key}-{place}-{json.dumps(value)}.json").write_text(json.dumps(document))
+    files = {path: check_file(str(path), None) for path in sorted(tmp_path.iterdir())}
+    judged = [library.read(list(files)) for library in (newest, former)]
+    panics = {path for path in files if any("panic" in said[str(path)].error for said in judged)}
+    assert {path for path, file in files.items() if file.crashes} == panics
+    assert len(panics) == 4 + 2 * len(LISTS)
 
 
 def test_what_we_render_is_accepted(newest: Library, records: list[tuple[Path, dict[str, Any]]]) -> None:

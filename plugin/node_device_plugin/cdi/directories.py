@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from ..declaration import Problem, cdi
 from ..declaration.names import qualified_cdi_name
+from ..support import bounded_reads
 from . import readings
+from .fields import Crash
 from .kinds import may_have
 from .parsing import parse
 
@@ -53,6 +55,11 @@ class SpecFile(NamedTuple):
     def problems(self) -> tuple[Problem, ...]:
         """The problems for which runtimes refuse the file or one of its devices, and the warnings."""
         return (*self.warnings, *self.refusals, *self.conflicts.values())
+
+    @property
+    def crashes(self) -> tuple[Crash, ...]:
+        """The problems for which a runtime with CDI crashes at its start, because it reads every file."""
+        return tuple(problem for problem in self.refusals if isinstance(problem, Crash))
 
     @property
     def names(self) -> Iterable[str]:
@@ -99,8 +106,7 @@ def check_file(path: str, accepted: str | None, kinds: Collection[str] | None = 
             return _unread(path, "is not a regular file")
         if found.st_size > _LARGEST:
             return _unread(path, "is too large for a CDI spec (%d bytes)" % found.st_size)
-        with open(path, "rb") as file:
-            content = file.read()
+        content = bounded_reads.read_file(path, _LARGEST)
     except OSError as error:
         return _unread(path, error.strerror or str(error))
     if kinds is not None and not may_have(content, kinds):
@@ -160,7 +166,7 @@ def against_each_other(directories: Sequence[Sequence[SpecFile]]) -> list[SpecFi
             continue
         directory, over = os.path.dirname(file.path), overrides.get(file.path, {})
         at_odds = [problem for name, problem in file.conflicts.items() if (directory, name) in ours]
-        result.append(file._replace(overrides=over, harm=(*at_odds, *over.values())))
+        result.append(file._replace(overrides=over, harm=(*file.crashes, *at_odds, *over.values())))
     return result
 
 

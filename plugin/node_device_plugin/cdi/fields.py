@@ -13,6 +13,12 @@ from ..declaration import Problem
 from .scalars import Plain
 
 
+class Crash(Problem):
+    """A problem for which containerd and its CDI library crash, instead of leaving the file out."""
+
+    __slots__ = ()
+
+
 class Field(NamedTuple):
     """One field. type: str, int (not negative), bool, map (of text), or dict (with the keys in ``fields``)."""
 
@@ -158,7 +164,11 @@ def shape_problems(data: Any, fields: Mapping[str, Field], where: str) -> Iterat
             yield Problem(prefix + key, "must be a list")
         else:
             for position, item in enumerate(value):
-                yield from _value_problems(item, field, "%s%s[%d]" % (prefix, key, position))
+                place = "%s%s[%d]" % (prefix, key, position)
+                if item is None and fields is EDITS and field.fields is not None:
+                    yield Crash(place, "is null, which crashes containerd: remove the entry")
+                    continue
+                yield from _value_problems(item, field, place)
 
 
 def _shown(key: Any) -> str:

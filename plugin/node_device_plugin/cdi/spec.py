@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..declaration import Problem, cdi, names
-from .fields import SPEC, shape_problems
+from .fields import SPEC, Crash, shape_problems
 
 #: Every version that readers accept; any other version, such as 0.1.0 or 0.2.0, fails the load.
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
@@ -26,7 +26,7 @@ def spec_problems(spec: Any, accepted: str | None = None) -> Iterator[Problem]:
         if isinstance(kind, str) and kind:
             message = names.cdi_kind_problem(kind)
             if message:
-                yield Problem("kind", message)
+                yield (Crash if names.crashing_part(kind) else Problem)("kind", message)
         if isinstance(spec.get("cdiVersion"), str):
             yield from _version_problems(spec, accepted, content=not wrong)
     if wrong:

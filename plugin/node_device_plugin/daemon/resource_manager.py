@@ -360,6 +360,7 @@ class ResourceManager:
             )
             for resource in state["resources"]
             for device in resource["devices"]
+            if device["kubelet_ids"]
         ]
 
     async def take_over(self) -> None:

@@ -12,8 +12,9 @@ import fcntl
 import os
 from typing import Callable
 
+from ..support import lock_holders
 from ..support.cancel_safe import done_within
-from ..support.sockets import SOCKET_DIRECTORY
+from ..support.sockets import PRIVATE_MODE, SOCKET_DIRECTORY
 from ..telemetry.logs import Log
 from . import systemd
 
@@ -39,7 +40,7 @@ class SingleInstance:
     """Locks device plugin directories for this instance.
 
     The lock is an flock(2) on the directory of our sockets. It leaves no file and ends with the
-    process, even after SIGKILL.
+    process, even after SIGKILL. Only root can open the directory, so no other user can lock it.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,9 @@ class SingleInstance:
                     return True
                 if str(error) != said:
                     said = str(error)
-                    log.error("waiting before serving", reason=said)
+                    # In the service's sandbox, /proc shows only other instances; in the pod, only the pod's processes.
+                    found = lock_holders.holders(os.path.join(directory, SOCKET_DIRECTORY))
+                    log.error("waiting before serving", reason=said, holders=lock_holders.named(found))
                     systemd.notify(f"STATUS={said}; waiting")
                 await done_within(stop.wait(), error.pause)
         return False
@@ -85,8 +88,15 @@ class SingleInstance:
             return False
         sockets = os.path.join(directory, SOCKET_DIRECTORY)
         try:
-            os.makedirs(sockets, mode=0o750, exist_ok=True)
+            os.makedirs(sockets, mode=PRIVATE_MODE, exist_ok=True)
             lock = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                # Whoever may open the directory may lock it. Earlier releases and the kubelet create it for all users.
+                if os.fstat(lock).st_mode & 0o077:
+                    os.fchmod(lock, PRIVATE_MODE)
+            except OSError:
+                os.close(lock)
+                raise
         except OSError as error:
             raise Locked(f"cannot serve in {sockets}: {error.strerror}", _NO_DIRECTORY) from error
         try:

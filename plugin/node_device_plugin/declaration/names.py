@@ -90,20 +90,35 @@ def cdi_kind_problem(kind: str) -> str | None:
     Each part needs at least two characters. The CDI specification allows one, but containerd's
     parser then panics, and the runtime crash-loops until someone removes the file.
     """
+    crashing = crashing_part(kind)
+    if crashing:
+        return (
+            f"the CDI {crashing} has fewer than two characters, which crashes containerd's parser: choose a longer name"
+        )
     if kind.count("/") != 1:
         return f"{kind!r} is not a CDI kind: use the form vendor/class, with exactly one '/'"
     for part, text in zip(("vendor", "class"), kind.split("/")):
-        if len(text) < 2:
-            return (
-                f"the CDI {part} {text!r} has fewer than two characters, which crashes containerd's parser: "
-                "choose a longer name"
-            )
         if not _CDI_VENDOR_OR_CLASS.fullmatch(text):
             return (
                 f"the CDI {part} {text!r} must begin with a letter, end with a letter or digit, "
                 "and contain only letters, digits, '_', '-' and '.'"
             )
     return None
+
+
+def crashing_part(kind: str) -> str | None:
+    """The vendor or class that crashes runtimes' CDI library before 1.1.1, or None.
+
+    As in that library (ParseQualifier and validateVendorOrClassName in pkg/parser), the class may contain a slash.
+    """
+    vendor, _slash, device_class = kind.partition("/")
+    if vendor and device_class and _is_letter(vendor):
+        return f"vendor {vendor!r}"
+    return f"class {device_class!r}" if _CDI_VENDOR_OR_CLASS.fullmatch(vendor) and _is_letter(device_class) else None
+
+
+def _is_letter(text: str) -> bool:
+    return len(text) == 1 and text.isascii() and text.isalpha()
 
 
 def foreign_kind_problem(kind: str) -> str | None:

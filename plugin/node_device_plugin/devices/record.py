@@ -12,6 +12,8 @@ import os
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from ..support import bounded_reads
+from ..support.sockets import PRIVATE_MODE
 from .given import Offer, OfferKey
 from .identity import Identity
 
@@ -36,8 +38,7 @@ def load(path: str, has_specs: bool) -> Recorded | None:
     the specs. Raises OSError if the file cannot be read. A file in another format counts as a reboot.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
+        data = bounded_reads.json_of(bounded_reads.read_file(path, follow=False))
         if data["boot_id"] != _boot_id() or (data["has_specs"] and not has_specs):
             return Recorded({}, {})
         offers = {
@@ -49,7 +50,7 @@ def load(path: str, has_specs: bool) -> Recorded | None:
         return Recorded(offers, missed)
     except FileNotFoundError:
         return None
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return Recorded({}, {})
 
 
@@ -64,11 +65,14 @@ def save(path: str, recorded: Recorded, has_specs: bool) -> None:
         by_resource.setdefault(resource, {})[device] = offer
     missed = [(*key, accepted) for key, accepted in recorded.missed.items()]
     data = {"boot_id": _boot_id(), "has_specs": has_specs, "offers": by_resource, "missed": missed}
-    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+    os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
     staged = os.path.join(os.path.dirname(path), f".{FILE_NAME}.new")
     try:
-        # Only the instance that leads on this node writes, so a staged file is its own or a killed instance's.
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        # Only the instance that leads on this node writes, so a staged file is a killed instance's, or no file at all:
+        # an open would wait for the other end of a pipe.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(staged)
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(data, file, separators=(",", ":"))
         os.replace(staged, path)

@@ -19,13 +19,15 @@ from ..kubelet.pod_resources import PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
 from ..status_api import client
+from ..support import lock_holders
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
-from ..support.sockets import status_socket
+from ..support.sockets import PRIVATE_MODE, status_socket
 from ..support.tables import counted
 from .cdi_specs import spec_files
 from .findings import Findings
 from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
 from .kubelet_process import KubeletProcess, running_kubelet
+from .node_process import NotTrusted
 from .runtime_service import cri_socket, kubelet_service, service_of
 from .status import Status, status
 
@@ -53,7 +55,7 @@ class Doctor(NamedTuple):
             config = await in_thread(pods_configuration, directory)
             if config is not None:
                 return await self._replace(config=config)._examine(POD)
-            if not os.path.isdir(directory) and await in_thread(running_kubelet) == (None, []):
+            if not os.path.isdir(directory) and await in_thread(_running_kubelet) == (None, [], ""):
                 findings = Findings()
                 found = "this machine is not a Kubernetes node: no kubelet runs, and %s and %s do not exist"
                 findings.wrong("node", found % (self.config, directory), f"kubeadm join    # then: {_PROVISION}")
@@ -64,13 +66,13 @@ class Doctor(NamedTuple):
         findings = Findings()
         loaded = await self._configuration(findings)
         configuration = loaded.configuration if loaded else None
-        kubelet, refused = await in_thread(running_kubelet)
+        kubelet, refused, unclear = await in_thread(_running_kubelet)
         socket = await in_thread(cri_socket, self.runtime_socket, kubelet)
         service = await in_thread(service_of, socket)
         unit = kubelet_service(service)
         directories, accepted = await _runtime(findings, socket, service, configuration)
         await _specs(findings, directories, accepted, configuration, commands)
-        await self._kubelet(findings, kubelet, refused, unit)
+        await self._kubelet(findings, kubelet, refused, unclear, unit)
         if loaded is not None:
             await _devices(findings, loaded.configuration)
         directory = kubelet_places(self.config).device_plugin_dir
@@ -104,8 +106,12 @@ class Doctor(NamedTuple):
         findings.ok("configuration", f"{self.config}: {found}")
         return loaded
 
-    async def _kubelet(self, findings: Findings, kubelet: KubeletProcess | None, refused: list[str], unit: str) -> None:
-        if kubelet is None:
+    async def _kubelet(
+        self, findings: Findings, kubelet: KubeletProcess | None, refused: list[str], unclear: str, unit: str
+    ) -> None:
+        if unclear:
+            findings.wrong("kubelet", unclear, "ps -C kubelet -o pid,ppid,user,unit,args")
+        elif kubelet is None:
             root = self.kubelet_root or kubelet_places(self.config).root_dir
             if await _refusal(os.path.join(root, kubelet_queries.POD_RESOURCES_SOCKET)) is None:
                 found = (
@@ -125,6 +131,14 @@ class Doctor(NamedTuple):
             name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
             found = f"{name}, root directory {kubelet.root_dir}"
             findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.version)])))
+
+
+def _running_kubelet() -> tuple[KubeletProcess | None, list[str], str]:
+    """Like running_kubelet, with the problem if several processes of root are named kubelet."""
+    try:
+        return (*running_kubelet(), "")
+    except NotTrusted as error:
+        return None, [], str(error)
 
 
 async def _runtime(
@@ -256,12 +270,15 @@ def _directory(findings: Findings, directory: str, unit: str) -> None:
         findings.wrong(link, f"{directory}: this user cannot write to it", "sudo node-device-plugin doctor")
     else:
         # Unlike this process, the service runs as root without capabilities, so file permissions apply to the service.
-        for path, asked in ((directory, 0o5), (os.path.dirname(status_socket(directory)), 0o7)):
+        for path, asked, mode in (
+            (directory, 0o5, 0o755),
+            (os.path.dirname(status_socket(directory)), 0o7, PRIVATE_MODE),
+        ):
             if os.path.isdir(path) and not _allows(os.stat(path), asked):
                 found = "%s: mode %04o, owner %d: the plugin cannot create its sockets there"
                 status = os.stat(path)
                 found = found % (path, stat.S_IMODE(status.st_mode), status.st_uid)
-                findings.wrong(link, found, f"chown root {path}\nchmod 0755 {path}")
+                findings.wrong(link, found, f"chown root {path}\nchmod {mode:04o} {path}")
                 return
         findings.ok(link, directory)
 
@@ -326,7 +343,14 @@ async def _plugin(
     try:
         state: dict[str, Any] = await client.ask(directory, "GET", "/status")
     except client.NotAnswering as error:
-        findings.wrong("plugin", str(error), f"{commands.restart}\n{commands.log}")
+        # The plugin serves nothing until it has locked its directory.
+        locked = os.path.dirname(status_socket(directory))
+        others = [each for each in await in_thread(lock_holders.holders, locked) if each.pid not in instances]
+        if others:
+            found = f"{error}; {locked} is locked by {lock_holders.named(others)}, so that the plugin waits"
+            findings.wrong("plugin", found, "kill {}".format(" ".join(str(each.pid) for each in others)))
+        else:
+            findings.wrong("plugin", str(error), f"{commands.restart}\n{commands.log}")
         return None
     running = state["configuration"]["sha256"]
     if loaded is not None and running != loaded.sha256:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ..support.bounded_reads import LARGEST
 from ..support.sockets import status_socket
 from .node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
 
+#: Bytes of a command line that are read; Linux allows megabytes.
+_LONGEST = 1 << 16
+#: Parts of a path, with the parts of its links.
+_MOST_STEPS = 40
 _PROGRAM = "node-device-plugin"
 _MODULE = "node_device_plugin"
 
@@ -53,9 +59,40 @@ def pods_configuration(directory: str) -> str | None:
         if os.readlink("%s/%d/ns/pid" % (PROC, pid)) == os.readlink(f"{PROC}/1/ns/pid"):
             return None
         config = option(_words(pid), "--config")
+        root = os.path.join(PROC, str(pid), "root")
+        return os.path.join(root, config.lstrip("/")) if config and _is_inside(root, config) else None
     except OSError:
         return None
-    return os.path.join(PROC, str(pid), "root", config.lstrip("/")) if config else None
+
+
+def _is_inside(root: str, path: str) -> bool:
+    """Whether a path in a container leads to a regular file there, or to nothing.
+
+    An absolute link and ``..`` may lead to the node's own files. A ConfigMap has relative links only.
+    """
+    found, parts = root, _parts(path)
+    for _ in range(_MOST_STEPS):
+        if not parts:
+            return stat.S_ISREG(os.lstat(found).st_mode) and os.lstat(found).st_size <= LARGEST
+        step = os.path.join(found, parts.pop(0))
+        try:
+            mode = os.lstat(step).st_mode
+        except FileNotFoundError:
+            return True
+        if stat.S_ISLNK(mode):
+            target = os.readlink(step)
+            if target.startswith("/"):
+                return False
+            parts = _parts(target) + parts
+        elif step.endswith("/.."):
+            return False
+        else:
+            found = step
+    return False
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
 
 
 def _is_own(pid: int) -> bool:
@@ -82,4 +119,4 @@ def _claimed() -> Iterator[int]:
 
 def _words(pid: int) -> list[str]:
     with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as file:
-        return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
+        return [os.fsdecode(word) for word in file.read(_LONGEST).split(b"\0")[:-1]]

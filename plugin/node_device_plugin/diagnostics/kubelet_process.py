@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ..support.documents import read_yaml
 from ..support.sockets import socket_path
-from .node_process import NodeProcess, named, option
+from .node_process import NodeProcess, NotTrusted, named, option, the_only
 
 
 class KubeletProcess(NamedTuple):
@@ -29,21 +29,26 @@ class KubeletProcess(NamedTuple):
 def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
     """Return (kubelet, []), or (None, problems) with one sentence for each untrusted process with the name kubelet.
 
-    Blocks while ``kubelet --version`` runs, so do not call it on the event loop.
+    Raises NotTrusted if there are several. Blocks while ``kubelet --version`` runs, so do not call it on the event
+    loop.
     """
-    found, refused = named("kubelet")
-    if not found:
+    processes, refused = named("kubelet")
+    found = the_only("kubelet", processes)
+    if found is None:
         return None, refused
-    arguments = found[0].arguments
-    version, build = _version(found[0])
+    arguments = found.arguments
+    version, build = _version(found)
     root = option(arguments, "--root-dir") or "/var/lib/kubelet"
-    return KubeletProcess(found[0].pid, version, root, _runtime_socket(arguments), build), []
+    return KubeletProcess(found.pid, version, root, _runtime_socket(arguments), build), []
 
 
 def runtime_socket() -> str | None:
-    """The running kubelet's runtime socket; None if no trusted kubelet runs or the kubelet names no socket."""
-    found = named("kubelet")[0]
-    return _runtime_socket(found[0].arguments) if found else None
+    """The running kubelet's runtime socket; None if not exactly one kubelet runs, or if the kubelet names no socket."""
+    try:
+        found = the_only("kubelet", named("kubelet")[0])
+    except NotTrusted:
+        return None
+    return _runtime_socket(found.arguments) if found else None
 
 
 def _version(process: NodeProcess) -> tuple[tuple[int, ...] | None, str]:

@@ -30,7 +30,8 @@ _KUBELETS = {
     **{name: name for names in list(_KNOWN.values())[:2] for name in names},
     "snap.microk8s.daemon-containerd": "snap.microk8s.daemon-kubelite",
 }
-_SERVICE = re.compile(r"/([^/\n]+)\.service(?=[/\n]|$)")
+#: A service in /proc/PID/cgroup. Anybody who owns a cgroup names it, and the name becomes part of a command to run.
+_SERVICE = re.compile(r"/([\w:.@\\-]+)\.service(?=[/\n]|$)", re.ASCII)
 
 
 def likely_socket(root: str = "/") -> str:

@@ -8,9 +8,10 @@ ids by NUMA node).
 from __future__ import annotations
 
 import base64
-import json
 import os
 from typing import Any, NamedTuple
+
+from ..support import bounded_reads
 
 #: The checkpoint's name in the kubelet's device plugin directory.
 FILE_NAME = "kubelet_internal_checkpoint"
@@ -52,18 +53,18 @@ def read_checkpoint(directory: str) -> Checkpoint | None:
     """
     path = os.path.join(directory, FILE_NAME)
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        # Pods that mount the directory, as device plugins do, can replace the file.
+        content = bounded_reads.read_file(path, follow=False)
     except FileNotFoundError:
         return None
     try:
-        data = json.loads(content)["Data"]
+        data = bounded_reads.json_of(content)["Data"]
         registered = data["RegisteredDevices"] or {}
         return Checkpoint(
-            {str(resource): tuple(sorted(devices or ())) for resource, devices in registered.items()},
+            {resource: tuple(sorted(_texts(devices))) for resource, devices in registered.items()},
             tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()),
         )
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(damaged(path, error)) from error
 
 
@@ -82,10 +83,22 @@ def damaged(path: str, error: Exception) -> str:
 def _pod_devices(entry: Any) -> PodDevices:
     by_numa_node = entry["DeviceIDs"] or {}
     return PodDevices(
-        pod_uid=entry["PodUID"],
-        container=entry["ContainerName"],
-        resource=entry["ResourceName"],
+        pod_uid=_text(entry["PodUID"]),
+        container=_text(entry["ContainerName"]),
+        resource=_text(entry["ResourceName"]),
         # A device with two NUMA nodes is in both lists.
-        device_ids=tuple(sorted({device for devices in by_numa_node.values() for device in devices})),
+        device_ids=tuple(sorted({device for devices in by_numa_node.values() for device in _texts(devices)})),
         allocate_response=base64.b64decode(entry["AllocResp"] or ""),
     )
+
+
+def _texts(value: Any) -> list[str]:
+    if not (value is None or isinstance(value, list)):
+        raise TypeError(f"a list is a {type(value).__name__}")
+    return [_text(each) for each in value or ()]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text is a {type(value).__name__}")
+    return value

@@ -9,13 +9,13 @@ no copy.
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
+from ..support import bounded_reads
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..wire.cri_v1_pb2 import CONTAINER_RUNNING
 from .queries import Holders
@@ -72,14 +72,15 @@ async def unserved(
 def requested(kubelet_root: str, resources: Collection[str]) -> dict[tuple[str, str], dict[str, str]]:
     """By pod uid and container, the requested number of each of these resources; empty without a readable file."""
     try:
-        with open(os.path.join(kubelet_root, FILE_NAME), "rb") as file:
-            entries = json.loads(json.loads(file.read())["data"]).get("entries") or {}
+        content = bounded_reads.read_file(os.path.join(kubelet_root, FILE_NAME))
+        data = bounded_reads.json_of(content)["data"].encode()
+        entries = bounded_reads.json_of(data).get("entries") or {}
         found = {
             (str(uid), str(container)): _numbers(wanted, resources)
             for uid, pod in entries.items()
             for container, wanted in (pod.get("ContainerResources") or {}).items()
         }
-    except (OSError, AttributeError, KeyError, RecursionError, TypeError, ValueError):
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
         return {}
     return {key: numbers for key, numbers in found.items() if numbers}
 

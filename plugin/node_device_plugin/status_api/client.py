@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
+from ..support import bounded_reads
 from ..support.sockets import status_socket
+from . import shapes
 
 #: Maximum seconds for an answer. A page is fast, but a reload first scans every device.
 _TIMEOUT = {"GET": 15.0, "POST": 60.0}
+_CHUNK = 1 << 16
 
 
 class NotAnswering(Exception):
@@ -17,7 +19,7 @@ class NotAnswering(Exception):
 
 
 async def ask(directory: str, method: str, path: str) -> Any:
-    """The JSON data of a page of the plugin whose socket is in ``directory``. Raises NotAnswering."""
+    """The JSON data of GET /status or of a POST of the plugin whose socket is in ``directory``. Raises NotAnswering."""
     socket = status_socket(directory)
     try:
         return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])
@@ -37,9 +39,17 @@ async def _ask(socket: str, method: str, path: str) -> Any:
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
         writer.write((f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").encode())
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        answer = bytearray()
+        # Whoever replaces the socket may answer without an end.
+        while chunk := await reader.read(_CHUNK):
+            answer += chunk
+            if len(answer) > bounded_reads.LARGEST:
+                raise ValueError("the answer is larger than %d bytes" % bounded_reads.LARGEST)
+        head, _, body = bytes(answer).partition(b"\r\n\r\n")
     finally:
         writer.close()
     if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
         raise ValueError("unexpected answer {!r}".format(head.split(b"\r\n")[0].decode("latin-1")))
-    return json.loads(body)
+    data = bounded_reads.json_of(body)
+    shapes.check(data, shapes.STATUS if method == "GET" else shapes.OUTCOME)
+    return data

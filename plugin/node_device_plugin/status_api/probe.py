@@ -9,13 +9,19 @@ module imports little, because the kubelet runs the probe every few seconds.
 import socket
 import struct
 import sys
+import time
+
+from ..support.bounded_reads import received
 
 #: Timeout in seconds.
 _TIMEOUT = 8.0
+#: Bytes of an answer.
+_LARGEST = 1 << 20
 
 
 def probe(path: str, page: str) -> str:
     """Why the answer is not 200; empty for 200. path: the path of the socket."""
+    until = time.monotonic() + _TIMEOUT
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_TIMEOUT)
@@ -26,8 +32,7 @@ def probe(path: str, page: str) -> str:
             if not pid:
                 return f"another instance of the plugin serves {path}"
             client.sendall((f"GET {page} HTTP/1.1\r\n\r\n").encode())
-            with client.makefile("rb") as file:
-                head, _end, body = file.read().partition(b"\r\n\r\n")
+            head, _end, body = received(client, until, _LARGEST).partition(b"\r\n\r\n")
     except OSError as error:
         return f"{path}: {error}"
     return "" if head.startswith(b"HTTP/1.1 200 ") else (body or head or b"no answer").decode("latin-1").rstrip()

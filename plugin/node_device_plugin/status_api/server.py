@@ -10,7 +10,7 @@ import os
 from ..declaration.addresses import parse_http_address
 from ..support.cancel_safe import done_within
 from ..support.file_identity import identity
-from ..support.sockets import directory_is_lost
+from ..support.sockets import PRIVATE_MODE, directory_is_lost
 from ..telemetry.logs import Log, Tries
 from .http import Pages, Routes
 
@@ -76,7 +76,7 @@ class Endpoint:
         """Start the server; None for an empty address. Raises OSError."""
         pages = Pages(self._routes)
         if address.startswith("/"):
-            os.makedirs(os.path.dirname(address), mode=0o750, exist_ok=True)
+            os.makedirs(os.path.dirname(address), mode=PRIVATE_MODE, exist_ok=True)
             own = await asyncio.start_unix_server(pages, address)
             # If someone removes the socket now, `run` notices and serves again.
             with contextlib.suppress(FileNotFoundError):

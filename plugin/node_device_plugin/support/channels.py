@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Callable, TypeVar
 
 from .cancel_safe import to_the_end
+from .sockets import PRIVATE_MODE
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 # Before Python 3.10, starting a program forks the process. grpc's fork handlers then break the
@@ -96,7 +97,7 @@ async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(0, "the path is longer than %d bytes, the limit for a socket" % _LONGEST_PATH)
-    os.makedirs(os.path.dirname(path), mode=0o750, exist_ok=True)
+    os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
     server = grpc.aio.server()
     add_services(server)
     try:

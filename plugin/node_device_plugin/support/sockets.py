@@ -9,6 +9,8 @@ import socket
 #: The directory of our sockets. When the kubelet starts, it removes the sockets beside its own
 #: socket, but no directories.
 SOCKET_DIRECTORY = "node-device-plugin"
+#: The mode of this directory, and of other directories that our servers create.
+PRIVATE_MODE = 0o700
 
 
 #: Environment variables of an instance that may run beside another instance on its node (kubelet

@@ -19,6 +19,8 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from . import container_view, evidence
 from .container_view import View
 
+#: Bytes of a process's environment that are read.
+_LARGEST_ENVIRONMENT = 8 << 20
 #: Seconds between two inspections.
 LOOK = 0.1
 #: Maximum seconds until the process of a "running" container has its own program and environment.
@@ -122,5 +124,5 @@ def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) ->
 
 def _environment(pid: int) -> dict[str, str]:
     with open("/proc/%d/environ" % pid, "rb") as file:
-        assignments = os.fsdecode(file.read()).split("\0")
+        assignments = os.fsdecode(file.read(_LARGEST_ENVIRONMENT)).split("\0")
     return dict(assignment.split("=", 1) for assignment in assignments if "=" in assignment)

@@ -248,6 +248,36 @@ def test_a_hostile_file_costs_no_other_file(tmp_path: Path, content: str, says: 
     assert says in str(hostile.problems[0])
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("kind", "v/class", "kind"),
+        ("kind", "vendor.com/x", "kind"),
+        ("kind", "v/a/b", "kind"),
+        (EDITS + "deviceNodes", [None], "devices[0].containerEdits.deviceNodes[0]"),
+        (EDITS + "hooks", [None], "devices[0].containerEdits.hooks[0]"),
+        (EDITS + "mounts", [None], "devices[0].containerEdits.mounts[0]"),
+        (EDITS + "netDevices", [None], "devices[0].containerEdits.netDevices[0]"),
+        ("containerEdits", {"mounts": [{"hostPath": "/x", "containerPath": "/y"}, None]}, "containerEdits.mounts[1]"),
+    ],
+)
+def test_a_file_that_crashes_a_runtime_is_harm(tmp_path: Path, path: str, value: Any, where: str) -> None:
+    """Its owner may be anybody: a runtime with CDI reads every file before it starts."""
+    (tmp_path / "foreign.json").write_text(json.dumps(changed(path, value, FULL)))
+    (file,) = check_directories([str(tmp_path)], None)
+    (crash,) = file.crashes
+    assert (crash.where, "crashes containerd" in crash.message) == (where, True)
+    assert crash in file.harm
+
+
+def test_what_runtimes_only_refuse_is_no_crash(tmp_path: Path) -> None:
+    for number, kind in enumerate(["1/x", "vendor.com/1", "x", "/x", "x/", "\u00e9/x", "vendor.com/-"]):
+        (tmp_path / f"{number}.json").write_text(json.dumps({**SMALL, "kind": kind}))
+    (tmp_path / "null.json").write_text(json.dumps({**SMALL, "devices": [None], "containerEdits": {"env": [None]}}))
+    files = check_directories([str(tmp_path)], None)
+    assert [(bool(file.refusals), file.crashes, file.harm) for file in files] == [(True, (), ())] * 8
+
+
 def test_aliases_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(
         "cdiVersion: 0.3.0\nkind: vendor.com/class\ndevices:\n"

@@ -52,6 +52,10 @@ def test_good_kinds(kind: str) -> None:
     [
         ("v/class", "crashes containerd"),
         ("vendor/c", "crashes containerd"),
+        ("v/a/b", "crashes containerd"),
+        ("/class", "begin with a letter"),
+        ("vendor/", "begin with a letter"),
+        ("1/class", "begin with a letter"),
         ("vendor", "vendor/class"),
         ("3com.com/nic", "begin with a letter"),
         ("vendor.com/1class", "begin with a letter"),

@@ -172,7 +172,8 @@ async def test_a_directory_in_which_a_service_without_powers_may_not_serve(node:
         path.chmod(0o755)
     if os.geteuid() == 0:
         assert wrong.found == "%s: mode %04o, owner 0: the plugin cannot create its sockets there" % (path, mode)
-        assert wrong.fix == "chown root %s\nchmod 0755 %s" % (path, path)
+        # Nobody else may open the sockets' directory, which is the instances' lock.
+        assert wrong.fix == "chown root %s\nchmod %s %s" % (path, "0700" if folder else "0755", path)
     assert await node.wrong() == {}
 
 
@@ -239,6 +240,21 @@ async def test_the_plugin_of_a_pod_is_known_by_its_status_socket(
         inside = "%s/%d/root/etc/node1.yaml" % (short_path, os.getpid())
         assert pods_configuration(str(short_path)) == inside
         assert asked == [str(path.parent)] * 2
+        file = Path(inside)
+        file.parent.mkdir(parents=True)
+        # As a ConfigMap's volume has it.
+        (file.parent / "..data").mkdir()
+        (file.parent / "..data" / "node1.yaml").touch()
+        file.symlink_to("..data/node1.yaml")
+        assert pods_configuration(str(short_path)) == inside
+        for target in ("/etc/passwd", "../../../../etc/passwd", "node1.yaml", "..data"):
+            file.unlink()
+            file.symlink_to(target)
+            assert pods_configuration(str(short_path)) is None
+        file.unlink()
+        os.mkfifo(file)
+        assert pods_configuration(str(short_path)) is None
+        file.unlink()
         alone[0] = "somebody can make a socket there"
         assert pods_configuration(str(short_path)) is None
         alone[0] = None
@@ -283,6 +299,36 @@ async def test_a_process_that_only_calls_itself_kubelet_is_named(node: Node) -> 
     await node.stand_in.stop()
     found = (await node.wrong())["kubelet"]
     assert found == ("no kubelet runs on this node; process 7 calls itself kubelet, but runs as user 1000\\x1b[2J")
+
+
+async def test_several_processes_of_root_that_call_themselves_kubelet_are_named(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = "several processes of root call themselves kubelet: 7 (a.service), 8 (b.service)"
+
+    def unclear() -> None:
+        raise NotTrusted(says)
+
+    monkeypatch.setattr("node_device_plugin.diagnostics.doctor.running_kubelet", unclear)
+    assert await node.wrong() == {"kubelet": says}
+
+
+async def test_who_locks_the_plugin_out_is_named(node: Node) -> None:
+    await node.stop()
+    sockets = node.directory / "node-device-plugin"
+    command = ["flock", "--no-fork", str(sockets), "sh", "-c", "echo locked; exec sleep 60"]
+    holder = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert await holder.stdout.readline() == b"locked\n"
+        (wrong,) = [each for each in await node.wrongs() if each.link == "plugin"]
+    finally:
+        holder.kill()
+        await holder.wait()
+    await node.serve()
+    says = f"; {sockets} is locked by process {holder.pid} (sleep 60, user "
+    assert says in wrong.found
+    assert wrong.fix == f"kill {holder.pid}"
 
 
 async def test_two_instances(node: Node) -> None:
@@ -377,7 +423,7 @@ async def test_the_specs(node: Node) -> None:
     (wrong,) = await node.wrongs()
     assert wrong.fix.startswith("ansible-playbook ")
     spec.write_text(text)
-    (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "v/class", "devices": []}')
+    (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "3v/class", "devices": []}')
     # It is none of our devices' concern, and site.yml warns of it in the same words.
     findings = await node.examine()
     assert findings.is_healthy
@@ -385,6 +431,11 @@ async def test_the_specs(node: Node) -> None:
     assert warned.found.startswith("another owner's file; our devices work: %s: kind: " % (node.specs / "foreign.json"))
     assert warned.found.endswith("(and 1 more)")
     assert warned.fix in findings.to_text().replace("\n    ", "\n")
+    # A runtime with CDI reads every file, and this one would keep it from starting.
+    (node.specs / "foreign.json").write_text('{"cdiVersion": "0.3.0", "kind": "vendor.com/x", "devices": []}')
+    (wrong,) = await node.wrongs()
+    assert (wrong.link, "crashes containerd's parser" in wrong.found) == ("CDI specs", True)
+    assert wrong.fix.startswith("mv %s " % (node.specs / "foreign.json"))
     (node.specs / "foreign.json").unlink()
     spec.unlink()
     assert (await node.wrong())["CDI specs"].endswith("defines example.com/dev=d0, example.com/dev=d1")

@@ -1,9 +1,13 @@
 """What a container holds, by the kubelet's checkpoint."""
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
-from node_device_plugin.kubelet.checkpoint import FILE_NAME, read_checkpoint
+import pytest
+
+from node_device_plugin.kubelet.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
 
 
 def test_a_container_holds_what_it_has_of_every_numa_node(tmp_path: Path) -> None:
@@ -20,3 +24,43 @@ def test_a_container_holds_what_it_has_of_every_numa_node(tmp_path: Path) -> Non
     assert found is not None
     (held,) = found.pod_devices
     assert (held.device_ids, held.allocate_response) == (("between", "far", "near"), b"")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zero", "link", "directory"])
+def test_what_a_pod_puts_in_the_checkpoints_place_is_not_opened(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / FILE_NAME
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "zero" else "/etc/shadow")
+    with pytest.raises(OSError, match="is not a regular file"):
+        read_checkpoint(str(tmp_path))
+
+
+ENTRY = {"PodUID": "u", "ContainerName": "c", "ResourceName": "r", "DeviceIDs": {"0": ["d"]}, "AllocResp": ""}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"RegisteredDevices": {"r": [1]}, "PodDeviceEntries": []},
+        {"RegisteredDevices": {"r": "d"}, "PodDeviceEntries": {}},
+        {"RegisteredDevices": [], "PodDeviceEntries": [7]},
+        *({"RegisteredDevices": {}, "PodDeviceEntries": [{**ENTRY, key: 7}]} for key in ENTRY),
+        {"RegisteredDevices": {}, "PodDeviceEntries": [{**ENTRY, "DeviceIDs": {"0": [None]}}]},
+        {"RegisteredDevices": {}, "PodDeviceEntries": [{**ENTRY, "ResourceName": ["r"]}]},
+    ],
+)
+def test_a_checkpoint_with_other_types_is_damaged(tmp_path: Path, data: "dict[str, Any]") -> None:
+    (tmp_path / FILE_NAME).write_text(json.dumps({"Data": data}))
+    with pytest.raises(CheckpointError, match="is not a device checkpoint in a known format"):
+        read_checkpoint(str(tmp_path))
+
+
+def test_a_checkpoint_that_is_deep_or_endless_in_numbers_is_damaged(tmp_path: Path) -> None:
+    for content in ('{"Data": ' + "[" * 100_000, '{"Data": ' + "9" * 1000 + "}", '{"Data": [' + "0," * 2_000_001):
+        (tmp_path / FILE_NAME).write_text(content)
+        with pytest.raises(CheckpointError):
+            read_checkpoint(str(tmp_path))

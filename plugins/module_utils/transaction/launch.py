@@ -94,7 +94,7 @@ def settle(places):
 
 def _prepared(places, plan):
     """Write the plan, the program and an empty journal durably into a new directory. Returns the directory."""
-    ledgers.make_directory(places.directory)
+    ledgers.make_directory(places.directory, ledgers.MODE)
     directory, prefix = os.path.split(places.prepared)
     prepared = tempfile.mkdtemp(prefix=prefix, dir=directory)
     try:

@@ -38,7 +38,11 @@ def test_they_are_what_the_pod_mounts(settings, directories):
         trust_as_template(task["nodedevices.kubernetes.managed_files"]["files"])
     )
     sockets = "/var/lib/kubelet/device-plugins/node-device-plugin"
-    assert files == [{"path": path, "type": "directory"} for path in (sockets, *directories)]
+    # The directory of the sockets is the instances' lock, which no other user may open.
+    assert files == [
+        {"path": sockets, "type": "directory", "private": True},
+        *({"path": path, "type": "directory"} for path in directories),
+    ]
     ground = nodes.common_ground({"node1": parse_configuration(read["configuration"])})
     assert list(ground.static_cdi_dirs) == directories
 

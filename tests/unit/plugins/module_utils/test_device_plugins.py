@@ -7,10 +7,12 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
 import tempfile
 import threading
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_plugins
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import taken
 
@@ -196,3 +198,73 @@ def test_devices_of_a_kind_are_refused_where_another_plugin_serves_the_vendors_r
     # What the kubelet remembers of a plugin that is gone.
     there = plugins("service", ours, [*registered, *ours])
     assert list(taken(there, ["example.com/accelerator"], "service", ["nvidia.com/gpu"])) == []
+
+
+def hostile(path, make):
+    if make == "fifo":
+        os.mkfifo(path)
+    elif make == "endless":
+        path.symlink_to("/dev/zero")
+    elif make == "deep":
+        path.write_text('{"Data": ' + "[" * 100_000)
+    elif make == "types":
+        path.write_text('{"Data": {"RegisteredDevices": [1]}}')
+
+
+@pytest.mark.parametrize("make", ["fifo", "endless", "deep", "types"])
+def test_a_checkpoint_of_a_pod_costs_no_time(directory, make):
+    hostile(directory / "kubelet_internal_checkpoint", make)
+    assert device_plugin_facts(str(directory), "/none")["registered"] == []
+
+
+@pytest.mark.parametrize(
+    "answer", [{"resources": [{"name": 7}]}, {"resources": {"name": "x"}}, [], {"resources": [{"name": {}}]}]
+)
+def test_an_instance_that_answers_other_types_is_none(directory, answer):
+    with listening(directory / "node-device-plugin" / "status.sock", answer):
+        assert device_plugin_facts(str(directory), "/none")["instance"] is None
+
+
+@pytest.mark.parametrize(("chunk", "pause"), [(b"x" * (1 << 20), 0), (b"x", 0.01)])
+def test_an_instance_whose_answer_does_not_end_is_none(directory, monkeypatch, chunk, pause):
+    monkeypatch.setattr(device_plugins, "_TIMEOUT", 0.3)
+    path, ended = directory / "node-device-plugin" / "status.sock", threading.Event()
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+
+        def serve():
+            connection, _address = server.accept()
+            with connection, contextlib.suppress(OSError):
+                while not ended.wait(pause):
+                    connection.sendall(chunk)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            assert device_plugin_facts(str(directory), "/none")["instance"] is None
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_directory_that_a_pod_fills_is_read_in_part(directory, monkeypatch):
+    """Also one that is deeper than Python's stack."""
+    monkeypatch.setattr(device_plugins, "_MOST_ENTRIES", 1500)
+    at = os.getcwd()
+    os.chdir(directory)
+    try:
+        for _ in range(1200):
+            os.mkdir("d")
+            os.chdir("d")
+    finally:
+        os.chdir(at)
+    registry = directory / "registry"
+    registry.mkdir()
+    for number in range(1600):
+        (registry / str(number)).touch()
+    facts = device_plugin_facts(str(directory), str(registry))
+    # Python's own removal of directories recurses.
+    subprocess.run(["rm", "-r", directory / "d"], check=True)
+    assert (facts["others"], facts["drivers"]) == ([], [])

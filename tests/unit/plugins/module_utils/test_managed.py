@@ -111,7 +111,7 @@ def test_the_umask_of_the_connection_does_not_count(node, umask):
         "var/sockets": "0o40750",
     }
     above = [pathlib.Path(node.ledger), *list(pathlib.Path(node.ledger).parents)[:2]]
-    assert [oct(path.stat().st_mode) for path in above] == ["0o40755"] * 3
+    assert [oct(path.stat().st_mode) for path in above] == ["0o40700", "0o40755", "0o40755"]
     assert oct((above[0] / "ledger.json").stat().st_mode) == "0o100600"
 
 

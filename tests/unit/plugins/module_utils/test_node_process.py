@@ -19,6 +19,10 @@ NOBODY = 65534
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a process of the node's own needs root")
 
 
+def the_only():
+    return node_process.the_only("kubelet", node_process.named("kubelet")[0])
+
+
 def kubelet_program(directory, mark):
     """A program named kubelet, with an accomplice: whoever runs its first argument leaves a mark."""
     shutil.copy("/bin/sleep", directory / "kubelet")
@@ -184,6 +188,85 @@ def test_a_service_that_is_a_script_is_asked_if_only_root_can_write_it(roots, pr
             None,
             f"users other than root can write {script} (mode 0777): chmod go-w {script}",
         )
+
+
+@pytest.mark.parametrize(
+    ("unit", "says"),
+    [
+        ({"User": "mallory"}, "that unit has the user mallory"),
+        ({"User": "1000"}, "that unit has the user 1000"),
+        ({"DynamicUser": "yes"}, "that unit has the user of DynamicUser="),
+        ({"FragmentPath": "{users}/x.service"}, "{users}/x.service belongs to user id 65534, not to root"),
+        ({"FragmentPath": "/etc/passwd", "DropInPaths": "{users}/x.service"}, "{users}/x.service belongs to"),
+    ],
+)
+def test_a_service_of_another_user_is_that_users(roots, proc, monkeypatch, unit, says):
+    """Its main process has become root by a setuid program, or its unit's file says what it runs."""
+    monkeypatch.setattr(node_process, "_unit", lambda cgroup: "mallory.service")
+    shutil.copy("/bin/sleep", roots / "kubelet")
+    users = roots / "users"
+    users.mkdir()
+    (users / "x.service").touch()
+    os.chown(users / "x.service", NOBODY, 0)
+    said = {"User": "", "DynamicUser": "no", "FragmentPath": "/etc/passwd", "DropInPaths": ""}
+    said.update({name: value.format(users=users) for name, value in unit.items()})
+    with running([roots / "kubelet", "60"]) as process:
+        pid = proc.show(started(process.pid, "kubelet"))
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: {**said, "MainPID": str(pid)})
+        facts, refused = kubelet_facts.kubelet_facts()
+        assert facts is None
+        assert refused[0].startswith(
+            f"process {pid} calls itself kubelet, but is the main process of mallory.service, and "
+            + says.format(users=users)
+        )
+        for user in ("root", "0"):
+            said.update(User=user, DynamicUser="no", FragmentPath="/etc/passwd", DropInPaths="")
+            assert node_process.node_process(pid).is_main
+
+
+def test_a_setuid_program_is_a_users_even_as_a_services_main_process(roots, proc, monkeypatch):
+    monkeypatch.setattr(node_process, "_unit", lambda cgroup: "mallory.service")
+    shutil.copy("/bin/sleep", roots / "kubelet")
+    (roots / "kubelet").chmod(0o4755)
+    with running([roots / "kubelet", "60"]) as process:
+        pid = proc.show(started(process.pid, "kubelet"))
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: {"MainPID": str(pid)})
+        with pytest.raises(node_process.NotTrusted, match="runs a setuid program"):
+            node_process.node_process(pid)
+
+
+def test_several_processes_are_an_error_that_names_them(roots, proc, monkeypatch):
+    """The lower process id may be the wrong one."""
+    shutil.copy("/bin/sleep", roots / "kubelet")
+    with running([roots / "kubelet", "60"]) as one, running([roots / "kubelet", "60"]) as two:
+        pids = sorted(proc.show(started(each.pid, "kubelet")) for each in (one, two))
+        says = "several processes of root call themselves kubelet: {0} ({2}), {1} ({2}). Stop each that is not this"
+        with pytest.raises(node_process.NotTrusted) as error:
+            kubelet_facts.kubelet_facts()
+        assert str(error.value).startswith(says.format(*pids, roots / "kubelet"))
+        # Two services are two, too. One service is the kubelet.
+        monkeypatch.setattr(node_process, "_unit", lambda cgroup: "a.service")
+        monkeypatch.setattr(node_process, "properties", lambda unit, *names: {"MainPID": str(pids[0])})
+        assert the_only().pid == pids[0]
+        monkeypatch.setattr(
+            node_process, "properties", lambda unit, *names: {"MainPID": str(next(answers)), "User": "root"}
+        )
+        answers = iter(pids)
+        with pytest.raises(node_process.NotTrusted, match=r"kubelet: \d+ \(a.service\), \d+ \(a.service\). Stop"):
+            the_only()
+
+
+def test_a_child_that_has_not_run_its_program_yet_is_no_second_one(roots, proc):
+    shutil.copy("/usr/bin/perl", roots / "kubelet")
+    fork = "$| = 1; my $child = fork; if ($child) { print qq($child\n) } sleep 60"
+    with running([roots / "kubelet", "-e", fork]) as process:
+        child = int(process.stdout.readline())
+        try:
+            for pid in (process.pid, child):
+                proc.show(started(pid, "kubelet"))
+            assert the_only().pid == process.pid
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_services_come_first(roots, proc, monkeypatch):

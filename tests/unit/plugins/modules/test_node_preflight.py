@@ -23,7 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_prefl
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import in_order, looked_for
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight, requirements
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
@@ -513,6 +513,25 @@ def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
     assert "failed" not in result
     assert result["warnings"][0].startswith("node1: /opt/cdi/x.json: cdiVersion: is missing")
     assert result["warnings"][0].endswith("affects no declared device: its owner has to fix it")
+
+
+def test_a_foreign_spec_that_crashes_the_runtime_is_refused_before_cdi_is_turned_on(look, monkeypatch):
+    monkeypatch.setattr(requirements, "_runtime", lambda runtime, cdi: [])
+    crash = {**FOREIGN, "content": json.dumps({**STOLEN, "kind": "vendor.com/x"})}
+    facts = {**FACTS, "cdi_files": [crash]}
+    says = (
+        "node1: /opt/cdi/x.json: kind: the CDI class 'x' has fewer than two characters, which crashes containerd's "
+        "parser: choose a longer name; with CDI on, the container runtime would not start: move the file elsewhere, "
+        "e.g. mv /opt/cdi/x.json /root/, until its owner has fixed it"
+    )
+    for declared in ({"declaration": DECLARED}, {}):
+        result, _given = look(facts, requires=["runtime"], **declared)
+        assert result["msg"].splitlines()[1:] == [says]
+    # An uninstall turns CDI off, and other resources do not need it.
+    assert "failed" not in look(facts, requires=["python"])[0]
+    result, _given = look(facts, requires=["runtime"], declaration={**DECLARED, "cdi_specs": {}, "needs_cdi": False})
+    assert "failed" not in result
+    assert result["warnings"][0].endswith("would not start: its owner has to fix the file")
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def test_what_somebody_else_did_is_put_right(node, drift):
     [
         lambda files: files[1:],
         lambda files: files[:-1],
+        lambda files: [*files[:-1], {**files[-1], "private": True}],
         lambda files: [files[0], *files[2:]],
         lambda files: [{**files[0], "content": "other"}, *files[1:]],
         lambda files: [*files, {**files[0], "path": files[0]["path"] + ".more"}],

@@ -77,6 +77,19 @@ def test_a_new_cache_is_its_users_alone(tmp_path):
         assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_cache_that_another_worker_uses_is_waited_for_until_the_limit(tmp_path, monkeypatch):
+    """Whoever may open the lock's file may lock it; an earlier release let everybody open it."""
+    monkeypatch.setattr(wheels, "_LONGEST_WAIT", 0)
+    (tmp_path / ".lock").touch(mode=0o644)
+    with wheels.locked(tmp_path):
+        assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600
+        with (
+            pytest.raises(wheels.WheelsError, match=f"{tmp_path}/.lock: it is locked by process "),
+            wheels.locked(tmp_path),
+        ):
+            pass
+
+
 def test_a_built_wheel_that_changed_is_refused(tmp_path):
     built = wheels.built(tmp_path)
     assert wheels.built(tmp_path) == built

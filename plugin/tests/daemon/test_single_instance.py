@@ -1,0 +1,69 @@
+"""The lock of a node's instances: nobody but root can take it, and an earlier release's lock counts."""
+
+import asyncio
+import fcntl
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from node_device_plugin.daemon.single_instance import AnotherServes, SingleInstance
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def try_as_nobody(path: Path) -> str:
+    """What another user hears who wants to lock the directory."""
+    command = ["flock", "--nonblock", str(path), "true"]
+    done = subprocess.run(command, user=65534, group=65534, stderr=subprocess.PIPE, text=True, check=False)
+    return "locked" if done.returncode == 0 else done.stderr.strip().rpartition(": ")[2] or "busy"
+
+
+@pytest.fixture
+def directory(short_path: Path) -> Path:
+    """A device plugin directory that everybody may enter."""
+    for path in (short_path, short_path.parent):
+        if path.parent != path and path.stat().st_uid == os.geteuid() and path != Path("/tmp"):
+            path.chmod(0o755)
+    return short_path
+
+
+@as_root
+@pytest.mark.parametrize("mode", [None, 0o755, 0o777])
+def test_no_other_user_can_lock_the_directory(directory: Path, mode: "int | None") -> None:
+    sockets = directory / "node-device-plugin"
+    if mode:
+        # As the kubelet and an earlier release create it.
+        sockets.mkdir()
+        sockets.chmod(mode)
+        assert try_as_nobody(sockets) == "locked"
+    instance = SingleInstance()
+    assert instance.take(str(directory))
+    instance.release()
+    assert sockets.stat().st_mode & 0o777 == 0o700
+    assert try_as_nobody(sockets) == "Permission denied"
+
+
+async def test_a_lock_of_an_earlier_release_counts_and_the_directory_is_closed_meanwhile(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It made the directory for everybody, and serves until it ends. Who waits for its end leaves no gap to others."""
+    sockets = directory / "node-device-plugin"
+    sockets.mkdir(mode=0o755)
+    former = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(former, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    instance, stop = SingleInstance(), asyncio.Event()
+    with pytest.raises(AnotherServes):
+        instance.take(str(directory))
+    waiting = asyncio.ensure_future(instance.wait(str(directory), stop))
+    while not caplog.records:
+        await asyncio.sleep(0.01)
+    assert sockets.stat().st_mode & 0o777 == 0o700
+    assert f"another instance of the plugin serves in {sockets}" in caplog.text
+    assert f"process {os.getpid()} (" in caplog.text
+    assert not waiting.done()
+    os.close(former)
+    assert await waiting
+    assert instance.leads(str(directory))
+    instance.release()
