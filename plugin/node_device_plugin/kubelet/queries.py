@@ -40,14 +40,24 @@ _PAUSE = 0.5
 class Listing(NamedTuple):
     """The devices and pods that a running kubelet lists.
 
-    registered: every resource that the device manager knows, also without a device.
+    checkpointed: the resources in the kubelet's checkpoint, also without a device. The checkpoint may be late: of several
+    registrations at the same time, it may miss one until the kubelet's next write.
     allocatable: resource to the ids of its healthy devices. holders: containers with devices. pods: their number.
     """
 
-    registered: frozenset[str]
+    checkpointed: frozenset[str]
     allocatable: Mapping[str, tuple[str, ...]]
     holders: list[Holder]
     pods: int
+
+    def registered(self, streams: Mapping[str, bool]) -> frozenset[str]:
+        """The resources that the kubelet knows, also without a device.
+
+        streams: each resource of the running plugin, with whether the kubelet has its stream open; empty without an
+        answer. Only a resource that no plugin tells about depends on the checkpoint.
+        """
+        opened = (name for name, is_open in streams.items() if is_open)
+        return frozenset(self.allocatable) | frozenset(opened) | (self.checkpointed - streams.keys())
 
     def held(self, resource: str) -> dict[str, str]:
         """The held ids of a resource, each with its ``namespace/pod``."""
@@ -71,7 +81,7 @@ async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
         allocatable, pods = await _listed(kubelet_root)
     checkpoint = read_checkpoint(device_plugin_dir)
     known = checkpoint.registered if checkpoint else {}
-    return Listing(frozenset(known) | frozenset(allocatable), allocatable, pods.holders, pods.number)
+    return Listing(frozenset(known), allocatable, pods.holders, pods.number)
 
 
 async def _listed(kubelet_root: str) -> tuple[Mapping[str, tuple[str, ...]], Pods]:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-from kubelet_stand_in import StandInKubelet
+from kubelet_stand_in import StandInKubelet, checkpoint
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
@@ -322,6 +322,15 @@ async def test_a_node_where_all_is_well(node: Node) -> None:
     optional = "optional devices that are not there: example.com/dev=d1: /dev/none: No such file or directory"
     assert text[1 + len(LINKS) :] == ["", f"expected devices: no device is lost; {optional}"]
     assert findings.to_data()["healthy"] is True
+
+
+async def test_a_checkpoint_that_misses_a_resource_is_no_finding(node: Node) -> None:
+    """Of registrations at the same time, the checkpoint may miss some until the kubelet's next write."""
+    written = checkpoint.read(str(node.directory))
+    assert written is not None
+    del written.registered["example.com/none"]
+    checkpoint.write(str(node.directory), written)
+    assert "registration" not in await node.wrong()
 
 
 async def test_a_bad_configuration(node: Node) -> None:
