@@ -8,6 +8,9 @@ import functools
 from ..declaration.configuration_file import load
 from .shared import CONFIG_OR_STDIN, OUTPUT, Failure, ask, command, print_data
 
+#: Maximum seconds for the search while it uses the CPU.
+_BUSY = 60.0
+
 
 @command("discover", CONFIG_OR_STDIN, OUTPUT, examples=("discover", "discover trial.yaml -o yaml"))
 def run(options: argparse.Namespace) -> int:
@@ -17,10 +20,11 @@ def run(options: argparse.Namespace) -> int:
     from ..devices.discovery import Discoverer
     from ..devices.health import CdiNames
     from ..diagnostics import discovered
+    from ..support.bounded_calls import BoundedCalls
 
     configuration = load(options.config).configuration
     resources = configuration.resources
-    discoverer = Discoverer(Links())
+    discoverer = Discoverer(Links(BoundedCalls(busy=_BUSY)))
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     found = ask(discoverer.discover(resources, offered, spec_dirs=configuration.cdi_spec_dirs))
     names = CdiNames(configuration.cdi_spec_dirs)

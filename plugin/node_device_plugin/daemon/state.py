@@ -157,6 +157,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
             for device, state, reason in _states(table)
         ],
         "min_devices": table.resource.min_devices,
+        "late": table.late,
         "refused": dict(table.left_out),
         "left_out": dict(table.not_offered),
     }

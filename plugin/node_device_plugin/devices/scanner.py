@@ -43,6 +43,8 @@ T = TypeVar("T")
 _MOST_LOOKS = 3
 #: Seconds that a discovery method may take for one resource, or the write of its spec.
 _LIMIT = 2.0
+#: The same for a call that uses the CPU all the time, such as the write of a spec with 50,000 devices.
+_BUSY = 30.0
 _AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
 #: Most devices of a resource that the log names after one scan.
 _MOST_TOLD = 10
@@ -83,10 +85,10 @@ class DeviceScanner:
         self._saved: tuple[record.Recorded, bool] | None = None
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
-        self._calls = BoundedCalls(_LIMIT)
+        self._calls = BoundedCalls(_LIMIT, busy=_BUSY)
         #: The link targets of device nodes, and of held devices.
         self.links = Links(self._calls)
-        self._discoverer = Discoverer(self.links)
+        self._discoverer = Discoverer(self.links, on_news=watch.wake)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
         #: By resource, each device left out and the reason, with the time until it is logged; then None.
@@ -334,6 +336,7 @@ class DeviceScanner:
         )
         self._tell_late()
         for table in tables:
+            table.late = self._late.get(table.declared.name)
             if table.declared.name in found:
                 self._tell_left_out(table.declared.name, found[table.declared.name])
                 _log(table, table.set_devices(*found[table.declared.name]))
@@ -443,9 +446,9 @@ class DeviceScanner:
     def _tell_late(self) -> None:
         late = self._discoverer.late
         for name in late.keys() - self._late.keys():
-            log.warning("discovery does not answer; devices found earlier stay", resource=name, reason=late[name])
+            log.warning("discovery has not finished; devices found earlier stay", resource=name, reason=late[name])
         for name in self._late.keys() - late.keys():
-            log.info("discovery answers again", resource=name)
+            log.info("discovery has finished", resource=name)
         self._late = late
 
     def _tell_left_out(self, resource: str, found: Discovered) -> None:

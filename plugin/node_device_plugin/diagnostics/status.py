@@ -79,8 +79,10 @@ class Status(NamedTuple):
             left_out = {name: why for name, why in resource.get("left_out", {}).items() if name not in known}
             for what, those in (("refused", resource["refused"]), ("left out", left_out)):
                 rows += [[resource["name"], device_id, what, "", reason] for device_id, reason in those.items()]
-            if not (known or left_out or resource["refused"]):
-                rows.append([resource["name"], "", state or "no devices", "", ""])
+            late = resource.get("late")
+            if late or not (known or left_out or resource["refused"]):
+                shown = state or ("searching" if late else "no devices")
+                rows.append([resource["name"], "", shown, "", late or ""])
         return rows
 
 

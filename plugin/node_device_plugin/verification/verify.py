@@ -36,6 +36,8 @@ from .slots import NEEDED, SlotCounter
 from .static_pod import is_proof, remove_leftovers
 from .withheld import withheld
 
+#: Maximum seconds for the search for devices while it uses the CPU.
+_BUSY = 60.0
 #: Seconds between two reads of the kubelet's lists.
 _LOOK = 0.2
 #: The name of a runtime that does not answer.
@@ -104,7 +106,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     """Verify this node against ``configuration``. The report contains every problem, and none raises an exception."""
     # Discover the expected devices with the plugin's own code.
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
-    links = Links()
+    links = Links(BoundedCalls(busy=_BUSY))
     discoverer = Discoverer(links)
     found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
     resources = [

@@ -639,6 +639,16 @@ async def test_status_lists_what_discovery_left_out(node: Node) -> None:
     assert line.endswith(f"{node.folder}/lamp0 is neither a device node nor a link to one")
 
 
+async def test_status_has_the_reason_of_a_resource_whose_search_has_not_finished(node: Node) -> None:
+    for table in node.resources.tables:
+        table.late = "discovery by paths did not answer in 2 s"
+        text = (await status(kubelet_places(str(node.config)))).to_text()
+        (line,) = [each for each in text.splitlines() if each.endswith("discovery by paths did not answer in 2 s")]
+        assert line.split()[:2] == [table.resource.name, "-"]
+        assert "searching" in line
+        table.late = None
+
+
 async def test_status_of_a_refused_configuration(node: Node) -> None:
     node.config.write_text(
         "kubelet_device_plugin_dir: %s\nkubelet_root_dir: %s\nresources: [{name: x}]" % (node.directory, node.folder)

@@ -14,13 +14,15 @@ from .user_commands import UserCommands
 
 #: Seconds that the checks of one device may take.
 _LIMIT = 5.0
+#: The same for a check that uses the CPU all the time, such as the read of a spec with 50,000 devices.
+_BUSY = 30.0
 
 
 class Health:
     """Checks devices. on_news: called when a health command changes its answer or its next run is due."""
 
     def __init__(self, on_news: Callable[[], None], limit: float = _LIMIT) -> None:
-        self._calls, self._looks = BoundedCalls(limit), BoundedCalls(limit)
+        self._calls, self._looks = (BoundedCalls(limit, busy=_BUSY) for _ in range(2))
         self._commands = UserCommands(on_news)
         self._names: dict[Sequence[str], CdiNames] = {}
 
