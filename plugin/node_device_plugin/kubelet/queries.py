@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -23,12 +24,14 @@ from ..declaration.model import devices_behind
 from ..declaration.names import ids_of
 from ..devices.holdings import Holding
 from ..support.bounded_calls import Key, NoAnswer
-from ..telemetry.logs import Log
+from ..telemetry.logs import Log, Tries
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .checkpoint import CheckpointError, PodDevices, read_checkpoint
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError, Pods
 
 log = Log(__name__)
+#: The running plugin asks every few seconds.
+_READING = Tries(log)
 
 POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 #: Seconds after its start within which a kubelet may not list its pods yet: it waits for the API server's answer.
@@ -40,8 +43,8 @@ _PAUSE = 0.5
 class Listing(NamedTuple):
     """The devices and pods that a running kubelet lists.
 
-    checkpointed: the resources in the kubelet's checkpoint, also without a device. The checkpoint may be late: of several
-    registrations at the same time, it may miss one until the kubelet's next write.
+    checkpointed: the resources in the kubelet's checkpoint, also without a device. The checkpoint may be late: of
+    several registrations at the same time, it may miss one until the kubelet's next write.
     allocatable: resource to the ids of its healthy devices. holders: containers with devices. pods: their number.
     """
 
@@ -153,8 +156,10 @@ async def holders(
         try:
             given = await _Given.read(device_plugin_dir, spec_dirs, links)
         except CheckpointError as error:
-            log.warning("cannot read which device nodes containers got", error=error)
+            _READING.failed(logging.WARNING, "cannot read which device nodes containers got", error=error)
             given = _Given((), {}, links)
+        else:
+            _READING.went_well()
         held = {
             (holder.resource, device): given.held(
                 HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container)

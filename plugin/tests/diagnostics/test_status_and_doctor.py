@@ -640,13 +640,13 @@ async def test_status_lists_what_discovery_left_out(node: Node) -> None:
 
 
 async def test_status_has_the_reason_of_a_resource_whose_search_has_not_finished(node: Node) -> None:
-    for table in node.resources.tables:
-        table.late = "discovery by paths did not answer in 2 s"
+    for each in node.resources.tables:
+        each.late = "discovery by paths did not answer in 2 s"
         text = (await status(kubelet_places(str(node.config)))).to_text()
-        (line,) = [each for each in text.splitlines() if each.endswith("discovery by paths did not answer in 2 s")]
-        assert line.split()[:2] == [table.resource.name, "-"]
+        (line,) = [line for line in text.splitlines() if line.endswith("discovery by paths did not answer in 2 s")]
+        assert line.split()[:2] == [each.resource.name, "-"]
         assert "searching" in line
-        table.late = None
+        each.late = None
 
 
 async def test_status_of_a_refused_configuration(node: Node) -> None:

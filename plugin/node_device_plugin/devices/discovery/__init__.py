@@ -225,16 +225,18 @@ class Discoverer:
                 del self._slow[key]
 
     def _is_usual(self, key: Key, search: _Search) -> bool:
-        """Whether a search takes no longer than usual, so that its former findings count."""
-        if self._last.get(key, (None,))[0] != search.resource or key not in self._seconds:
+        """Whether a search usually is slow and takes no longer than usual, so that its former findings count."""
+        usual = self._seconds.get(key, 0.0)
+        if usual < self._links.calls.limit or self._last.get(key, (None,))[0] != search.resource:
             return False
-        return time.monotonic() - search.started <= _PATIENCE * max(self._links.calls.limit, self._seconds[key])
+        return time.monotonic() - search.started <= _PATIENCE * usual
 
     def _ended(self, key: Key, search: _Search) -> None:
         """Ask for another scan if a slow search found other devices, or if its resource was late."""
-        if self._on_news is not None and self._slow.get(key) is search:
-            if key.group in self.late or self._last.get(key) != (search.resource, search.found):
-                self._on_news()
+        if self._on_news is None or self._slow.get(key) is not search:
+            return
+        if key.group in self.late or self._last.get(key) != (search.resource, search.found):
+            self._on_news()
 
     def _before(self, key: Key, resource: Resource) -> list[_Made]:
         declared, made = self._last.get(key, (None, []))
