@@ -13,6 +13,7 @@ import time
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, kept
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
@@ -84,9 +85,8 @@ class Transaction:
         path = self.plan.files[0].path
         code, _output, error = run([word.replace("{staged}", kept.new(path)) for word in self.plan.check])
         if code:
-            raise Failed(
-                f"{self.plan.check[0]} rejects the new configuration: {error.strip().replace(kept.new(path), path)}"
-            )
+            said = safe_words.message(error.strip().replace(kept.new(path), path), self.runtime.known_words)
+            raise Failed(f"{self.plan.check[0]} rejects the new configuration: {said}")
 
     def write(self):
         """Move the new files into place."""

@@ -8,7 +8,7 @@ import os
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, sentence
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, recovery, runtime
-from transaction_node import DROP_IN, NEW, OLD, Node
+from transaction_node import DROP_IN, NEW, OLD, PROBLEM, VALUE, Node
 
 
 @pytest.fixture
@@ -71,9 +71,8 @@ def test_what_does_not_work_out_leaves_neither_file_nor_directory(node, text, re
     undone = carry_out(node, node.plan(text, drop_in=True))
     assert undone.error.startswith(reason.format(config=node.config))
     assert (outcome or "The previous configuration was restored, and the runtime answers again.\n") in undone.error
-    assert ("The runtime's last journal lines when it failed:\nthe runtime's last words" in undone.error) == bool(
-        restarts
-    )
+    assert (f"The runtime's last journal lines when it failed:\n{PROBLEM}" in undone.error) == bool(restarts)
+    assert VALUE not in undone.error
     assert node.daemon == {"start": 1 + restarts, "text": OLD, "active": True}
     assert node.tree() == before
 
