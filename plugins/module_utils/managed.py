@@ -126,7 +126,7 @@ class Managed:
                     validate(item, name)
                     if _has_content(item, state):
                         # The former owner may have the old file open, so replace the file. Keep the file's time, so
-                        # that no service restarts.
+                        # that systemd needs no daemon-reload.
                         os.utime(name, ns=(os.lstat(name).st_atime_ns, os.lstat(item["path"]).st_mtime_ns))
         except BaseException:
             for name in staged:

@@ -40,6 +40,18 @@ _STARTING = 10.0
 _PAUSE = 0.5
 
 
+class _Socket(NamedTuple):
+    """A kubelet's socket. first_seen: monotonic seconds. replaces: whether this process saw another socket before."""
+
+    this: tuple[int, int, int]
+    first_seen: float
+    replaces: bool
+
+
+#: The kubelet's socket as last seen, by path.
+_SOCKETS: dict[str, _Socket] = {}
+
+
 class Listing(NamedTuple):
     """The devices and pods that a running kubelet lists.
 
@@ -187,12 +199,23 @@ async def checkpointed_holders(
 
 
 def _has_just_started(kubelet_root: str) -> bool:
-    """Whether the kubelet made its PodResources socket, as it does at its start, within the last ``_STARTING``."""
+    """Whether the kubelet made its PodResources socket, as it does at its start, within the last ``_STARTING``.
+
+    The clock may be wrong. Therefore a socket counts as new only for this long after this process first saw it, and its
+    time counts only if this process has seen no former socket.
+    """
+    path = os.path.join(kubelet_root, POD_RESOURCES_SOCKET)
     try:
-        made = os.stat(os.path.join(kubelet_root, POD_RESOURCES_SOCKET)).st_ctime
+        found = os.stat(path)
     except OSError:
         return True
-    return time.time() - made < _STARTING
+    this, now = (found.st_dev, found.st_ino, found.st_ctime_ns), time.monotonic()
+    former = _SOCKETS.get(path)
+    if former is None or former.this != this:
+        _SOCKETS[path] = former = _Socket(this, now, former is not None)
+    if not former.replaces and time.time() - found.st_ctime >= _STARTING:
+        return False
+    return now - former.first_seen < _STARTING
 
 
 def _has_pods(kubelet_root: str) -> bool:
