@@ -308,7 +308,7 @@ class ActionModule(HidingAction):
         A restart also applies this change, and a rollback cannot restore the runtime's earlier settings.
         """
         return [
-            f"{path} was changed after {self._adapter.name} started: a restart also applies that change"
+            f"by its time, {path} was changed after {self._adapter.name} started: a restart also applies that change"
             for path in self._runtime["config"].get("later", ())
         ]
 

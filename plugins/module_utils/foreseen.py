@@ -63,7 +63,8 @@ def service(module, params):
     except (OSError, KeyError):
         # The node has no systemd.
         return None
-    return None if unit.actions else unit.answer()
+    # Only the module itself records with which files the unit started.
+    return unit.answer() if unit.is_recorded and not unit.actions else None
 
 
 def host_devices(module, params):

@@ -113,11 +113,17 @@ class Ledger:
         self.read()
         return self
 
-    def __exit__(self, *_exception):
-        if not self.entries and self._saved == {}:
-            remove_directory_if_empty(self.directory)
-        os.close(self._lock)
-        self._lock = None
+    def __exit__(self, *exception):
+        try:
+            if not self.entries and self._saved == {}:
+                remove_directory_if_empty(self.directory)
+        except OSError as error:
+            # An administrator's mount point is not ours to remove.
+            if error.errno != errno.EBUSY and exception == (None, None, None):
+                raise
+        finally:
+            os.close(self._lock)
+            self._lock = None
 
     def save(self):
         """Write changed entries durably. Without entries, remove the file."""
@@ -303,13 +309,19 @@ def remove_tree(path):
 
 
 def remove_directory_if_empty(path):
-    """Remove a directory if it is empty. Returns whether the directory no longer exists."""
+    """Remove a directory if it is empty. Returns whether the directory no longer exists.
+
+    Raises OSError if an empty directory cannot be removed, for example because it is a mount point.
+    """
     try:
         os.rmdir(path)
     except FileNotFoundError:
         return True
-    except OSError:
-        return False
+    except OSError as error:
+        # A link in the directory's place is somebody else's.
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            return False
+        raise
     sync(os.path.dirname(path))
     return True
 

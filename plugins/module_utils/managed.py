@@ -6,6 +6,7 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
@@ -16,6 +17,7 @@ _OURS = (os.geteuid(), os.getegid())
 
 #: Suffix of the original's copy. If someone else changed our file, removal writes this copy beside the file.
 BEFORE = ".node-devices-before"
+_NOT_REMOVED = "it is empty but cannot be removed (%s): fix that, then run again"
 # Part of each path that no other program uses.
 _OUR_NAME = "node-device"
 
@@ -124,7 +126,7 @@ class Managed:
                     validate(item, name)
                     if _has_content(item, state):
                         # The former owner may have the old file open, so replace the file. Keep the file's time, so
-                        # that no service restarts.
+                        # that systemd needs no daemon-reload.
                         os.utime(name, ns=(os.lstat(name).st_atime_ns, os.lstat(item["path"]).st_mtime_ns))
         except BaseException:
             for name in staged:
@@ -217,8 +219,10 @@ class Managed:
 
     def _give_up_directories(self, directories):
         for directory in reversed(list(directories)):
-            if ledgers.remove_directory_if_empty(directory):
-                del self.ledger.entries[directory]
+            # After an error, the entry stays, so that a later run removes the directory.
+            with contextlib.suppress(OSError):
+                if ledgers.remove_directory_if_empty(directory):
+                    del self.ledger.entries[directory]
         self.ledger.save()
 
     def _enter(self, wanted, todo):
@@ -246,8 +250,8 @@ class Managed:
             self._take_away_one(path, self.ledger.entries[path])
         for directory in self.ledger.directories_of(self.owner):
             others = stays | {path for path in self._own_entries() if path not in gone and path != directory}
-            if not any(path == directory or path.startswith(directory + "/") for path in others):
-                self._take_away_directory(directory)
+            is_needed = any(path == directory or path.startswith(directory + "/") for path in others)
+            if not is_needed and self._take_away_directory(directory):
                 gone.add(directory)
         if not self.check:
             self.ledger.save()
@@ -292,20 +296,30 @@ class Managed:
         self.report.kept.append({"path": path, "reason": reason})
 
     def _take_away_directory(self, directory):
+        """Give up a directory, and remove it if nobody needs it. Returns whether that is done.
+
+        A directory with other files is theirs now. If an empty directory cannot be removed, its entry stays.
+        """
         owners = [owner for owner in self.ledger.entries[directory]["owners"] if owner != self.owner]
         if not owners and os.path.isdir(directory):
             left = {os.path.join(directory, name) for name in os.listdir(directory)} - set(self.report.removed)
             if not left:
-                self.report.removed.append(directory)
-                self.report.add_diff(directory, ledgers.state_of(directory), None)
-                if not self.check:
-                    ledgers.remove_directory_if_empty(directory)
+                state = ledgers.state_of(directory)
+                try:
+                    is_removed = self.check or ledgers.remove_directory_if_empty(directory)
+                except OSError as error:
+                    self.report.kept.append({"path": directory, "reason": _NOT_REMOVED % error.strerror})
+                    return False
+                if is_removed:
+                    self.report.removed.append(directory)
+                    self.report.add_diff(directory, state, None)
         if self.check:
-            return
+            return True
         if owners:
             self.ledger.entries[directory]["owners"] = owners
         else:
             del self.ledger.entries[directory]
+        return True
 
 
 def settled(ledger):

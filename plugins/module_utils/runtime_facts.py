@@ -13,6 +13,7 @@ import re
 from typing import Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import (
     answer_of,
     listener,
@@ -158,7 +159,7 @@ def containerd_config(program, arguments, cwd="/"):
     return dict(
         facts,
         effective=effective,
-        problem=problem,
+        problem=safe_words.message(problem, (path, program.name)),
         # k3s and RKE2 generate the root file from these templates.
         files=texts([os.path.join(directory, "config*.toml.tmpl")]),
         imported=others,
@@ -232,7 +233,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
         drop_in_directory=directory,
         files=walked(directory),
         effective=effective,
-        problem=problem,
+        problem=safe_words.message(problem, (path, directory, program.name)),
         given_dirs=given or None,
     )
 

@@ -6,16 +6,16 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-import os
-import time
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.started_with import StartedWith
 
 _PROPERTIES = (
     "LoadState",
     "ActiveState",
     "UnitFileState",
     "NeedDaemonReload",
-    "ExecMainStartTimestampMonotonic",
-    "ActiveEnterTimestampMonotonic",
+    "InvocationID",
+    "MainPID",
+    "Triggers",
 )
 _JOURNAL_LINES = "20"
 
@@ -27,6 +27,8 @@ class Service:
         self.module = module
         self.name = module.params["name"]
         self.actions = []
+        #: In check mode, whether the unit's present start is recorded, so that the module has nothing to write.
+        self.is_recorded = True
         self.state = self._show()
 
     def _show(self):
@@ -34,28 +36,21 @@ class Service:
         _code, output, _error = self.module.run_command(command, check_rc=True)
         return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
-    def started(self):
-        """Return the process's start in seconds since the epoch; None if the unit is not active.
+    @property
+    def is_active(self):
+        return self.state["ActiveState"] == "active"
 
-        For a unit without a process, such as a timer, return the time of its activation.
-        """
-        if self.state["ActiveState"] != "active":
-            return None
-        entered = self.state.get("ExecMainStartTimestampMonotonic", self.state.get("ActiveEnterTimestampMonotonic"))
-        since_boot = int(entered or 0) / 1e6
-        return time.time() - (time.clock_gettime(time.CLOCK_MONOTONIC) - since_boot)
+    @property
+    def needs_daemon_reload(self):
+        """Whether systemd has not read the present file of the unit, or of a unit that a timer starts."""
+        if self.state["NeedDaemonReload"] == "yes" or not self.state.get("Triggers"):
+            return self.state["NeedDaemonReload"] == "yes"
+        command = ["systemctl", "show", *self.state["Triggers"].split(), "--property=NeedDaemonReload"]
+        return "NeedDaemonReload=yes" in self.module.run_command(command, check_rc=True)[1].splitlines()
 
-    def newer(self, files, started):
-        """Return the files that changed after the process's start. Ignores times in the future."""
-        changed = []
-        for path in files:
-            try:
-                modified = os.lstat(path).st_mtime
-            except OSError:
-                continue
-            if started < modified <= time.time():
-                changed.append(path)
-        return changed
+    def look_again(self):
+        """Read the unit's state after an action."""
+        self.state = self._show()
 
     def holds(self, command):
         """Return whether a command succeeds."""
@@ -84,25 +79,30 @@ class Service:
 
 
 def run(service, parameters):
-    """Enable and start a unit. If its files are newer than its process, restart or reload the unit."""
+    """Enable and start a unit. If the unit started with other files, restart or reload the unit."""
     check_mode = service.module.check_mode
+    files = StartedWith(service.name, parameters["files"])
+    is_stale = files.is_stale(service.state, service.state["NeedDaemonReload"] == "yes" or parameters["pending"])
     # `enable` also makes systemd reload its units.
     if service.state["UnitFileState"] not in ("enabled", "enabled-runtime"):
         service.do("enabled", "enable", service.name)
-    elif service.state["NeedDaemonReload"] == "yes":
+    elif service.needs_daemon_reload:
         service.do("read again", "daemon-reload")
-    started = service.started()
-    if started is None:
+    if not service.is_active:
         service.do("started", "restart", service.name)
-    elif (parameters["pending"] and check_mode) or service.newer(parameters["files"], started):
+    elif (parameters["pending"] and check_mode) or is_stale:
         service.do("restarted", "restart", service.name)
     elif parameters["pending_reload"] and (check_mode or service.holds(parameters["reload_check"])):
         # The process loads a new configuration by itself, so no reload is needed.
         service.actions.append("reloaded")
-    elif parameters["pending_reload"] or (
-        service.newer(parameters["reload_files"], started) and not service.holds(parameters["reload_check"])
-    ):
+    elif parameters["pending_reload"] or (parameters["reload_files"] and not service.holds(parameters["reload_check"])):
         service.do("reloaded", "reload", service.name)
+    if check_mode:
+        service.is_recorded = bool(service.actions) or files.is_recorded(service.state)
+        return
+    if service.actions:
+        service.look_again()
+    files.write(service.state)
 
 
 def stop(service):
@@ -111,3 +111,5 @@ def stop(service):
         service.do("stopped", "stop", service.name)
     if service.state["UnitFileState"] in ("enabled", "enabled-runtime"):
         service.do("disabled", "disable", service.name)
+    if not service.module.check_mode:
+        StartedWith(service.name, ()).remove()

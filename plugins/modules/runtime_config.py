@@ -134,7 +134,7 @@ import tempfile
 import uuid
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, safe_words
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
     Ledger,
@@ -192,9 +192,7 @@ def check(params):
         staged = stack.enter_context(copy_of(content, directory))
         code, output, error = run([params["program"], "--config", staged, "config", "dump"])
     if code:
-        raise Failed(
-            "{} rejects the new configuration: {}".format(params["program"], error.strip().replace(staged, path))
-        )
+        raise _rejected(params["program"], error.strip().replace(staged, path), path)
     return output, staged
 
 
@@ -211,10 +209,14 @@ def check_drop_in(params):
             file.write(params["files"][0]["content"] or "")
         code, output, error = run([word.replace("{staged}", staged) for word in params["check_command"]])
     if code:
-        raise Failed(
-            "{} rejects the new configuration: {}".format(params["program"], error.strip().replace(file_path, path))
-        )
+        raise _rejected(params["program"], error.strip().replace(file_path, path), path)
     return output, file_path
+
+
+def _rejected(program, said, path):
+    """Return the error for a refused text. said: the program's message, which may quote any value."""
+    known = (program, os.path.basename(program), path)
+    return Failed(f"{program} rejects the new configuration: {safe_words.message(said, known)}")
 
 
 @contextlib.contextmanager

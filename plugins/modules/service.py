@@ -7,9 +7,11 @@ DOCUMENTATION = r"""
 module: service
 short_description: Keep a systemd service or timer running with the current content of its files
 description:
-  - Enables and starts a service, and restarts it only if the process is older than one of O(files). So if a play dies
+  - Enables and starts a service, and restarts it only if it started with another content of O(files). So if a play dies
     after it wrote a file and before the restart, the next play restarts the service. A handler would not do this.
-  - Reloads the service if only O(reload_files) changed and O(reload_check) fails.
+  - The module records in C(/run) with which content a unit started. The times of files decide nothing, because a node's
+    clock may be wrong.
+  - Reloads the service if O(reload_check) fails.
   - Runs a daemon-reload only if a unit changed, because a daemon-reload can remove device rules from running
     containers.
   - If the service does not start, the module fails with the service's last journal lines.
@@ -25,7 +27,9 @@ options:
     choices: [started, absent]
     default: started
   files:
-    description: Files and links that the process reads when it starts.
+    description:
+      - Files that systemd or the process reads when the process starts. A link leads to the directory of the program's
+        version, beside the directories of other versions.
     type: list
     elements: path
     default: []
@@ -42,8 +46,8 @@ options:
     default: []
   pending:
     description:
-      - In check mode, whether this play would change one of O(files). Outside check mode, the module checks the files
-        itself.
+      - Whether this play changes one of O(files), or would change one (check mode). Outside check mode, this counts
+        only if the module has no record of the unit's start.
     type: bool
     default: false
   pending_reload:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import fcntl
 import json
 import os
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,8 +33,6 @@ log = Log(__name__)
 
 #: Behind the host path of a device node that belongs to another device now, so that no runtime finds the node.
 _TAKEN = " (another device has this path now)"
-#: Seconds after which a file that a killed instance left half written is removed.
-_STALE = 60.0
 
 
 class Written(NamedTuple):
@@ -338,9 +336,12 @@ def _replace(path: str, text: str) -> None:
     descriptor, staged = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            # The lock tells a file that is being written from one that a killed instance left.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             file.write(text.encode("utf-8"))
+            file.flush()
             os.fchmod(file.fileno(), 0o644)
-        os.replace(staged, path)
+            os.replace(staged, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(staged)
@@ -359,5 +360,20 @@ def _is_there(path: str, text: str) -> bool:
 def _remove_half_written(directory: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(directory):
-            if entry.name.startswith("." + cdi.FILE_PREFIX) and time.time() - entry.stat().st_mtime > _STALE:
+            if entry.name.startswith("." + cdi.FILE_PREFIX) and not _is_being_written(entry.path):
                 os.unlink(entry.path)
+
+
+def _is_being_written(path: str) -> bool:
+    """Whether a process holds the lock of a staged file, or the file has gone."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -8,6 +8,9 @@ import functools
 from . import declared
 from .shared import CONFIG_OR_STDIN, OUTPUT, Failure, ask, command, print_data
 
+#: Maximum seconds for the search while it uses the CPU.
+_BUSY = 60.0
+
 
 @command(
     "discover",
@@ -22,10 +25,11 @@ def run(options: argparse.Namespace) -> int:
     from ..devices.discovery import Discoverer
     from ..devices.health import CdiNames
     from ..diagnostics import discovered
+    from ..support.bounded_calls import BoundedCalls
 
     configuration = declared.read(options.config).configuration
     resources = configuration.resources
-    discoverer = Discoverer(Links())
+    discoverer = Discoverer(Links(BoundedCalls(busy=_BUSY)))
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
     found = ask(discoverer.discover(resources, offered, spec_dirs=configuration.cdi_spec_dirs))
     names = CdiNames(configuration.cdi_spec_dirs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -21,14 +22,17 @@ def run(options: argparse.Namespace) -> int:
     # daemon.main enables garbage collection again.
     gc.disable()
     from ..daemon import main as daemon
+    from ..support.open_files import raise_limit
     from ..support.sockets import INSTANCE_SOCKET, OVERLAP
     from ..telemetry import logs
 
+    most_files = raise_limit()
     loaded = load(options.config)
     logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
     try:
         overlap = daemon.Overlap(os.environ.get(OVERLAP) == "true", os.environ.get(INSTANCE_SOCKET, ""))
         asyncio.run(daemon.run(options.config, loaded, overlap))
     except OSError as error:
-        raise Failure(f"the plugin stopped: {error}") from error
+        fix = f": raise the hard limit of {most_files} (LimitNOFILE=)" if error.errno == errno.EMFILE else ""
+        raise Failure(f"the plugin stopped: {error}{fix}") from error
     return 0

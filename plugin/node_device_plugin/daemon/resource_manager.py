@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ from ..support.bounded_calls import Key
 from ..support.cancel_safe import result_within
 from ..support.sockets import SOCKET_DIRECTORY
 from ..support.task_group import TaskGroup
-from ..telemetry.logs import Log
+from ..telemetry.logs import Log, Tries
 
 log = Log(__name__)
 
@@ -98,6 +99,8 @@ class ResourceManager:
         self._place: Place | None = None
         #: Removed resources that containers hold: without them, the kubelet starts no container again after 5 minutes.
         self._retired: dict[str, DeviceTable] = {}
+        #: Failures are logged once a change: of the questions to the kubelet, to another instance, and about orphans.
+        self._asking, self._asking_other, self._pruning = (Tries(log) for _ in range(3))
         #: When the kubelet was last asked for the holders of devices.
         self._asked_at = 0.0
         #: The names of all resources that this process has ever served.
@@ -329,8 +332,9 @@ class ResourceManager:
             except asyncio.TimeoutError:
                 state = await queries.checkpointed_holders(directory, specs, links, f"no answer in {_ANSWER:g} s")
         except (CheckpointError, OSError) as error:
-            log.warning("cannot find out which devices pods hold", error=error)
+            self._asking.failed(logging.WARNING, "cannot find out which devices pods hold", error=error)
             return None
+        self._asking.went_well()
         # A thread may change the record now, and a list is made in one step.
         own = self._own.union(resource for resource, _device_id in list(self._scanner.given.record))
         found = queries.holdings(state, own)
@@ -346,8 +350,11 @@ class ResourceManager:
             state = await result_within(client.ask(place.device_plugin_dir, "GET", "/status"), _ANSWER)
         except (client.NotAnswering, asyncio.TimeoutError) as error:
             why = str(error) or f"no answer in {_ANSWER:g} s"
-            log.warning("cannot find out which devices the other instance offers under other names", error=why)
+            self._asking_other.failed(
+                logging.WARNING, "cannot find out which devices the other instance offers under other names", error=why
+            )
             return []
+        self._asking_other.went_well()
         devices = [device for resource in state["resources"] for device in resource["devices"]]
         await self._scanner.links.look_at(path for device in devices for path in device["host_paths"])
         return [
@@ -419,8 +426,14 @@ class ResourceManager:
                 place.kubelet_root, place.device_plugin_dir, places.specs, self._scanner.links
             )
         except (CheckpointError, OSError) as error:
-            log.warning("cannot check the CDI specs for orphans; all specs stay", directory=places.cdi, error=error)
+            self._pruning.failed(
+                logging.WARNING,
+                "cannot check the CDI specs for orphans; all specs stay",
+                directory=places.cdi,
+                error=error,
+            )
             return None
+        self._pruning.went_well()
         return [each.device for each in state.held]
 
 

@@ -35,7 +35,7 @@ class State:
     def not_ready(self) -> list[str]:
         """Why the plugin is not ready; empty if all streams are open and the scan is recent."""
         reasons = [
-            f"{each.name}: the kubelet has no stream open"
+            f"{each.name}: {each.status.problem or 'the kubelet has no stream open'}"
             for each in self._resources.served()
             if not each.status.is_registered
         ]
@@ -140,6 +140,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
     return {
         "name": table.resource.name,
         "registered": served.status.is_registered,
+        "problem": served.status.problem,
         "stream_age_seconds": None if age is None else round(age, 3),
         "devices": [
             {
@@ -157,6 +158,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
             for device, state, reason in _states(table)
         ],
         "min_devices": table.resource.min_devices,
+        "late": table.late,
         "refused": dict(table.left_out),
         "left_out": dict(table.not_offered),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -23,12 +24,13 @@ from ..cdi.resolution import NO_SPECS
 from ..declaration import Device, Resource
 from ..declaration.model import devices_behind
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
-from ..telemetry.logs import Log
+from ..telemetry.logs import Log, Tries
 from . import record
 from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
 from .discovery.found import Incomplete
 from .events.watch import Watch
+from .failed_writes import FailedWrites
 from .given import Given, Now, Offer, OfferKey, SpecNames, node_paths_of, offers_of
 from .health import Health
 from .holdings import Holding
@@ -43,6 +45,8 @@ T = TypeVar("T")
 _MOST_LOOKS = 3
 #: Seconds that a discovery method may take for one resource, or the write of its spec.
 _LIMIT = 2.0
+#: The same for a call that uses the CPU all the time, such as the write of a spec with 50,000 devices.
+_BUSY = 30.0
 _AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
 #: Most devices of a resource that the log names after one scan.
 _MOST_TOLD = 10
@@ -83,10 +87,10 @@ class DeviceScanner:
         self._saved: tuple[record.Recorded, bool] | None = None
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
-        self._calls = BoundedCalls(_LIMIT)
+        self._calls = BoundedCalls(_LIMIT, busy=_BUSY)
         #: The link targets of device nodes, and of held devices.
         self.links = Links(self._calls)
-        self._discoverer = Discoverer(self.links)
+        self._discoverer = Discoverer(self.links, on_news=watch.wake)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
         #: By resource, each device left out and the reason, with the time until it is logged; then None.
@@ -96,6 +100,9 @@ class DeviceScanner:
         self._directories: dict[str, frozenset[str]] = {}
         self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         self._written: dict[str, writer.Written | None] = {}
+        #: The specs that could not be written. Failures to remove devices from specs are logged once a change, too.
+        self._failed = FailedWrites(log, watch.wake)
+        self._omitting, self._pruning = Tries(log), Tries(log)
         #: Other programs' CDI specs, as last read.
         self.specs = NO_SPECS
         self._reader = SpecReader(())
@@ -347,6 +354,7 @@ class DeviceScanner:
         )
         self._tell_late()
         for table in tables:
+            table.late = self._late.get(table.declared.name)
             if table.declared.name in found:
                 self._tell_left_out(table.declared.name, found[table.declared.name])
                 _log(table, table.set_devices(*found[table.declared.name]))
@@ -357,14 +365,14 @@ class DeviceScanner:
         # The spec of a device must exist before the device is given to a container.
         unwritten = await (self._write(current, places) if self.writes else self._awaited(current, places))
         await self._save_record(places)
-        checked = await self._health.check(current, places.specs)
+        checked = await self._health.check(current, places.specs, unwritten)
         for table in tables:
             reasons, judged = checked[table.resource.name], self._judged[table.resource.name]
             for device in table.resource.devices:
                 name = table.resource.cdi_name(device)
                 # If the spec closes a device because another one has its path, the verdict says so.
                 is_closed = name in self._names.blocked and device.id in judged
-                reasons[device.id] = None if is_closed else reasons[device.id] or unwritten.get(name)
+                reasons[device.id] = None if is_closed else reasons[device.id]
             _log(table, table.update(reasons))
         # A device whose spec could not be written is unhealthy by now.
         self._release(tables)
@@ -372,6 +380,9 @@ class DeviceScanner:
     async def _write(self, resources: Sequence[Resource], places: Places) -> dict[str | None, str]:
         """Write the specs. Returns the fully qualified names that are not written, each with the reason."""
         before, spec_names = self._written, self._names
+        wanted = {resource.name: (resource, places.cdi, *spec_names) for resource in resources}
+        self._failed.keep_only(wanted)
+        waiting = {name: self._failed.waiting(name, each) for name, each in wanted.items()}
         due: list[Call[writer.Written | None]] = [
             (
                 Key(resource.name, "its CDI spec"),
@@ -380,14 +391,17 @@ class DeviceScanner:
                 ),
             )
             for resource in resources
+            if waiting[resource.name] is None
         ]
         answers = await self._calls.run(due)
         self._written = {}
         unwritten: dict[str | None, str] = {}
         for resource in resources:
-            answer = answers[Key(resource.name, "its CDI spec")]
+            failure = waiting[resource.name]
+            answer = failure or answers[Key(resource.name, "its CDI spec")]
             if not isinstance(answer, Exception):
                 self._written[resource.name] = answer
+                self._failed.went_well(resource.name)
                 continue
             if isinstance(answer, NoAnswer):
                 was = self._written[resource.name] = before.get(resource.name)
@@ -396,7 +410,8 @@ class DeviceScanner:
                 why, names = str(answer), answer.names
             else:
                 raise answer
-            log.error("cannot write a CDI spec", resource=resource.name, error=why)
+            if failure is None:
+                self._failed.failed(resource.name, wanted[resource.name], answer, resource=resource.name, error=why)
             unwritten.update(dict.fromkeys(names, why))
         await self._omit_removed(resources, places)
         return unwritten
@@ -407,8 +422,11 @@ class DeviceScanner:
         try:
             omitted = await self._ask(writer.omit, names, places.cdi) if names else []
         except OSError as error:
-            log.error("cannot remove a device from the CDI specs", directory=places.cdi, error=error)
+            self._omitting.failed(
+                logging.ERROR, "cannot remove a device from the CDI specs", directory=places.cdi, error=error
+            )
             return
+        self._omitting.went_well()
         if omitted:
             log.warning("removed devices from the CDI specs, because others have their paths now", devices=omitted)
 
@@ -447,8 +465,14 @@ class DeviceScanner:
             try:
                 gone = await self._ask(writer.prune, resources, self.links, held, places.cdi)
             except OSError as error:
-                log.warning("cannot check the CDI specs for orphans; all specs stay", directory=places.cdi, error=error)
+                self._pruning.failed(
+                    logging.WARNING,
+                    "cannot check the CDI specs for orphans; all specs stay",
+                    directory=places.cdi,
+                    error=error,
+                )
                 return
+            self._pruning.went_well()
             if gone:
                 log.info("removed orphaned devices from the CDI specs", directory=places.cdi, devices=gone)
                 await self._save_record(places)
@@ -456,9 +480,9 @@ class DeviceScanner:
     def _tell_late(self) -> None:
         late = self._discoverer.late
         for name in late.keys() - self._late.keys():
-            log.warning("discovery does not answer; devices found earlier stay", resource=name, reason=late[name])
+            log.warning("discovery has not finished; devices found earlier stay", resource=name, reason=late[name])
         for name in self._late.keys() - late.keys():
-            log.info("discovery answers again", resource=name)
+            log.info("discovery has finished", resource=name)
         self._late = late
 
     def _tell_left_out(self, resource: str, found: Discovered) -> None:

@@ -62,6 +62,8 @@ class DeviceTable:
         self.resource = resource
         #: Discovered devices that do not fit in the frontend: id to the reason.
         self.left_out: Mapping[str, str] = {}
+        #: Why the last discovery has not finished; None if it has.
+        self.late: str | None = None
         self._without_room = without_room
         self._clock = clock
         self._flapping = Flapping(recovery_delay, clock)

@@ -389,8 +389,10 @@ async def _registration(
         else:
             findings.wrong(link, f"no kubelet answers below {root}", fix)
         return
-    missing = [resource.name for resource in configuration.resources if resource.name not in listing.registered]
-    closed = [each["name"] for each in (state or {}).get("resources", []) if not each["registered"]]
+    streams = {each["name"]: bool(each["registered"]) for each in (state or {}).get("resources", [])}
+    registered = listing.registered(streams)
+    missing = [each.name for each in configuration.resources if each.name not in {*registered, *streams}]
+    closed = [name for name, is_open in streams.items() if not is_open]
     if missing:
         found = "the kubelet does not know {}".format(", ".join(missing))
         findings.wrong(link, found, f"{commands.restart}\n{commands.log}")

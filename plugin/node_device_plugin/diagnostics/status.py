@@ -66,6 +66,7 @@ class Status(NamedTuple):
         rows = []
         for resource in resources:
             state = "" if resource["registered"] else "not registered"
+            problem = (resource.get("problem") if state else "") or ""
             for device in resource["devices"]:
                 # A container that holds several shares of a device appears once, with the number of shares.
                 by = collections.Counter(
@@ -73,14 +74,16 @@ class Status(NamedTuple):
                 )
                 held = ", ".join(name if count == 1 else "%s (%d)" % (name, count) for name, count in by.items())
                 shown = state or device["state"]
-                rows.append([resource["name"], device["id"], shown, held, device["reason"] or ""])
+                rows.append([resource["name"], device["id"], shown, held, device["reason"] or problem])
             # The plugin may be older than this command.
             known = {device["id"] for device in resource["devices"]}
             left_out = {name: why for name, why in resource.get("left_out", {}).items() if name not in known}
             for what, those in (("refused", resource["refused"]), ("left out", left_out)):
                 rows += [[resource["name"], device_id, what, "", reason] for device_id, reason in those.items()]
-            if not (known or left_out or resource["refused"]):
-                rows.append([resource["name"], "", state or "no devices", "", ""])
+            late = resource.get("late")
+            if late or not (known or left_out or resource["refused"]):
+                shown = state or ("searching" if late else "no devices")
+                rows.append([resource["name"], "", shown, "", late or problem])
         return rows
 
 

@@ -13,11 +13,12 @@ class ResourceStatus(NamedTuple):
     """The status of one resource with the kubelet.
 
     is_registered: whether the kubelet can allocate its devices. connected_seconds: how long the
-    kubelet has been connected; None without a connection.
+    kubelet has been connected; None without a connection. problem: why the kubelet cannot connect, if known.
     """
 
     is_registered: bool
     connected_seconds: float | None
+    problem: str | None = None
 
 
 class Custody(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -24,12 +25,14 @@ from ..declaration.model import devices_behind
 from ..declaration.names import ids_of
 from ..devices.holdings import Holding
 from ..support.bounded_calls import Key, NoAnswer
-from ..telemetry.logs import Log
+from ..telemetry.logs import Log, Tries
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .checkpoint import CheckpointError, PodDevices, read_checkpoint
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError, Pods
 
 log = Log(__name__)
+#: The running plugin asks every few seconds.
+_READING = Tries(log)
 
 POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 #: Seconds after its start within which a kubelet may not list its pods yet: it waits for the API server's answer.
@@ -38,17 +41,39 @@ _STARTING = 10.0
 _PAUSE = 0.5
 
 
+class _Socket(NamedTuple):
+    """A kubelet's socket. first_seen: monotonic seconds. replaces: whether this process saw another socket before."""
+
+    this: tuple[int, int, int]
+    first_seen: float
+    replaces: bool
+
+
+#: The kubelet's socket as last seen, by path.
+_SOCKETS: dict[str, _Socket] = {}
+
+
 class Listing(NamedTuple):
     """The devices and pods that a running kubelet lists.
 
-    registered: every resource that the device manager knows, also without a device.
+    checkpointed: the resources in the kubelet's checkpoint, also without a device. The checkpoint may be late: of
+    several registrations at the same time, it may miss one until the kubelet's next write.
     allocatable: resource to the ids of its healthy devices. holders: containers with devices. pods: their number.
     """
 
-    registered: frozenset[str]
+    checkpointed: frozenset[str]
     allocatable: Mapping[str, tuple[str, ...]]
     holders: list[Holder]
     pods: int
+
+    def registered(self, streams: Mapping[str, bool]) -> frozenset[str]:
+        """The resources that the kubelet knows, also without a device.
+
+        streams: each resource of the running plugin, with whether the kubelet has its stream open; empty without an
+        answer. Only a resource that no plugin tells about depends on the checkpoint.
+        """
+        opened = (name for name, is_open in streams.items() if is_open)
+        return frozenset(self.allocatable) | frozenset(opened) | (self.checkpointed - streams.keys())
 
     def held(self, resource: str) -> dict[str, str]:
         """The held ids of a resource, each with its ``namespace/pod``."""
@@ -72,7 +97,7 @@ async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
         allocatable, pods = await _listed(kubelet_root)
     checkpoint = read_checkpoint(device_plugin_dir)
     known = checkpoint.registered if checkpoint else {}
-    return Listing(frozenset(known) | frozenset(allocatable), allocatable, pods.holders, pods.number)
+    return Listing(frozenset(known), allocatable, pods.holders, pods.number)
 
 
 async def _listed(kubelet_root: str) -> tuple[Mapping[str, tuple[str, ...]], Pods]:
@@ -144,8 +169,10 @@ async def holders(
         try:
             given = await _Given.read(device_plugin_dir, spec_dirs, links)
         except CheckpointError as error:
-            log.warning("cannot read which device nodes containers got", error=error)
+            _READING.failed(logging.WARNING, "cannot read which device nodes containers got", error=error)
             given = _Given((), {}, links)
+        else:
+            _READING.went_well()
         held = {
             (holder.resource, device): given.held(
                 HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container)
@@ -173,12 +200,23 @@ async def checkpointed_holders(
 
 
 def has_just_started(kubelet_root: str) -> bool:
-    """Whether the kubelet made its PodResources socket, as it does at its start, within the last ``_STARTING``."""
+    """Whether the kubelet made its PodResources socket, as it does at its start, within the last ``_STARTING``.
+
+    The clock may be wrong. Therefore a socket counts as new only for this long after this process first saw it, and its
+    time counts only if this process has seen no former socket.
+    """
+    path = os.path.join(kubelet_root, POD_RESOURCES_SOCKET)
     try:
-        made = os.stat(os.path.join(kubelet_root, POD_RESOURCES_SOCKET)).st_ctime
+        found = os.stat(path)
     except OSError:
         return True
-    return time.time() - made < _STARTING
+    this, now = (found.st_dev, found.st_ino, found.st_ctime_ns), time.monotonic()
+    former = _SOCKETS.get(path)
+    if former is None or former.this != this:
+        _SOCKETS[path] = former = _Socket(this, now, former is not None)
+    if not former.replaces and time.time() - found.st_ctime >= _STARTING:
+        return False
+    return now - former.first_seen < _STARTING
 
 
 def _has_pods(kubelet_root: str) -> bool:

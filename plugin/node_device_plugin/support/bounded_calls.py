@@ -6,6 +6,7 @@ import asyncio
 import collections
 import contextlib
 import functools
+import os
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -23,6 +24,10 @@ class Key(NamedTuple):
 
 Call = tuple[Key, Callable[[], T]]
 
+#: Fields 14 and 15 of /proc/PID/task/TID/stat are the CPU time, see proc(5); these follow the name in parentheses.
+_CPU_TIME = slice(11, 13)
+#: The share of its time for which a busy call uses the CPU. A call that hangs uses none; other programs use the rest.
+_BUSY_SHARE = 0.05
 #: Seconds between attempts to start a thread while the process is at its thread limit.
 _NEXT_TRY = 0.1
 
@@ -32,7 +37,10 @@ class NoAnswer(TimeoutError):
 
 
 class BoundedCalls:
-    """Runs calls one after the other in a thread. limit: maximum seconds for each call.
+    """Runs calls one after the other in a thread.
+
+    limit: maximum seconds for each call. busy: the same while the call uses the CPU, because such a call has much to do
+    and does not hang.
 
     Python cannot end a hanging thread. If a call takes longer than ``patience`` (seconds), the call
     keeps its thread, and the next calls run in another thread. Calls with the same key run one at a
@@ -40,8 +48,10 @@ class BoundedCalls:
     most ``most`` calls of a group and ``most_at_all`` calls of all groups may hang.
     """
 
-    def __init__(self, limit: float = 5.0, patience: float = 0.1, most: int = 8, most_at_all: int = 32) -> None:
-        self._limit = limit
+    def __init__(
+        self, limit: float = 5.0, patience: float = 0.1, most: int = 8, most_at_all: int = 32, busy: float = 0.0
+    ) -> None:
+        self.limit, self._busy = limit, max(busy, limit)
         self._patience = min(patience, limit)
         self._most, self._most_at_all = most, most_at_all
         #: Every running worker, even if no caller waits for it any longer.
@@ -54,10 +64,10 @@ class BoundedCalls:
             raise answer
         return answer
 
-    async def run(self, calls: Sequence[Call[T]]) -> dict[Key, T | Exception]:
+    async def run(self, calls: Sequence[Call[T]], waits: bool = True) -> dict[Key, T | Exception]:
         """Run all calls. Returns the result or exception of each.
 
-        If a call hangs or cannot start, its exception is NoAnswer.
+        If a call hangs or cannot start, its exception is NoAnswer. waits: whether to wait longer for busy calls.
         """
         answers: dict[Key, T | Exception] = {}
         own: list[_Worker[T]] = []
@@ -82,25 +92,35 @@ class BoundedCalls:
                 self._workers.append(worker)
                 await worker.end_or_slow(self._patience)
             elif awaited:
-                late = NoAnswer(f"did not answer in {self._limit:g} s")
-                answers.update(dict.fromkeys(await self._late_among(awaited), late))
+                for key, seconds in (await self._late_among(awaited, self._busy if waits else self.limit)).items():
+                    answers[key] = NoAnswer(f"did not answer in {seconds:g} s")
             else:
                 number = len(hanging) if ready else self._most
                 answers.update(dict.fromkeys(due, NoAnswer("was not started, because %d other calls hang" % number)))
         return answers
 
-    async def _late_among(self, awaited: Mapping[Key, _Worker[Any]]) -> list[Key]:
-        """Wait ``patience`` seconds or until one call is done or late. Returns the late calls."""
-        ends = {key: worker.since + self._limit for key, worker in awaited.items()}
+    async def _late_among(self, awaited: Mapping[Key, _Worker[Any]], busy: float) -> dict[Key, float]:
+        """Wait ``patience`` seconds or until one call is done or late. Returns the late calls with their limits."""
+        ends = {key: worker.since + self.limit for key, worker in awaited.items()}
         await asyncio.wait(
             {worker.ended for worker in awaited.values()},
             timeout=max(0.0, min(self._patience, min(ends.values()) - time.monotonic())),
             return_when=asyncio.FIRST_COMPLETED,
         )
         now = time.monotonic()
-        return [
-            key for key, worker in awaited.items() if now >= ends[key] and worker.current == key and not worker.is_back
-        ]
+        late = {}
+        for key, worker in awaited.items():
+            if now < ends[key] or worker.current != key or worker.is_back:
+                continue
+            if busy <= self.limit:
+                late[key] = self.limit
+            elif now >= worker.since + busy:
+                late[key] = busy
+            elif not worker.is_busy():
+                late[key] = self.limit
+        if not late and min(ends.values()) <= now:
+            await asyncio.sleep(self._patience)
+        return late
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
@@ -133,12 +153,26 @@ class _Worker(Generic[T]):
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._lock = threading.Lock()
-        threading.Thread(target=self._work, name="bounded-calls", daemon=True).start()
+        #: The CPU seconds of the thread before its current call.
+        self._used_before = 0.0
+        self._thread = threading.Thread(target=self._work, name="bounded-calls", daemon=True)
+        self._thread.start()
 
     @property
     def keys(self) -> Collection[Key]:
         """The calls of this worker; only the current call if the worker is given up."""
         return (self.current,) if self.is_given_up else dict(self._calls)
+
+    def is_busy(self) -> bool:
+        """Whether the current call has used the CPU for ``_BUSY_SHARE`` of its time."""
+        try:
+            with open(f"/proc/self/task/{self._thread.native_id}/stat", "rb") as file:
+                ticks = file.read().rpartition(b")")[2].split()[_CPU_TIME]
+        except OSError:
+            # The thread has ended.
+            return True
+        used = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") - self._used_before
+        return used >= _BUSY_SHARE * (time.monotonic() - self.since)
 
     async def end_or_slow(self, patience: float) -> None:
         """Wait until the worker ends or a call takes ``patience`` seconds. Afterwards, the worker starts no call."""
@@ -158,7 +192,7 @@ class _Worker(Generic[T]):
                 with self._lock:
                     if self.is_given_up:
                         break
-                    self.current, self.since = key, time.monotonic()
+                    self.current, self.since, self._used_before = key, time.monotonic(), time.thread_time()
                 try:
                     self.answers[key] = function()
                 except Exception as error:

@@ -77,15 +77,15 @@ class UnixClient:
         await self._channel.close(None)
 
 
-def _bind_error(path: str) -> OSError:
-    """The error of binding a socket. Binds the socket again, because gRPC does not report the error."""
+def _bind_error(path: str) -> OSError | None:
+    """Why a socket cannot be bound at a path; None if it can. gRPC does not report the error, but logs it each time."""
     try:
         with socket.socket(socket.AF_UNIX) as tried:
             tried.bind(path)
         os.unlink(path)
     except OSError as error:
         return error
-    return OSError(0, "the socket cannot be bound")
+    return None
 
 
 @contextlib.asynccontextmanager
@@ -97,13 +97,21 @@ async def unix_server(path: str, add_services: Callable[[grpc.aio.Server], None]
     """
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(0, "the path is longer than %d bytes, the limit for a socket" % _LONGEST_PATH)
-    os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=PRIVATE_MODE, exist_ok=True)
+    # The kubelet ignores names that begin with a dot. A killed process may have left the file.
+    trial = os.path.join(directory, f".{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(trial)
+    problem = _bind_error(trial)
+    if problem is not None:
+        raise problem
     server = grpc.aio.server()
     add_services(server)
     try:
         server.add_insecure_port("unix:" + path)
     except RuntimeError as error:
-        raise _bind_error(path) from error
+        raise _bind_error(path) or OSError(0, "the socket cannot be bound") from error
     try:
         await server.start()
         yield

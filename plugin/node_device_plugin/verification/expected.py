@@ -18,8 +18,12 @@ _UNLISTED = "the kubelet does not list it as healthy"
 
 
 class Said(NamedTuple):
-    """What the running plugin says about a resource: the reasons of unhealthy devices, and ``losses.Offer.missed``."""
+    """What the running plugin says about a resource: the reasons of unhealthy devices, and ``losses.Offer.missed``.
 
+    has_stream: whether the kubelet has the resource's ListAndWatch stream open.
+    """
+
+    has_stream: bool = False
     reasons: Mapping[str, str] = MappingProxyType({})
     missed: Mapping[str, str] = MappingProxyType({})
 
@@ -102,7 +106,9 @@ async def said_by_plugin(device_plugin_dir: str) -> dict[str, Said]:
         return {}
     return {
         each["name"]: Said(
-            {device["id"]: device["reason"] for device in each["devices"] if device["reason"]}, each.get("missed", {})
+            bool(each["registered"]),
+            {device["id"]: device["reason"] for device in each["devices"] if device["reason"]},
+            each.get("missed", {}),
         )
         for each in state["resources"]
     }

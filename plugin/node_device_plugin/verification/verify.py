@@ -36,6 +36,8 @@ from .slots import NEEDED, SlotCounter
 from .static_pod import is_proof, remove_leftovers
 from .withheld import withheld
 
+#: Maximum seconds for the search for devices while it uses the CPU.
+_BUSY = 60.0
 #: Seconds between two reads of the kubelet's lists.
 _LOOK = 0.2
 #: The name of a runtime that does not answer.
@@ -104,7 +106,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     """Verify this node against ``configuration``. The report contains every problem, and none raises an exception."""
     # Discover the expected devices with the plugin's own code.
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
-    links = Links()
+    links = Links(BoundedCalls(busy=_BUSY))
     discoverer = Discoverer(links)
     found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
     resources = [
@@ -131,8 +133,9 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
     wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
-    listing = await _listing(configuration, node, {each.resource.name: each.ids for each in wanted}, scope.timeout)
-    said = await said_by_plugin(configuration.kubelet_device_plugin_dir)
+    listing, said = await _listing(
+        configuration, node, {each.resource.name: each.ids for each in wanted}, scope.timeout
+    )
     listed = listing if isinstance(listing, kubelet_queries.Listing) else None
     offers = {each.resource.name: each.offer(listed, said.get(each.resource.name, Said())) for each in wanted}
     without = await unserved(node.kubelet_root, node.runtime_socket, state, list(offers))
@@ -149,10 +152,10 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         outcomes = await _prove_by_runtime(resources, runtime, node, names)
         kubelet = "none"
     else:
-        rows, unproven = [], {}
+        rows, unproven, registered = [], {}, _registered(listing, said)
         for each in wanted:
             resource = each.resource
-            row = _judge(each, offers[resource.name], _of(lost, each), listing, scope)
+            row = _judge(each, offers[resource.name], _of(lost, each), listing, resource.name in registered, scope)
             if row.state in (states.UNPROVEN, states.IN_USE) and not each.withheld:
                 if not evidence.can_show(resource, resource.devices, with_annotations=True):
                     # A pod would prove nothing, and would be made again in each run.
@@ -282,20 +285,22 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
 
 async def _listing(
     configuration: Configuration, node: Node, expected: dict[str, list[str]], timeout: float
-) -> kubelet_queries.Listing | _NoListing | None:
-    """Wait up to ``timeout`` seconds until the kubelet's lists are as expected. Return the lists; None without kubelet.
+) -> tuple[kubelet_queries.Listing | _NoListing | None, Mapping[str, Said]]:
+    """Wait up to ``timeout`` seconds until the kubelet's lists are as expected.
 
-    Returns _NoListing if the kubelet does not answer or its checkpoint cannot be read.
+    Returns the lists, and what the running plugin says then. Without a kubelet, the first is None. If the kubelet does
+    not answer or its checkpoint cannot be read, the first is _NoListing.
     """
     socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
+    directory = configuration.kubelet_device_plugin_dir
     deadline = time.monotonic() + timeout
     while True:
         listing: kubelet_queries.Listing | _NoListing
         try:
-            listing = await kubelet_queries.listing(node.kubelet_root, configuration.kubelet_device_plugin_dir)
+            listing = await kubelet_queries.listing(node.kubelet_root, directory)
         except PodResourcesError as error:
             if not os.path.exists(socket):
-                return None
+                return None, await said_by_plugin(directory)
             late = f"expected an answer on {socket}, found none in {timeout:g} s"
             listing = _NoListing(late)
             if error.is_limited:
@@ -303,22 +308,38 @@ async def _listing(
         except (OSError, CheckpointError) as error:
             listing = _NoListing(str(error), "the kubelet's checkpoint cannot be read", "running")
         else:
+            said = await said_by_plugin(directory)
+            registered = _registered(listing, said)
             if all(
-                sorted(listing.allocatable.get(name, ())) == sorted(ids) and name in listing.registered
+                sorted(listing.allocatable.get(name, ())) == sorted(ids) and name in registered
                 for name, ids in expected.items()
             ):
-                return listing
+                return listing, said
         if time.monotonic() > deadline:
-            return listing
+            return listing, said if isinstance(listing, kubelet_queries.Listing) else await said_by_plugin(directory)
         await asyncio.sleep(_LOOK)
 
 
-def _judge(wanted: Expected, offer: Offer, lost: Sequence[Loss], listing: kubelet_queries.Listing, scope: Scope) -> Row:
-    """The row of a resource, before its proof. lost: its losses that fail a verification."""
+def _registered(listing: kubelet_queries.Listing, said: Mapping[str, Said]) -> frozenset[str]:
+    return listing.registered({name: each.has_stream for name, each in said.items()})
+
+
+def _judge(
+    wanted: Expected,
+    offer: Offer,
+    lost: Sequence[Loss],
+    listing: kubelet_queries.Listing,
+    is_registered: bool,
+    scope: Scope,
+) -> Row:
+    """The row of a resource, before its proof. lost: its losses that fail a verification.
+
+    is_registered: whether the kubelet knows the resource.
+    """
     resource, withheld = wanted.resource, wanted.withheld
     found = listing.allocatable.get(resource.name, ())
     row = Row(resource.name, len(wanted.ids), len(found), (), states.EMPTY, "", absent=wanted.absent)
-    if resource.name not in listing.registered:
+    if not is_registered:
         detail = "expected the resource to be registered with the kubelet, found no such resource"
         return row._replace(state=states.FAILED, detail=detail)
     # A pod may have ended after the holders were read.

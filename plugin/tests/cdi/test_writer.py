@@ -1,6 +1,7 @@
 """Dynamic CDI specs: whole at any time, readable, kept while held, and gone when nobody needs them."""
 
 import errno
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -207,12 +208,31 @@ def test_the_command_takes_the_folder_away(
 
 
 def test_what_a_killed_instance_left_half_written_goes(tmp_path: Path) -> None:
-    old, fresh = tmp_path / (".%s.abc" % FILE), tmp_path / (".%s.def" % FILE)
-    old.touch()
-    fresh.touch()
-    os.utime(old, (1, 1))
+    """Whatever its time says: a clock may be wrong."""
+    ahead, now, written = (tmp_path / (".%s.%s" % (FILE, ending)) for ending in ("ahead", "now", "written"))
+    for path in (ahead, now, written):
+        path.touch()
+    os.utime(ahead, (2**32, 2**32))
+    with written.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        specs.prune([], [], str(tmp_path))
+        assert os.listdir(tmp_path) == [written.name]
     specs.prune([], [], str(tmp_path))
-    assert os.listdir(tmp_path) == [fresh.name]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_is_being_written_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace, left = os.replace, []
+
+    def prune_first(staged: str, path: str) -> None:
+        specs.prune([], [], str(tmp_path))
+        left.extend(os.listdir(tmp_path))
+        replace(staged, path)
+
+    monkeypatch.setattr(os, "replace", prune_first)
+    assert specs.write([resource("a")], str(tmp_path)) == {}
+    assert left
+    assert os.listdir(tmp_path) == [FILE]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-from kubelet_stand_in import StandInKubelet
+from kubelet_stand_in import StandInKubelet, checkpoint
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
@@ -370,6 +370,15 @@ async def test_a_node_where_all_is_well(node: Node) -> None:
     assert findings.to_data()["healthy"] is True
 
 
+async def test_a_checkpoint_that_misses_a_resource_is_no_finding(node: Node) -> None:
+    """Of registrations at the same time, the checkpoint may miss some until the kubelet's next write."""
+    written = checkpoint.read(str(node.directory))
+    assert written is not None
+    del written.registered["example.com/none"]
+    checkpoint.write(str(node.directory), written)
+    assert "registration" not in await node.wrong()
+
+
 async def test_a_bad_configuration(node: Node) -> None:
     node.config.write_text("resources: [{name: x}, {nmae: y}]")
     findings = await node.examine()
@@ -679,6 +688,16 @@ async def test_status_lists_what_discovery_left_out(node: Node) -> None:
     ]
     assert line.split()[2:5] == ["left", "out", "-"]
     assert line.endswith(f"{node.folder}/lamp0 is neither a device node nor a link to one")
+
+
+async def test_status_has_the_reason_of_a_resource_whose_search_has_not_finished(node: Node) -> None:
+    for each in node.resources.tables:
+        each.late = "discovery by paths did not answer in 2 s"
+        text = (await status(kubelet_places(str(node.config)))).to_text()
+        (line,) = [line for line in text.splitlines() if line.endswith("discovery by paths did not answer in 2 s")]
+        assert line.split()[:2] == [each.resource.name, "-"]
+        assert "searching" in line
+        each.late = None
 
 
 async def test_status_of_a_refused_configuration(node: Node) -> None:

@@ -58,6 +58,6 @@ if __name__ == "__main__":
     stat.S_ISCHR = lambda mode: not stat.S_ISDIR(mode)  # type: ignore[assignment]
     limit, begin = os.environ["LIMIT"], BoundedCalls.__init__
     if limit:
-        BoundedCalls.__init__ = lambda self, _=0.0: begin(self, float(limit))  # type: ignore[method-assign]
+        BoundedCalls.__init__ = lambda self, _=0.0, busy=0.0: begin(self, float(limit), busy=busy)  # type: ignore[method-assign]
     sys.argv[0] = "node_device_plugin"
     runpy.run_module("node_device_plugin", run_name="__main__", alter_sys=True)

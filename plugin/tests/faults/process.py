@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import ctypes
+import functools
 import os
+import resource
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -33,9 +35,11 @@ class PluginProcess:
             await asyncio.sleep(0.02)
 
 
-def _without_power_over_files() -> None:
+def _limited(open_files: Optional[int]) -> None:
     """Take CAP_DAC_OVERRIDE from root, as the unit does: permissions are for root, too. Others have it not anyway."""
     _PRCTL(24, 1)
+    if open_files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 @contextlib.asynccontextmanager
@@ -45,10 +49,11 @@ async def plugin_process(
     name: str = "plugin",
     module: str = "node_device_plugin",
     environment: Optional[Mapping[str, str]] = None,
+    open_files: Optional[int] = None,
 ) -> AsyncIterator[PluginProcess]:
     """Run the plugin with a configuration; it is killed at the end, if it runs then. folder: for its files.
 
-    module: what runs it. environment: more variables.
+    module: what runs it. environment: more variables. open_files: the soft limit.
     """
     config, log = folder / (name + ".yaml"), folder / (name + ".log")
     config.write_text(yaml.safe_dump(configuration))
@@ -57,7 +62,7 @@ async def plugin_process(
             *(sys.executable, "-m", module, "run", "--config", str(config)),
             env={**os.environ, "PYTHONPATH": PATH, **(environment or {})},
             stderr=output,
-            preexec_fn=_without_power_over_files,
+            preexec_fn=functools.partial(_limited, open_files),
         )
     try:
         yield PluginProcess(process, log)

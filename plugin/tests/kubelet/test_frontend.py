@@ -13,6 +13,7 @@ from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend, Place
 from node_device_plugin.kubelet.frontend import ResourceStatus
+from node_device_plugin.support.sockets import SOCKET_DIRECTORY
 
 NAME = "example.com/dev"
 
@@ -35,6 +36,21 @@ async def frontend(short_path: Path) -> AsyncIterator[DevicePluginFrontend]:
     yield made
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_socket_that_cannot_be_served_has_its_reason_in_the_status(
+    frontend: DevicePluginFrontend, short_path: Path
+) -> None:
+    (short_path / "dp").mkdir()
+    blocked = short_path / "dp" / SOCKET_DIRECTORY
+    blocked.write_text("")
+    await frontend.offer(healthy(resource()))
+    while frontend.status(NAME).problem is None:
+        await asyncio.sleep(0.01)
+    assert frontend.status(NAME) == ResourceStatus(False, None, f"cannot serve in {blocked}: File exists")
+    blocked.unlink()
+    await asyncio.wait_for(frontend.all_served(), 30)
+    assert frontend.status(NAME) == ResourceStatus(False, None)
 
 
 async def test_a_resource_is_offered_changed_and_withdrawn(frontend: DevicePluginFrontend, short_path: Path) -> None:

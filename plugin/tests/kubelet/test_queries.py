@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,28 @@ async def test_a_kubelet_that_has_had_the_time_is_believed(
     kubelet[:] = [Pods(0, []), KNOWN]
     monkeypatch.setattr(queries, "_STARTING", 0.0)
     assert (await listing(tmp_path)).pods == 0
+
+
+@pytest.mark.parametrize("ahead", [-7200, 0, 7200])
+def test_a_wrong_clock_makes_no_kubelet_new_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """The clock was hours ahead or behind when the kubelet started."""
+    socket = tmp_path / queries.POD_RESOURCES_SOCKET
+    socket.parent.mkdir(exist_ok=True)
+    socket.touch()
+    wall, now = time.time(), [1000.0]
+    monkeypatch.setattr(queries, "_SOCKETS", {})
+    monkeypatch.setattr(queries.time, "time", lambda: wall - ahead)
+    monkeypatch.setattr(queries.time, "monotonic", lambda: now[0])
+    # A socket that this process did not see before may be old.
+    assert queries._has_just_started(str(tmp_path)) == (ahead >= 0)
+    now[0] += queries._STARTING
+    assert not queries._has_just_started(str(tmp_path))
+    # Another socket in its place is new, whatever the clock says.
+    other = tmp_path / "other"
+    other.touch()
+    other.rename(socket)
+    assert queries._has_just_started(str(tmp_path))
+    now[0] += queries._STARTING
+    assert not queries._has_just_started(str(tmp_path))

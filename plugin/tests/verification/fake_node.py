@@ -35,6 +35,8 @@ class FakeNode:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, allocatable: Mapping[str, Sequence[str]]) -> None:
         self.path = path
         self.allocatable = {name: tuple(ids) for name, ids in allocatable.items()}
+        #: Resources that the kubelet knows, and that its checkpoint misses until its next write.
+        self.unwritten: set[str] = set()
         self.holders: list[Holder] = []
         #: What is held, as ``holders`` tells it: by other names than are declared.
         self.held: list[kubelet_queries.HeldDevice] = []
@@ -110,7 +112,9 @@ class FakeNode:
 
     async def _listing(self, *_: object) -> Listing:
         self.lists += 1
-        return Listing(frozenset(self.allocatable), self.allocatable, self.holders, 3)
+        # Like the kubelet, list no resource without devices.
+        listed = {name: ids for name, ids in self.allocatable.items() if ids}
+        return Listing(frozenset(self.allocatable) - self.unwritten, listed, self.holders, 3)
 
     async def _holders(self, *_: object) -> kubelet_queries.Holders:
         return kubelet_queries.Holders("kubelet", tuple(self.held))

@@ -29,7 +29,8 @@ def lamp(**others: Any) -> dict[str, Any]:
 
 def plugin(**devices: str) -> dict[str, Any]:
     """The state of a plugin, with the reasons of unhealthy devices."""
-    return {"resources": [{"name": LAMP, "devices": [{"id": name, "reason": why} for name, why in devices.items()]}]}
+    shown = [{"id": name, "reason": why} for name, why in devices.items()]
+    return {"resources": [{"name": LAMP, "registered": True, "devices": shown}]}
 
 
 async def test_optional_devices_that_never_passed_have_their_reason(node: FakeNode) -> None:

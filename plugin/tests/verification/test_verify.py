@@ -29,7 +29,8 @@ IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 
 def judged(resource: Resource, listing: Listing, devices: str) -> Row:
     wanted = expected(resource, None, {}, (), CdiNames(()))
-    return _judge(wanted, wanted.offer(listing, Said()), [], listing, Scope(devices, False, None, 1.0))
+    is_registered = resource.name in listing.registered({})
+    return _judge(wanted, wanted.offer(listing, Said()), [], listing, is_registered, Scope(devices, False, None, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
     assert wanted.ids == ids
     found = {"example.com/fpga": ("a",)}
     listing = Listing(frozenset(found), found, [], 0)
-    row = _judge(wanted, wanted.offer(listing, Said()), [], listing, Scope("one", False, None, 1.0))
+    row = _judge(wanted, wanted.offer(listing, Said()), [], listing, True, Scope("one", False, None, 1.0))
     if is_required:
         why = "/no-such: " + MISSING.format("b")
         said = f"expected 2 healthy devices with the kubelet, found 1 (missing: b); b: {why} the declaration"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -123,3 +124,24 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     ]
     # Our own spec does not give them.
     assert cdi.render_specs([known]) == {}
+
+
+@pytest.mark.parametrize(("stream", "state"), [(True, "empty"), (False, "failed"), (None, "failed")])
+async def test_a_resource_without_devices_needs_no_write_of_the_checkpoint(
+    node: FakeNode, stream: Optional[bool], state: str
+) -> None:
+    """Of registrations at the same time, the checkpoint may miss some until the kubelet's next write."""
+    node.allocatable, node.unwritten = {"example.com/lamp": ()}, {"example.com/lamp"}
+    if stream is not None:
+        node.plugin = {"resources": [{"name": "example.com/lamp", "registered": stream, "devices": []}]}
+    report = await node.verify({"name": "example.com/lamp"})
+    assert [row.state for row in report.rows] == [state]
+    unknown = "example.com/lamp: expected the resource to be registered with the kubelet, found no such resource"
+    assert report.problems == ([] if state == "empty" else [unknown])
+
+
+async def test_a_checkpoint_is_no_proof_against_a_plugin_without_a_stream(node: FakeNode) -> None:
+    node.allocatable = {"example.com/lamp": ()}
+    node.plugin = {"resources": [{"name": "example.com/lamp", "registered": False, "devices": []}]}
+    report = await node.verify({"name": "example.com/lamp"})
+    assert [row.state for row in report.rows] == ["failed"]

@@ -7,6 +7,7 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 import os
+import re
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
@@ -71,10 +72,18 @@ class Environments:
         return node_module.answer(report, incomplete=False, **self.told)
 
     def names(self):
-        """Return the names of the existing environments, newest first."""
+        """Return the names of the existing environments, the last installed first.
+
+        The ledger numbers them, because a directory's time may be wrong. An earlier release gave no numbers, so its
+        environments come last, the highest version first.
+        """
         entries = [path for path in self.ledger.of(self.owner) if self.ledger.entries[path]["kind"] == "tree"]
         trees = [path for path in entries if os.path.isdir(path) and not os.path.basename(path).startswith(".")]
-        return [os.path.basename(path) for path in sorted(trees, key=lambda path: os.stat(path).st_mtime, reverse=True)]
+        return [os.path.basename(path) for path in sorted(trees, key=self._age, reverse=True)]
+
+    def _age(self, path):
+        version = re.findall(r"\d+", os.path.basename(path).rpartition("-")[0])
+        return self.ledger.entries[path].get("number", 0), [int(part) for part in version]
 
     def _settle(self):
         """Undo an earlier run's interrupted change."""
@@ -95,11 +104,13 @@ class Environments:
         directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
         self.laid_out = self.managed().converge([directories], keep=self.ledger.of(self.owner))
         partial = self.versions.directory(f".{name}.partial")
+        number = 1 + max((entry.get("number", 0) for entry in self.ledger.entries.values()), default=0)
         for path in (directory, partial):
-            self.ledger.entries[path] = {"kind": "tree", "owner": self.owner}
+            self.ledger.entries.setdefault(path, {"kind": "tree", "owner": self.owner})
         self.ledger.save()
         try:
             build(directory, name, self.module.params["archive"], self.module.params["wheels"])
+            self.ledger.entries[directory]["number"] = number
         finally:
             # After a failure, the partial environment may be what filled the disk.
             remove_tree(partial)

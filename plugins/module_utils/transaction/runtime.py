@@ -10,11 +10,12 @@ import json
 import subprocess
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, safe_words
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import stat_of
 
-_JOURNAL_LINES = "15"
+# A start of containerd logs about 60 lines, and the problem may be among the first.
+_JOURNAL_LINES = "100"
 _PAUSE = 0.05
 # Seconds that a restart may take. systemd's default limit is 90 s; k3s' unit has no limit.
 _RESTART = 300
@@ -140,9 +141,15 @@ class Runtime:
         return {each: _ending(ends.get(each)) for each in sorted(gone) if not _own_end(ends.get(each))}
 
     def journal(self):
-        """Return the service's last journal lines."""
+        """Return the problems in the service's last journal lines. Omits text that its configuration may contain."""
         command = ["journalctl", "--unit", self.plan.unit, "--lines", _JOURNAL_LINES]
-        return run([*command, "--no-pager", "--output", "cat"])[1]
+        output = run([*command, "--no-pager", "--output", "cat"])[1]
+        return safe_words.lines(output, self.known_words)
+
+    @property
+    def known_words(self):
+        """The words that a message may have, because they come from the plan."""
+        return (self.plan.unit, *(file.path for file in self.plan.files), *(self.plan.check[:1]))
 
 
 def processes(answer):

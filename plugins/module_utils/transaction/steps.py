@@ -13,6 +13,7 @@ import time
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, kept
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
@@ -84,9 +85,8 @@ class Transaction:
         path = self.plan.files[0].path
         code, _output, error = run([word.replace("{staged}", kept.new(path)) for word in self.plan.check])
         if code:
-            raise Failed(
-                f"{self.plan.check[0]} rejects the new configuration: {error.strip().replace(kept.new(path), path)}"
-            )
+            said = safe_words.message(error.strip().replace(kept.new(path), path), self.runtime.known_words)
+            raise Failed(f"{self.plan.check[0]} rejects the new configuration: {said}")
 
     def write(self):
         """Move the new files into place."""
@@ -154,38 +154,54 @@ class Transaction:
         repeated = self.journal.find("undo")
         self._note("undo", reason=reason, lines=lines)
         touched = self.journal.find("write")
-        before, others, theirs = {}, set(), ""
+        before, others, theirs, is_restored = {}, set(), "", False
         if touched:
             before = self.journal.find("snapshot")["files"]
             put_back = {file.path: kept.restore(file, before[file.path]) for file in self.plan.files}
             others = {path for path, done in put_back.items() if done is None}
             theirs = "".join(_stays(path, before[path]) for path in sorted(others))
-            touched = any(put_back.values()) or repeated or self.journal.find("restart")
+            is_restored = any(put_back.values()) or repeated
+            touched = is_restored or self.journal.find("restart")
         self._forget()
-        if self.journal.find("stage"):
-            for directory in reversed(self.plan.directories):
-                ledgers.remove_directory_if_empty(directory.path)
-        works, outcome = self._run_again(boot) if touched else (True, "Nothing was changed.")
+        left = self._remove_directories() if self.journal.find("stage") else ""
+        if touched:
+            works, outcome = self._run_again(boot, _restored(others, is_restored))
+        else:
+            works, outcome = True, ("No other file was changed." if others else "Nothing was changed.")
         if others and not works:
             # The runtime fails with the others' files, so restore the old files, too.
             theirs = "".join(_replaced(path, before[path]) for path in sorted(others))
-            works, outcome = self._run_again(boot)
-        self.close(UNDONE, error=_message(reason, theirs + outcome, lines), seconds=self._seconds)
+            works, outcome = self._run_again(boot, _restored((), True))
+        self.close(UNDONE, error=_message(reason, theirs + left + outcome, lines), seconds=self._seconds)
 
-    def _run_again(self, boot):
-        """Make the runtime run with its old files. Returns whether the runtime works, and the outcome as a sentence."""
+    def _remove_directories(self):
+        """Remove the directories of the plan. Returns a sentence for each that cannot be removed."""
+        left = []
+        for directory in reversed(self.plan.directories):
+            try:
+                ledgers.remove_directory_if_empty(directory.path)
+            except OSError as error:
+                left.append(f"{directory.path} is empty but cannot be removed ({error.strerror}): remove it.\n")
+        return "".join(left)
+
+    def _run_again(self, boot, restored):
+        """Make the runtime run with its old files. Returns whether the runtime works, and the outcome as a sentence.
+
+        restored: which files are as before; empty if none is.
+        """
         state, start = self.runtime.state()
         if boot and state == "inactive":
-            return True, "The previous configuration was restored before the runtime started."
+            return True, f"{restored or 'Nothing else had to be restored'} before the runtime started."
         try:
             if state != "active" or start != self.journal.find("snapshot")["start"]:
                 self.runtime.restart()
             self.runtime.wait(cdi=False)
         except Failed as failure:
-            return False, f"The previous configuration was restored, but the runtime still fails: {failure}"
+            fails = f"{restored}, but the runtime still fails" if restored else "The runtime fails"
+            return False, f"{fails}: {failure}"
         if self._away_since is not None:
             self._seconds = round(time.monotonic() - self._away_since, 2)
-        return True, "The previous configuration was restored, and the runtime answers again."
+        return True, f"{restored}, and the runtime answers again." if restored else "The runtime answers again."
 
     def close(self, outcome, **fields):
         """Record the outcome, and remove the guard and the copies. An interrupted close can be repeated."""
@@ -216,6 +232,13 @@ def _refuse_changed(file, state):
     """Raise Failed if a file changed since the plan's creation. state: the result of ``kept.look``."""
     if kept.text_of(state) != file.expected_sha256:
         raise Failed(f"{file.path} was changed by someone else in the meantime: run again")
+
+
+def _restored(others, is_restored):
+    """Return which files are as before. others: those that stay as someone else changed them. is_restored: any."""
+    if not others:
+        return "The previous configuration was restored"
+    return "The other files were restored" if is_restored else ""
 
 
 def _stays(path, original):

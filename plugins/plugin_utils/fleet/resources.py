@@ -139,7 +139,10 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         # A resource with devices usually leaves out some on purpose.
         absent.update(resource.get("left_out", {}))
     state = _health(capacity, healthy, bool(resource["refused"]))
-    if losses:
+    late = resource.get("late")
+    if late:
+        reasons.append(late)
+    if losses or late:
         state = _worse(state, "degraded")
     listed = _listed(name, served.holders)
     if not resource["registered"]:

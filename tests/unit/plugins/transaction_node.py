@@ -31,6 +31,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 
 # The words are of the runtime that is played, the form is for programs that read a containerd's configuration.
+#: The runtime's log: a line with its configuration, and one that tells a problem.
+VALUE = "tok-5ecret"
+_AT = 'time="2026-11-26T03:27:06Z" '
+_FAILED = 'level=warning msg="failed to load plugin io.containerd.grpc.v1.cri"'
+JOURNAL = (
+    f'{_AT}level=info msg="Start cri plugin with config {{Headers:map[X-Other:[{VALUE}]]}}"\n'
+    f'{_AT}{_FAILED} error="{VALUE} is unknown"\n'
+)
+PROBLEM = f'{_FAILED} error="(hidden) is unknown"'
 OLD = '# theirs\nversion = 2\nnote = "no-cdi"\n'
 NEW = OLD.replace("no-cdi", "cdi")
 DROP_IN = "drop-in\n"
@@ -197,7 +206,7 @@ class Node:
             if self.in_child(lambda: program.main(arguments, self.places)):
                 error = "it failed"
         elif command[0] == "journalctl":
-            output = "the runtime's last words"
+            output = "the program's last words" if launch.UNIT in command else JOURNAL
         elif command[0] == "check":
             if "invalid" in pathlib.Path(command[1]).read_text():
                 code, error = 1, "invalid at %s" % command[1]

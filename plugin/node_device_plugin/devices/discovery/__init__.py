@@ -6,7 +6,10 @@ modules block on the file system, so they must not run in the event loop.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
@@ -35,6 +38,8 @@ from .vfio import Vfio
 CDI = Cdi()
 METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), Udev(), CDI)
 
+#: A slow method that was finished before may take this many times as long again before it counts as hanging.
+_PATIENCE = 4.0
 _ONE_GROUP = ": use discover.vfio, which makes one device of an IOMMU group"
 
 
@@ -69,15 +74,47 @@ def methods_of(discovery: Discovery) -> list[DiscoveryMethod]:
     return [method for method in METHODS if method.key in discovery.methods]
 
 
+class _Search:
+    """A method's search for the devices of a resource, which may take longer than a scan waits.
+
+    on_end: called in the event loop when a search ends for which no scan waited. found: the findings; None until the
+    search has ended. started, seconds: when it began (monotonic seconds), and how long it took.
+    """
+
+    def __init__(self, resource: Resource, find: Callable[[], list[_Made]], on_end: Callable[[_Search], None]) -> None:
+        self.resource = resource
+        self.found: list[_Made] | None = None
+        self.started, self.seconds = time.monotonic(), 0.0
+        self._find, self._on_end = find, on_end
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> list[_Made]:
+        self.started = time.monotonic()
+        found = self._find()
+        self.seconds = time.monotonic() - self.started
+        self.found = found
+        # If the event loop is closed, nobody waits.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._on_end, self)
+        return found
+
+
 class Discoverer:
     """Discovers repeatedly; if a method hangs for a resource, the resource keeps its last findings.
 
-    links: resolves links in the paths of device nodes. Its ``calls`` also runs the discovery methods.
+    links: resolves links in the paths of device nodes. Its ``calls`` also runs the discovery methods. on_news: called
+    when a slow method has finished in the background and found other devices, which the next ``discover`` returns;
+    None to wait for slow methods.
     """
 
-    def __init__(self, links: Links, root: str = "/") -> None:
+    def __init__(self, links: Links, root: str = "/", on_news: Callable[[], None] | None = None) -> None:
         self._links = links
         self._root = root
+        self._on_news = on_news
+        #: The searches for which a scan did not wait to the end.
+        self._slow: dict[Key, _Search] = {}
+        #: How many seconds each search took.
+        self._seconds: dict[Key, float] = {}
         #: By resource and method: the declaration used, and the devices found.
         self._last: dict[Key, tuple[Resource, list[_Made]]] = {}
         #: Resource to the reason why a method did not answer for it in the last scan.
@@ -110,18 +147,27 @@ class Discoverer:
         }
         root = Root(self._root, spec_dirs)
         reserved = await self._reserve(resources, root)
-        answers = await self._links.calls.run(
-            [
-                (key, functools.partial(_find, resource, method, root, self._before(key, resource), offered))
-                for key, (resource, method) in asked.items()
-            ]
-        )
         self._last = {key: last for key, last in self._last.items() if key in asked}
+        self._take_slow({key: resource for key, (resource, _method) in asked.items()})
+        searches = {
+            key: self._slow.get(key)
+            or _Search(
+                resource,
+                functools.partial(_find, resource, method, root, self._before(key, resource), offered),
+                functools.partial(self._ended, key),
+            )
+            for key, (resource, method) in asked.items()
+        }
+        answers = await self._links.calls.run(list(searches.items()), waits=self._on_news is None)
         late: dict[str, str] = {}
         found: dict[str, list[_Made]] = {}
         unknown = set()
         for key, (resource, method) in asked.items():
             answer = answers[key]
+            if isinstance(answer, NoAnswer):
+                self._slow[key] = searches[key]
+                if self._is_usual(key, searches[key]):
+                    answer = self._before(key, resource)
             if isinstance(answer, Exception):
                 # What one resource finds must not stop the discovery of others.
                 why = str(answer) if isinstance(answer, NoAnswer) else f"failed: {answer!r}"
@@ -130,6 +176,9 @@ class Discoverer:
                     unknown.add(resource.name)
             else:
                 self._last[key] = (resource, answer)
+                if answer is searches[key].found:
+                    self._slow.pop(key, None)
+                    self._seconds[key] = searches[key].seconds
             found.setdefault(resource.name, []).extend(self._before(key, resource))
         if reserved is None:
             # Without the specs, devices that are declared by CDI names could be offered a second time.
@@ -164,6 +213,30 @@ class Discoverer:
         if not isinstance(answer, Exception):
             self._reserved = declared, answer
         return self._reserved[1] if self._reserved and self._reserved[0] == declared else None
+
+    def _take_slow(self, asked: Mapping[Key, Resource]) -> None:
+        """Take the findings of searches that have ended, and forget the searches of other declarations."""
+        self._slow = {key: search for key, search in self._slow.items() if asked.get(key) == search.resource}
+        for key, search in list(self._slow.items()):
+            if search.found is not None:
+                self._last[key] = (search.resource, search.found)
+                self._seconds[key] = search.seconds
+                # Search again in the same scan, because something may have changed after the search began.
+                del self._slow[key]
+
+    def _is_usual(self, key: Key, search: _Search) -> bool:
+        """Whether a search usually is slow and takes no longer than usual, so that its former findings count."""
+        usual = self._seconds.get(key, 0.0)
+        if usual < self._links.calls.limit or self._last.get(key, (None,))[0] != search.resource:
+            return False
+        return time.monotonic() - search.started <= _PATIENCE * usual
+
+    def _ended(self, key: Key, search: _Search) -> None:
+        """Ask for another scan if a slow search found other devices, or if its resource was late."""
+        if self._on_news is None or self._slow.get(key) is not search:
+            return
+        if key.group in self.late or self._last.get(key) != (search.resource, search.found):
+            self._on_news()
 
     def _before(self, key: Key, resource: Resource) -> list[_Made]:
         declared, made = self._last.get(key, (None, []))

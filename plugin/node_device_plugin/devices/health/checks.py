@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Callable
 
 from ...declaration import Device, Resource
@@ -14,20 +15,28 @@ from .user_commands import UserCommands
 
 #: Seconds that the checks of one device may take.
 _LIMIT = 5.0
+#: The same for a check that uses the CPU all the time, such as the read of a spec with 50,000 devices.
+_BUSY = 30.0
 
 
 class Health:
     """Checks devices. on_news: called when a health command changes its answer or its next run is due."""
 
     def __init__(self, on_news: Callable[[], None], limit: float = _LIMIT) -> None:
-        self._calls, self._looks = BoundedCalls(limit), BoundedCalls(limit)
+        self._calls, self._looks = (BoundedCalls(limit, busy=_BUSY) for _ in range(2))
         self._commands = UserCommands(on_news)
         self._names: dict[Sequence[str], CdiNames] = {}
 
-    async def check(self, resources: Sequence[Resource], spec_dirs: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    async def check(
+        self,
+        resources: Sequence[Resource],
+        spec_dirs: Sequence[str],
+        unwritten: Mapping[str | None, str] = MappingProxyType({}),
+    ) -> dict[str, dict[str, str | None]]:
         """By resource, the id of every device with the reason why it cannot be used, or None.
 
-        spec_dirs: where the runtime reads CDI specs; if empty, CDI names are not checked.
+        spec_dirs: where the runtime reads CDI specs; if empty, CDI names are not checked. unwritten: CDI names that our
+        specs do not have as wanted, each with the reason, which counts instead of the check of the name.
         """
         names = self._names.setdefault(tuple(spec_dirs), CdiNames(spec_dirs)) if spec_dirs else None
         readable, unread = names, None
@@ -43,7 +52,7 @@ class Health:
         due: list[Call[str | None]] = [
             (
                 Key(resource.name, device.id),
-                functools.partial(_reason, resource, device, readable),
+                functools.partial(_reason, resource, device, readable, unwritten),
             )
             for resource in resources
             for device in resource.devices
@@ -118,10 +127,14 @@ def problem_of(resource: Resource, device: Device, names: CdiNames) -> str | Non
     return host_problem(resource, device) or next(found, None)
 
 
-def _reason(resource: Resource, device: Device, names: CdiNames | None) -> str | None:
+def _reason(
+    resource: Resource, device: Device, names: CdiNames | None, unwritten: Mapping[str | None, str]
+) -> str | None:
     reason = unhealthy_reason(device)
     if reason is None and resource.health.open:
         reason = open_problem(device)
+    if reason is None:
+        reason = unwritten.get(resource.cdi_name(device))
     if reason is None and names is not None:
         reason = next(filter(None, map(names.problem, resource.cdi_names(device))), None)
     return reason

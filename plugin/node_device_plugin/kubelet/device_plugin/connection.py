@@ -22,7 +22,8 @@ log = Log(__name__)
 
 API_VERSION = "v1beta1"
 
-_RETRY = 2.0
+#: First and longest pause, in seconds, before another attempt to serve.
+_FIRST_RETRY, _LAST_RETRY = 2.0, 30.0
 
 
 class KubeletConnection(abc.ABC):
@@ -33,6 +34,8 @@ class KubeletConnection(abc.ABC):
         self.resource = service.resource.name
         self._serving = asyncio.Event()
         self._tries = Tries(log)
+        #: Why the socket cannot be served; None while it is served.
+        self.problem: str | None = None
 
     async def serving(self) -> None:
         """Return once the socket exists."""
@@ -45,10 +48,12 @@ class KubeletConnection(abc.ABC):
 
     async def run(self) -> None:
         """Serve and stay registered until cancelled."""
+        retry = _FIRST_RETRY
         while True:
             path = self._socket_path()
             try:
                 async with unix_server(path, self._add_services):
+                    self.problem, retry = None, _FIRST_RETRY
                     self._serving.set()
                     try:
                         await self._stay_registered(path)
@@ -56,16 +61,15 @@ class KubeletConnection(abc.ABC):
                         # End the stream first, because a stopping server waits for its streams.
                         self.service.stream.end()
             except OSError as error:
+                directory, why = os.path.dirname(path), error.strerror or str(error)
+                self.problem = f"cannot serve in {directory}: {why}"
                 self._tries.failed(
-                    logging.ERROR,
-                    "cannot serve",
-                    resource=self.resource,
-                    directory=os.path.dirname(path),
-                    error=error.strerror or error,
+                    logging.ERROR, "cannot serve", resource=self.resource, directory=directory, error=why
                 )
                 if directory_is_lost(error):
                     raise
-                await asyncio.sleep(_RETRY)
+                await asyncio.sleep(retry)
+                retry = min(2 * retry, _LAST_RETRY)
 
     def _add_services(self, server: grpc.aio.Server) -> None:
         """Add the services that the socket offers."""

@@ -90,8 +90,8 @@ class DevicePluginFrontend:
         offer = self._offers.get(resource)
         if offer is None:
             return ResourceStatus(False, None)
-        service = offer.connection.service
-        return ResourceStatus(service.stream.is_open, service.stream.age)
+        stream = offer.connection.service.stream
+        return ResourceStatus(stream.is_open, stream.age, offer.connection.problem)
 
     def _connection(self, table: DeviceTable) -> KubeletConnection:
         service = DevicePluginServer(table, custody=self._custody)

@@ -378,7 +378,7 @@ def test_what_somebody_wrote_since_the_runtime_started_is_named(action, check_mo
     action._task.check_mode = check_mode
     action._answers = lambda: True
     action._runtime["config"]["later"] = [ROOT]
-    words = f"{ROOT} was changed after containerd started: a restart also applies that change"
+    words = f"by its time, {ROOT} was changed after containerd started: a restart also applies that change"
     assert action._apply([Change(ROOT, "x", "y")], "CDI is off")["warnings"] == [words]
     action._on_node = lambda **arguments: {"failed": True, "msg": "CRI did not come up"}
     with pytest.raises(UnsupportedConfig, match=f"^CRI did not come up\n{words}$"):

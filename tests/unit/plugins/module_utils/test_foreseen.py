@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, foreseen
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, foreseen, started_with
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.started_with import StartedWith
 
 A, B = "0.1.0-aaaaaaaaaaaa", "0.2.0-bbbbbbbbbbbb"
 
@@ -141,19 +141,21 @@ def test_an_environment_with_something_to_do_is_not(node, drift):
     assert foreseen.answers(node, {"node_tools": node.settings}) == {}
 
 
-def asked_of(node, **files):
-    for name, age in files.items():
-        path = node.root / name
-        path.touch()
-        os.utime(path, (time.time() - age,) * 2)
-    started = int((time.clock_gettime(time.CLOCK_MONOTONIC) - 10) * 1e6)
+def asked_of(node, monkeypatch, recorded):
+    """recorded: the content with which the unit is recorded to have started; None for no record."""
+    path = node.root / "unit"
+    monkeypatch.setattr(started_with, "DIRECTORY", str(node.root))
+    if recorded is not None:
+        path.write_text(recorded)
+        StartedWith("x.service", [str(path)]).write({"InvocationID": "1"})
+    path.write_text("unit")
     if node.unit:
-        node.unit += f"ExecMainStartTimestampMonotonic={started}\n"
-    return {"service": {"name": "x.service", "files": [str(node.root / name) for name in files]}}
+        node.unit += "InvocationID=1\n"
+    return {"service": {"name": "x.service", "files": [str(path)]}}
 
 
-def test_a_service_that_is_younger_than_its_files_is_foreseen(node):
-    asked = asked_of(node, unit=20)
+def test_a_service_that_started_with_its_files_is_foreseen(node, monkeypatch):
+    asked = asked_of(node, monkeypatch, "unit")
     answer = {"changed": False, "actions": []}
     assert foreseen.answers(node, {"service": {**asked["service"], "reload_files": []}}) == {
         "service": {"arguments": {**asked["service"], "reload_files": []}, "answer": answer}
@@ -162,18 +164,20 @@ def test_a_service_that_is_younger_than_its_files_is_foreseen(node):
 
 
 @pytest.mark.parametrize(
-    ("unit", "age"),
+    ("unit", "recorded"),
     [
-        ("ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n", 5),
-        ("ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=yes\n", 20),
-        ("ActiveState=active\nUnitFileState=disabled\nNeedDaemonReload=no\n", 20),
-        ("ActiveState=inactive\nUnitFileState=enabled\nNeedDaemonReload=no\n", 20),
-        ("", 20),
-        (None, 20),
+        ("ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n", "other"),
+        # The module records the start.
+        ("ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n", None),
+        ("ActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=yes\n", "unit"),
+        ("ActiveState=active\nUnitFileState=disabled\nNeedDaemonReload=no\n", "unit"),
+        ("ActiveState=inactive\nUnitFileState=enabled\nNeedDaemonReload=no\n", "unit"),
+        ("", "unit"),
+        (None, "unit"),
     ],
 )
-def test_a_service_with_something_to_do_is_not(node, unit, age):
+def test_a_service_with_something_to_do_is_not(node, monkeypatch, unit, recorded):
     node.unit = unit
-    asked = {**asked_of(node, unit=age)["service"], "reload_files": []}
+    asked = {**asked_of(node, monkeypatch, recorded)["service"], "reload_files": []}
     assert foreseen.answers(node, {"service": asked}) == {}
     assert node.said in ([["systemctl", "show"]], [])

@@ -297,6 +297,30 @@ def test_a_directory_that_passes_its_group_on_is_no_drift(node):
     assert not node.converge(*everything(node)).changed
 
 
+def test_a_directory_that_cannot_be_removed_stays_in_the_ledger_until_it_can_be(node, monkeypatch):
+    """With the directories above it, which it keeps: the next removal takes all of them away."""
+    before = node.snapshot()
+    node.converge(node.file("opt/app/versions/a", "x"))
+    busy, rmdir = node.path("opt/app/versions"), os.rmdir
+
+    def refuse(path):
+        if path == busy:
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+        rmdir(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rmdir", refuse)
+        for _run in range(2):
+            report = node.converge()
+            why = "it is empty but cannot be removed (Device or resource busy): fix that, then run again"
+            assert report.kept == [{"path": busy, "reason": why}]
+            assert busy not in report.removed
+            assert sorted(node.entries()) == [node.path("opt"), node.path("opt/app"), busy]
+    report = node.converge()
+    assert report.removed == [busy, node.path("opt/app"), node.path("opt")]
+    assert (node.snapshot(), node.entries(), report.kept) == (before, {}, [])
+
+
 def test_a_directory_that_somebody_moved_behind_a_link_stays_so(node):
     node.converge(*everything(node))
     os.rename(node.path("etc/app"), node.path("elsewhere"))

@@ -173,7 +173,8 @@ class Node:
         """An environment whose command answers, and the ledger knows."""
         directory = self.lay_out(name, status, age, python)
         with Ledger(self.ledger_directory) as ledger:
-            ledger.entries[str(directory)] = {"kind": "tree", "owner": f"node_tools {self.root}"}
+            entry = {"kind": "tree", "owner": f"node_tools {self.root}", "number": 100 - age}
+            ledger.entries[str(directory)] = entry
             ledger.save()
         return directory
 
@@ -187,7 +188,8 @@ class Node:
         (directory / "status").write_text(status if status is not None else answer(GOOD, allocatable=BOTH))
         marker = {"name": name, "python": list(sys.version_info[:2])}
         (directory / "complete.json").write_text(json.dumps(marker))
-        os.utime(directory, (1e9 - age,) * 2)
+        # The clock was wrong: what is older looks newer.
+        os.utime(directory, (1e9 + age,) * 2)
         return directory
 
     def run(self, state, name=None):

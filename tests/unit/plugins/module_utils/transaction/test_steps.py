@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, sentence
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, recovery, runtime
-from transaction_node import DROP_IN, NEW, OLD, Node
+from transaction_node import DROP_IN, NEW, OLD, PROBLEM, VALUE, Node
 
 
 @pytest.fixture
@@ -68,9 +71,8 @@ def test_what_does_not_work_out_leaves_neither_file_nor_directory(node, text, re
     undone = carry_out(node, node.plan(text, drop_in=True))
     assert undone.error.startswith(reason.format(config=node.config))
     assert (outcome or "The previous configuration was restored, and the runtime answers again.\n") in undone.error
-    assert ("The runtime's last journal lines when it failed:\nthe runtime's last words" in undone.error) == bool(
-        restarts
-    )
+    assert (f"The runtime's last journal lines when it failed:\n{PROBLEM}" in undone.error) == bool(restarts)
+    assert VALUE not in undone.error
     assert node.daemon == {"start": 1 + restarts, "text": OLD, "active": True}
     assert node.tree() == before
 
@@ -84,13 +86,37 @@ def test_a_directory_in_which_others_have_put_something_stays(node, monkeypatch)
 
 def test_what_others_wrote_stays_where_the_runtime_runs_with_it(node, monkeypatch):
     by_another_hand(node, monkeypatch, lambda: node.config.write_text("no-cdi, theirs"))
-    undone = carry_out(node, node.plan())
+    plan = node.plan()
+    undone = carry_out(node, plan._replace(files=plan.files[:1]))
     (former,) = (path for path in node.config.parent.iterdir() if path != node.config)
     assert node.config.read_text() == node.daemon["text"] == "no-cdi, theirs"
     assert former.read_text() == OLD
     assert (
         f"{node.config} was changed by someone else in the meantime and stays as it is; the original is in {former}.\n"
+        "The runtime answers again."
     ) in undone.error
+    assert "restored" not in undone.error
+
+
+def test_the_files_that_were_restored_are_told_apart_from_those_that_stay(node, monkeypatch):
+    by_another_hand(node, monkeypatch, lambda: node.drop_in.write_text("theirs"))
+    undone = carry_out(node, node.plan("broken", drop_in=True))
+    assert f"{node.drop_in} was changed by someone else in the meantime and stays as it is.\n" in undone.error
+    assert "The other files were restored, and the runtime answers again." in undone.error
+    assert "previous configuration" not in undone.error
+
+
+def test_a_directory_that_cannot_be_removed_is_told(node, monkeypatch):
+    directory, rmdir = str(node.drop_in.parent), os.rmdir
+
+    def busy(path, **more):
+        if path == directory:
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+        rmdir(path, **more)
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    undone = carry_out(node, node.plan("broken", drop_in=True))
+    assert f"{directory} is empty but cannot be removed (Device or resource busy): remove it.\n" in undone.error
 
 
 def test_what_others_wrote_goes_beside_where_the_runtime_does_not_run_with_it(node, monkeypatch):

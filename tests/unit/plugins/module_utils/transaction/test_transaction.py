@@ -35,7 +35,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.recovery import exclusive
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import STEPS
-from transaction_node import DROP_IN, NEW, OLD, Node, full_from, killed_at, read_only_from
+from transaction_node import DROP_IN, NEW, OLD, PROBLEM, Node, full_from, killed_at, read_only_from
 
 #: The runtime's memory, and what is in /run.
 VOLATILE = ("daemon.json", "lock", "counted", "interfered")
@@ -138,7 +138,7 @@ def test_what_does_not_work_out_is_undone(node, text, reason, restarts):
         else "Nothing was changed."
     )
     assert told in outcome.error
-    assert ("the runtime's last words" in outcome.error) == bool(restarts)
+    assert (PROBLEM in outcome.error) == bool(restarts)
     node.settle()
     assert node.tree() == before
 
@@ -766,7 +766,7 @@ def test_what_cannot_be_undone_is_said_and_stays_open(node, monkeypatch):
         patch.setattr(ledger, "put_in_place", refuse)
         with pytest.raises(
             launch.Failed,
-            match="interrupted change to the container runtime cannot be undone: the runtime's last words",
+            match="interrupted change to the container runtime cannot be undone: the program's last words",
         ):
             node.settle()
     assert node.places.left() == [node.places.open]

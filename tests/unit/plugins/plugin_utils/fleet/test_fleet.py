@@ -101,6 +101,11 @@ def test_what_is_left_out_has_its_reason_and_is_no_problem():
     assert only(well(some))["absent"] == []
 
 
+def test_a_search_that_has_not_finished_is_a_reason():
+    row = only(well({**serving(CAMERA), "late": "discovery by paths did not answer in 2 s"}))
+    assert (row["state"], row["reasons"]) == ("degraded", ["discovery by paths did not answer in 2 s"])
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_lost_device_is_wrong_as_the_nodes_own_command_says(fails):
     text = "GPU-1: default/app holds it, but it is lost: gone"
