@@ -82,13 +82,13 @@ def test_a_wrong_clock_makes_no_kubelet_new_for_long(
     monkeypatch.setattr(queries.time, "time", lambda: wall - ahead)
     monkeypatch.setattr(queries.time, "monotonic", lambda: now[0])
     # A socket that this process did not see before may be old.
-    assert queries._has_just_started(str(tmp_path)) == (ahead >= 0)
+    assert queries.has_just_started(str(tmp_path)) == (ahead >= 0)
     now[0] += queries._STARTING
-    assert not queries._has_just_started(str(tmp_path))
+    assert not queries.has_just_started(str(tmp_path))
     # Another socket in its place is new, whatever the clock says.
     other = tmp_path / "other"
     other.touch()
     other.rename(socket)
-    assert queries._has_just_started(str(tmp_path))
+    assert queries.has_just_started(str(tmp_path))
     now[0] += queries._STARTING
-    assert not queries._has_just_started(str(tmp_path))
+    assert not queries.has_just_started(str(tmp_path))
