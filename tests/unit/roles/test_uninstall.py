@@ -68,7 +68,7 @@ def test_cdi_stays_on_while_a_spec_stays_and_the_pod_is_named(run):
     result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS}, {"kept": HELD, "stays": [SPEC]})
     assert executed == ["node_preflight"]
     assert result["changed"] is False
-    assert result["warnings"] == ["kept: CDI stays on, because example.com/camera=a is held by default/pod"]
+    assert result["warnings"] == ["node1: kept: CDI stays on, because example.com/camera=a is held by default/pod"]
 
 
 def test_cdi_stays_on_for_a_spec_that_nobody_told_of(run):
@@ -145,14 +145,14 @@ def test_what_the_plugin_wrote_for_a_pod_is_named(run, ledger):
     result, _executed = run(cdi_specs, arguments, {"managed_files": {"changed": False}})
     assert result["dynamic"] == ["example.com/usb=u"]
     assert result["kept"] == [{"device": "example.com/usb=u", "reason": "held by default/c"}]
-    assert result["warnings"] == ["kept: example.com/usb=u, held by default/c"]
+    assert result["warnings"] == ["node1: kept: example.com/usb=u, held by default/c"]
 
 
 def test_an_earlier_release_does_not_say_who_holds_what_the_plugin_wrote(run):
     node = {"runtime": {"version": "1.7.24"}, "cdi_files": [], "ledger": {}}
     pruned = {"stdout": '{"removed": [], "kept": ["example.com/usb=u"]}'}
     result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node, "pruned": pruned}, {})
-    assert result["warnings"] == ["kept: example.com/usb=u, held by a pod"]
+    assert result["warnings"] == ["node1: kept: example.com/usb=u, held by a pod"]
 
 
 @pytest.mark.parametrize("stdout", ["skipped, since /bin/plugin does not exist", "", '{"removed": [], "kept": []}'])

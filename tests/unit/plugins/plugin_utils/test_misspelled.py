@@ -84,6 +84,7 @@ def test_a_variable_that_another_variable_uses_is_the_users_own(name):
 def documented():
     """Each variable of ours in the documentation, except results that plays register."""
     text = "".join(path.read_text() for path in [*CHECKOUT.glob("docs/*.md"), *CHECKOUT.glob("roles/*/README.md")])
+    text = re.sub(r"## Misspelled variables\n.*?\n## ", "", text, flags=re.DOTALL)
     return sorted(set(re.findall(r"`((?:node_devices|device_plugin|node_tools|host_devices)_\w+)`", text)))
 
 

@@ -61,7 +61,7 @@ def as_written(wanted):
         "kind": "link",
         "target": "versions/1.0.0-abc",
     }
-    return {"ledger": ledger, "settled": sorted(wanted.files)}
+    return {"ledger": ledger, "settled": sorted(wanted.files), "cdi_files": []}
 
 
 def test_a_node_as_site_yml_leaves_it():
@@ -94,7 +94,7 @@ def gone(path):
         (gone("/dev/made"), "/dev/made: role host_devices has not created this device node: run site.yml"),
         (
             lambda facts: facts["settled"].remove("device_plugin"),
-            f"{role_files.CONFIGURATION}, {UNIT}: changed on the node since the last run: run site.yml",
+            f"{role_files.CONFIGURATION} or {UNIT}: changed or removed on the node since the last run: run site.yml",
         ),
         (
             changed("/opt/node-devices/current", target="versions/0.9.0-def"),
@@ -107,6 +107,22 @@ def test_each_difference_is_one_line(change, says):
     facts = as_written(whole)
     change(facts)
     assert list(drift.found(facts, whole)) == [says]
+
+
+def test_an_edited_file_is_said_beside_an_edited_declaration():
+    """Of two CDI specs, the one that is as written is not named."""
+    lamp = {"name": "a.io/lamp", "devices": [{"id": "l", "nodes": [{"path": "/dev/zero"}]}]}
+    facts = as_written(wanted(read(CAMERA, lamp)))
+    facts["settled"] = []
+    text = read(lamp)["cdi_specs"]["node-device-plugin_a.io_lamp.json"]
+    facts["cdi_files"] = [{"path": "/etc/cdi/node-device-plugin_a.io_lamp.json", "content": text}]
+    changed = "changed or removed on the node since the last run: run site.yml"
+    assert list(drift.found(facts, wanted(read({**CAMERA, "env": {"A": "b"}}, lamp)))) == [
+        f"{SPEC}: {changed}",
+        f"{role_files.CONFIGURATION}: not as declared: run site.yml",
+        f"{role_files.CONFIGURATION} or {UNIT}: {changed}",
+        f"{MODULES}: {changed}",
+    ]
 
 
 def test_an_edited_declaration_and_a_file_that_is_no_longer_declared():
