@@ -47,6 +47,11 @@ options:
     description: Seconds to wait until the kubelet lists the declared devices, and again until each proof's pod runs.
     type: int
     default: 60
+  invocation:
+    description:
+      - The plugin's service as M(nodedevices.kubernetes.service) returned it. If systemd has restarted the service
+        since, that is a problem.
+    type: str
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.deployment
