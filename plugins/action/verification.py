@@ -139,6 +139,7 @@ def _command(arguments, node):
     options = {
         "--image": arguments.get("image"),
         "--kubelet-root": kubelet.get("root_dir"),
+        "--invocation": arguments.get("invocation"),
     }
     # Empty for a kubelet without static pods. Without the option, the command would ask for it.
     command += ["--static-pod-dir", kubelet.get("static_pod_path") or ""]

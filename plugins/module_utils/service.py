@@ -59,7 +59,8 @@ class Service:
 
     def answer(self):
         """Return the module's result."""
-        return {"changed": bool(self.actions), "actions": self.actions}
+        invocation = self.state.get("InvocationID", "")
+        return {"changed": bool(self.actions), "actions": self.actions, "invocation": invocation}
 
     def do(self, action, *arguments):
         """Record an action and, unless in check mode, run systemctl for it. Fails the module if systemctl fails."""

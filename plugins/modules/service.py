@@ -74,6 +74,10 @@ actions:
   type: list
   elements: str
   returned: success
+invocation:
+  description: The unit's InvocationID in systemd, which changes at each start.
+  type: str
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -48,6 +48,11 @@ options:
       - Timeout in seconds. It applies twice, until the kubelet lists the devices and until each proof's pod runs.
     type: int
     default: 60
+  invocation:
+    description:
+      - The plugin's service as M(nodedevices.kubernetes.service) returned it. If systemd has restarted the service
+        since, that is a problem.
+    type: str
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.deployment

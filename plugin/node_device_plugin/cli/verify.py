@@ -53,6 +53,11 @@ def _seconds(text: str) -> float:
     option(
         "--plugin", metavar="TEXT", default="", help="text that identifies the plugin in the record, such as its image"
     ),
+    option(
+        "--invocation",
+        metavar="ID",
+        help="the InvocationID of the plugin's service at its start; if the service has another one now, verify fails",
+    ),
     option("--record", metavar="FILE", help='earlier results: the value of "proven" from -o json'),
     option("--unproven", action="store_true", help="check only resources that --record does not list as proven"),
     option("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="limit for each step (default: 60)"),
@@ -83,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
                 timeout=options.timeout,
                 plugin=options.plugin,
                 proof_pods=tuple(options.proof_pod),
+                invocation=options.invocation,
             ),
         )
     )

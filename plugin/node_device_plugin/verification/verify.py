@@ -26,7 +26,7 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
-from . import containers, evidence, proof_by_kubelet, proof_by_runtime
+from . import containers, evidence, proof_by_kubelet, proof_by_runtime, restarts
 from . import report as states
 from .expected import Expected, Said, expected, missing, said_by_plugin
 from .looking import SETTLE, Outcome
@@ -68,7 +68,7 @@ class Scope(NamedTuple):
     unproven_only: skip a resource if the file ``record`` lists its current state as proven.
     timeout: seconds until the kubelet's lists must match the declaration, and again for each proof.
     plugin: text for the record that identifies the plugin. proof_pods: pods (namespace/name) that were created for the
-    proof; if given, only their containers are inspected.
+    proof; if given, only their containers are inspected. invocation: see restarts; None to not check it.
     """
 
     devices: str
@@ -77,6 +77,7 @@ class Scope(NamedTuple):
     timeout: float
     plugin: str = ""
     proof_pods: tuple[str, ...] = ()
+    invocation: str | None = None
 
 
 class _Runtime(NamedTuple):
@@ -177,6 +178,8 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     for name, outcome in outcomes.items():
         problems.extend(f"{name}: in a container: {mismatch}" for mismatch in outcome.mismatches)
     rows = [_with_outcome(row, outcomes) for row in rows]
+    if scope.invocation:
+        problems += filter(None, [await restarts.problem(scope.invocation)])
     warnings = [f"{resource.name}: {warning}" for resource in resources for warning in foreign_cdi.warnings(resource)]
     warnings += [f"{loss.resource}: {loss.text}" for loss in lost if not loss.fails]
     return Report(runtime.name, kubelet, rows, problems, record.proven, proven_before, runtime.image, warnings)

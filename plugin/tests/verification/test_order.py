@@ -205,7 +205,7 @@ async def test_what_a_killed_proof_left_and_cannot_be_removed_is_wrong(
 async def test_a_directory_of_static_pods_that_hangs_is_named(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     hangs = threading.Event()
     monkeypatch.setattr(VERIFY, "remove_leftovers", lambda _directory: hangs.wait())
-    monkeypatch.setattr(VERIFY, "BoundedCalls", lambda: BoundedCalls(0.2))
+    monkeypatch.setattr(VERIFY, "BoundedCalls", lambda **_: BoundedCalls(0.2))
     report = await verify(node)
     hangs.set()
     assert report.problems == ["cannot remove the static pod of a killed proof: %s did not answer in 0.2 s" % node.path]
