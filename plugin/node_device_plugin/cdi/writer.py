@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ..declaration import Resource, cdi
 from ..declaration.model import devices_behind
 from ..declaration.names import qualified_cdi_name
+from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
@@ -313,8 +314,7 @@ def _names(spec: Mapping[str, Any] | None) -> list[str]:
 
 def _read(path: str, kinds: Collection[str] | None = None) -> dict[str, Any] | None:
     try:
-        with open(path, "rb") as file:
-            content = file.read()
+        content = bounded_reads.read_file(path)
         if kinds is not None and not may_have(content, kinds):
             return None
         spec = json.loads(content.decode("utf-8"))
@@ -352,8 +352,8 @@ def _replace(path: str, text: str) -> None:
 
 def _is_there(path: str, text: str) -> bool:
     """Whether the file has this content and a mode with which every runtime can read it."""
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return file.read() == text.encode("utf-8") and os.fstat(file.fileno()).st_mode & 0o777 == 0o644
+    with contextlib.suppress(OSError):
+        return bounded_reads.read_file(path) == text.encode("utf-8") and os.stat(path).st_mode & 0o777 == 0o644
     return False
 
 
