@@ -60,7 +60,7 @@ class Service:
     def answer(self):
         """Return the module's result."""
         invocation = self.state.get("InvocationID", "")
-        return {"changed": bool(self.actions), "actions": self.actions, "invocation": invocation}
+        return {"changed": bool(self.actions), "actions": self.actions, "invocation_id": invocation}
 
     def do(self, action, *arguments):
         """Record an action and, unless in check mode, run systemctl for it. Fails the module if systemctl fails."""

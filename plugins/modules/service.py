@@ -74,7 +74,7 @@ actions:
   type: list
   elements: str
   returned: success
-invocation:
+invocation_id:
   description: The unit's InvocationID in systemd, which changes at each start.
   type: str
   returned: success

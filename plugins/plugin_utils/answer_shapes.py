@@ -48,7 +48,7 @@ _NODE_TOOLS = {
     "restarted?": bool,
     "seconds?": float,
 }
-_SERVICE = {"actions?": _TEXTS}
+_SERVICE = {"actions?": _TEXTS, "invocation_id?": Null(str)}
 
 _CDI = {"enabled": Null(bool), "always_on?": Null(bool), "spec_dirs": Null(_TEXTS)}
 _LEDGER_ENTRY = {
@@ -161,6 +161,8 @@ MODULES: dict[str, dict[str, Any]] = {
             "host_devices?": _foreseen(_HOST_DEVICES),
         },
         "kubelet": Null(_KUBELET),
+        "kubelet_problem": Null(str),
+        "identity": {"name": Null(str), "machine_id": Null(str), "system_uuid": Null(str)},
         "missing_devices": _TEXTS,
         "device_links": Each(str),
         "other_than_devices": Each(str),

@@ -127,8 +127,8 @@ def _with_host(result: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str
     if not host or not result.get("warnings"):
         return result
     hosts = {host, *(task_vars.get("groups") or {}).get("all", ())}
-    texts = [str(getattr(getattr(each, "event", None), "msg", each)) for each in result["warnings"]]
-    return {**result, "warnings": [each if each.partition(": ")[0] in hosts else f"{host}: {each}" for each in texts]}
+    named = [each if each.partition(": ")[0] in hosts else f"{host}: {each}" for each in result["warnings"]]
+    return {**result, "warnings": named}
 
 
 def _used(variables: Mapping[str, Any] | None, task: Any = None) -> list[Any]:

@@ -104,7 +104,10 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
     assert node.listed() == {"tty0": True}
 
 
-async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Node) -> None:
+async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node_device_plugin.devices.failed_writes._FIRST_PAUSE", 0.0)
     devices = [{"id": "plain"}, {"id": "d", "nodes": [{"path": "/dev/null"}]}]
     node.declare(node.discovering("tty*", devices=devices, env={"DEV_{index}": "{id}"}))
     (node.dev / "tty0").touch()
@@ -155,6 +158,7 @@ async def test_where_there_is_no_room_only_the_new_device_waits_for_its_spec(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full /run."""
+    monkeypatch.setattr("node_device_plugin.devices.failed_writes._FIRST_PAUSE", 0.0)
     node.declare(node.discovering("tty*"))
     (node.dev / "tty0").touch()
     await node.scan()

@@ -188,7 +188,7 @@ async def test_a_checkpoint_that_is_damaged_is_unknown(node: Node, content: str)
 async def test_a_checkpoint_that_cannot_be_read_is_unknown(node: Node) -> None:
     node.checkpoint.mkdir()
     (reason,) = (await node.ask()).unknown
-    assert reason == f"{node.checkpoint} cannot be read: Is a directory"
+    assert reason == f"{node.checkpoint} cannot be read: is not a regular file"
 
 
 async def test_an_answer_that_cannot_be_read_is_unknown(node: Node) -> None:

@@ -42,6 +42,8 @@ _PREFLIGHT = {
     "running": None,
     "foreseen": {},
     "kubelet": None,
+    "kubelet_problem": None,
+    "identity": {"name": None, "machine_id": None, "system_uuid": None},
     "missing_devices": [],
     "missing_host_paths": [],
     "other_than_devices": {},
@@ -89,7 +91,7 @@ OTHERS: dict[str, Any] = {
 _PROGRAMS = {
     # Ansible writes the module, whose wrapper has its name, to the interpreter's stdin.
     "python": r"""module=$(sed -n "s/^ansible_module='[a-z._]*\.\([a-z_]*\)',$/\1/p")""",
-    "node-device-plugin": "module=command-$1; cat >/dev/null",
+    "node-device-plugin": 'module=command-$1; [ "$2" != --by-cdi ] || module="$module $2"; cat >/dev/null',
 }
 
 

@@ -49,6 +49,7 @@ ON_CONTROLLER = {
     "fleet_report": {"hosts": "{{ ansible_play_hosts_all }}", "directory": "{{ node }}/report"},
     "node_drain": {"state": "drained"},
     "node_names": {},
+    "printed": {"text": "a"},
 }
 #: Actions that report a node's wrong answer instead of failing.
 REPORTING = ("node_status", "plugin_report")

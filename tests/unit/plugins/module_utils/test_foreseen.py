@@ -156,7 +156,7 @@ def asked_of(node, monkeypatch, recorded):
 
 def test_a_service_that_started_with_its_files_is_foreseen(node, monkeypatch):
     asked = asked_of(node, monkeypatch, "unit")
-    answer = {"changed": False, "actions": [], "invocation": "1"}
+    answer = {"changed": False, "actions": [], "invocation_id": "1"}
     assert foreseen.answers(node, {"service": {**asked["service"], "reload_files": []}}) == {
         "service": {"arguments": {**asked["service"], "reload_files": []}, "answer": answer}
     }

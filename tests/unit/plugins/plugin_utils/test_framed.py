@@ -88,8 +88,9 @@ def command(tmp_path):
     return str(path)
 
 
-def test_the_plugin_s_command_answers_through_the_text_of_others(command):
+def test_the_plugin_s_command_answers_through_the_text_of_others(command, monkeypatch):
     noisy = node(NOISE, LATER)
+    monkeypatch.setattr(plugin_cli, "checked", lambda _words, data: data)
     assert plugin_cli.ask(noisy, command, "status") == {"arguments": "status -o json"}
     assert plugin_cli.is_there(noisy, command)
     assert not plugin_cli.is_there(noisy, command + ".old")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 
 import pytest
-from ansible.module_utils._internal._messages import Event, WarningSummary
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import vaulted
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction, Values
@@ -53,8 +52,7 @@ def action(result, only_shown=False):
 
 def test_each_warning_has_the_name_of_a_host():
     """Ansible prints the warnings of all hosts without a name, and equal ones once."""
-    of_module = WarningSummary(event=Event(msg="kept: /dev/a, held by b"))
-    told = ["a: told", "b: told", of_module, "c: no host"]
+    told = ["a: told", "b: told", "kept: /dev/a, held by b", "c: no host"]
     variables = {"inventory_hostname": "a", "groups": {"all": ["a", "b"]}}
     said = action({"warnings": told}).run(None, variables)["warnings"]
     assert said == ["a: told", "b: told", "a: kept: /dev/a, held by b", "a: c: no host"]

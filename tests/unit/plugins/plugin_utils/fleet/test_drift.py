@@ -165,6 +165,9 @@ def test_the_files_are_those_of_the_role(tmp_path, root):
         (collection / path.relative_to(CHECKOUT)).symlink_to(path)
     for kind in ("action", "modules"):
         (collection / "plugins" / kind).mkdir()
+        for path in (CHECKOUT / "plugins" / kind).glob("*.py"):
+            if path.name != "managed_files.py":
+                (collection / path.relative_to(CHECKOUT)).symlink_to(path)
         (collection / "plugins" / kind / "managed_files.py").write_text(COPY)
     declared = read(
         {**CAMERA, "env": {"NAME": "ä"}, "health": {"open": True}},
