@@ -29,16 +29,19 @@ def read_file(path: str, limit: int = LARGEST, follow: bool = True) -> bytes:
     follow: whether the path may be a link. Opens no device, because an open alone may have an effect, and never waits
     for a pipe.
     """
-    found = os.open(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
-    try:
-        if not stat.S_ISREG(os.fstat(found).st_mode):
-            raise OSError(errno.EINVAL, "is not a regular file", path)
-        # This opens the same file, even if the path has another one by now.
-        with open(f"/proc/self/fd/{found}", "rb", buffering=0, opener=_without_waiting) as file:
-            content = b"".join(_chunks(iter(lambda: file.read(_CHUNK), b""), limit, path))
-    finally:
-        os.close(found)
-    return content
+
+    def opener(path: str, flags: int) -> int:
+        found = os.open(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
+        try:
+            if not stat.S_ISREG(os.fstat(found).st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file", path)
+            # This opens the same file, even if the path has another one by now.
+            return os.open(f"/proc/self/fd/{found}", flags | os.O_NONBLOCK)
+        finally:
+            os.close(found)
+
+    with open(path, "rb", buffering=0, opener=opener) as file:
+        return b"".join(_chunks(iter(lambda: file.read(_CHUNK), b""), limit, path))
 
 
 def text_of(path: str) -> str | None:
@@ -109,7 +112,3 @@ def _number(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         raise ValueError("a number has more than %d digits" % _MOST_DIGITS)
     return int(text)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
