@@ -12,6 +12,7 @@ import pytest
 
 from node_device_plugin.cdi import directories, writer
 from node_device_plugin.declaration import Device, parse_resources
+from node_device_plugin.devices import failed_writes
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.health import Health
 from node_device_plugin.devices.scanner import DeviceScanner, Places
@@ -104,10 +105,13 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
     assert node.listed() == {"tty0": True}
 
 
-async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("node_device_plugin.devices.failed_writes._FIRST_PAUSE", 0.0)
+@pytest.fixture
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next scan repeats a failed write."""
+    monkeypatch.setattr(failed_writes, "_FIRST_PAUSE", 0.0)
+
+
+async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Node, without_pauses: None) -> None:
     devices = [{"id": "plain"}, {"id": "d", "nodes": [{"path": "/dev/null"}]}]
     node.declare(node.discovering("tty*", devices=devices, env={"DEV_{index}": "{id}"}))
     (node.dev / "tty0").touch()
@@ -155,10 +159,9 @@ async def test_a_follower_that_cannot_read_our_specs_offers_nothing_by_cdi(node:
 
 
 async def test_where_there_is_no_room_only_the_new_device_waits_for_its_spec(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: Node, monkeypatch: pytest.MonkeyPatch, without_pauses: None
 ) -> None:
     """A full /run."""
-    monkeypatch.setattr("node_device_plugin.devices.failed_writes._FIRST_PAUSE", 0.0)
     node.declare(node.discovering("tty*"))
     (node.dev / "tty0").touch()
     await node.scan()
