@@ -14,6 +14,8 @@ import sys
 # The paths after and before the kubelet's first start.
 CONFIGURATIONS = ("/var/lib/kubelet/config.yaml", "/usr/local/lib/lab-node/kubelet-config.yaml")
 
-address = subprocess.run(["hostname", "--ip-address"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()[0]
+address = subprocess.run(
+    ["hostname", "--all-ip-addresses"], stdout=subprocess.PIPE, text=True, check=True
+).stdout.split()[0]
 with open(next(filter(os.path.exists, CONFIGURATIONS)), encoding="utf-8") as file:
     print(json.dumps({"name": sys.argv[1], "address": address, "kubelet": file.read()}))
