@@ -36,7 +36,7 @@ print(len(paths), "modules")
 def context(controller: Controller, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The build context that ansible-builder renders from the page's file, beside the collection's archive."""
     folder = tmp_path_factory.mktemp("environment")
-    page = (CHECKOUT / "docs/bare-metal.md").read_text(encoding="utf-8")
+    page = (CHECKOUT / "docs/collection.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```yaml\n# execution-environment\.yml\n(.*?)^```", page, re.M | re.S)
     (folder / "execution-environment.yml").write_text(text)
     (archive,) = controller.folder.glob("nodedevices-kubernetes-*.tar.gz")
