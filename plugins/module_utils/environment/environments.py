@@ -110,7 +110,7 @@ class Environments:
         self.ledger.save()
         try:
             build(directory, name, self.module.params["archive"], self.module.params["wheels"])
-            self.ledger.entries[directory]["number"] = number
+            self.ledger.entries[directory].setdefault("number", number)
         finally:
             # After a failure, the partial environment may be what filled the disk.
             remove_tree(partial)
