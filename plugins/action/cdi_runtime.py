@@ -280,7 +280,10 @@ class ActionModule(HidingAction):
             raise NotApplied("\n".join([answer["msg"], *self._pending()]), self._answers())
         if self._task.check_mode:
             return {"changed": True, "msg": message, **told}
-        return {**answer, **told, "msg": f"{message}; it did not answer for {answer['seconds']} s"}
+        # Unknown if the recovery at boot completed the change.
+        seconds = answer.get("seconds")
+        paused = "" if seconds is None else f"; it did not answer for {seconds} s"
+        return {**answer, **told, "msg": f"{message}{paused}"}
 
     def _answers(self):
         try:

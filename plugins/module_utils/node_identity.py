@@ -44,10 +44,14 @@ def node_identity(kubelet, root="/"):
 
 
 def _first(root, paths):
+    """Return the first text in the files; None if there is none, or if this user may not read a file before it."""
     for path in paths:
-        text = (text_of(os.path.join(root, path.lstrip("/"))) or "").strip("\0 \t\r\n")
-        if text:
-            return text
+        path = os.path.join(root, path.lstrip("/"))
+        text = text_of(path)
+        if text is None and os.path.exists(path):
+            return None
+        if text and text.strip("\0 \t\r\n"):
+            return text.strip("\0 \t\r\n")
     return None
 
 

@@ -14,6 +14,7 @@ Runs on nodes and in the plugin's wheel, which contains a link to this file: Pyt
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -147,7 +148,9 @@ def _started_by_others(unit: dict[str, str]) -> str | None:
     """Return why a unit's main process may not be what root started; None if it is. unit: its properties."""
     if unit.get("User") not in (None, "", "root", "0") or unit.get("DynamicUser") == "yes":
         return "that unit has the user {}".format(unit.get("User") or "of DynamicUser=")
-    files = [unit.get("FragmentPath"), *unit.get("DropInPaths", "").split()]
+    # A path with a space comes in parts, which do not exist.
+    drop_ins = filter(os.path.lexists, unit.get("DropInPaths", "").split())
+    files = [unit.get("FragmentPath"), *drop_ins]
     return next(filter(None, (not_roots_alone(path) for path in files if path)), None)
 
 
@@ -264,20 +267,33 @@ def not_roots_alone(path: str) -> str | None:
     """Return why a user other than root can replace a file or directory; None if only root can replace the path."""
     path = os.path.realpath(path)
     try:
+        status = os.stat(path)
         while True:
-            obstacle = _not_roots(path, os.stat(path))
+            obstacle = _not_roots(path, status)
             if obstacle or path == "/":
                 return obstacle
             path = os.path.dirname(path)
+            status = os.stat(path)
+            if status.st_mode & stat.S_ISVTX and status.st_uid == 0 and path != "/":
+                # In such a directory, other users cannot replace an entry of root, such as a package in /nix/store.
+                path = os.path.dirname(path)
+                status = os.stat(path)
     except OSError as error:
         return f"{path}: {(error.strerror or str(error)).lower()}"
+
+
+def _has_access_list(path: str) -> bool:
+    """Return whether a path may have an access control list. The group bits then show its entries: see acl(5)."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except OSError as error:
+        return error.errno != errno.ENOTSUP
 
 
 def _not_roots(path: str, status: os.stat_result) -> str | None:
     if status.st_uid != 0:
         return f"{path} belongs to user id {status.st_uid}, not to root: chown root {shlex.quote(path)}"
-    # If an access control list grants write access, the group bits show that access: see acl(5).
-    if status.st_mode & 0o022:
+    if status.st_mode & (0o002 if status.st_gid == 0 and not _has_access_list(path) else 0o022):
         mode = f"{stat.S_IMODE(status.st_mode):04o}"
         return f"users other than root can write {path} (mode {mode}): chmod go-w {shlex.quote(path)}"
     return None

@@ -187,7 +187,7 @@ MODULES: dict[str, dict[str, Any]] = {
     "runtime_config": {
         "effective?": str,
         "staged?": str,
-        "seconds?": float,
+        "seconds?": Null(float),
         "written?": _TEXTS,
         "removed?": _TEXTS,
         "begun?": bool,
@@ -249,6 +249,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
                         "devices": [_DEVICE],
                         "refused": Each(str),
                         "left_out?": Each(str),
+                        "late?": Null(str),
+                        "problem?": Null(str),
                         ...: ANY,
                     },
                     _MOST_RESOURCES,

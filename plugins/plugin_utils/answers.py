@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-#: Largest answer of a module or of the plugin's command, in characters. A pod's answer has the same limit.
-LONGEST = 16 << 20
+#: Largest answer of a module or of the plugin's command, in characters. The status of 50,000 devices has 25 million.
+LONGEST = 64 << 20
 #: Limits for texts that people read: the text of an error or a problem, and the number of warnings.
 LONGEST_TEXT = 8000
 LONGEST_PRINTED = 1 << 20

@@ -56,7 +56,8 @@ _SHAPES: dict[str, Any] = {
 # Without lvm's commands, the fact is a text.
 _SHAPES["lvm"] = ANY
 _MOST_NAMED = 5
-# A network interface, whose fact is named like it. No variable of Ansible has a digit in its name.
+# A network interface, whose fact is named like it. No variable of Ansible has a digit in its name. Other interfaces,
+# such as cilium_host, are left out without a message, because most nodes of a cluster have some.
 _INTERFACE = re.compile(r"lo|[a-z][a-z0-9_]*[0-9][a-z0-9_]*", re.IGNORECASE)
 _OF_INTERFACE = {"device": str, ...: ANY}
 
@@ -67,11 +68,13 @@ def selected(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[di
     facts: the answer of module setup. variables: all of the host's variables.
     """
     known = variables.get("ansible_facts") or {}
+    # Module setup replaces characters that a variable's name cannot have.
+    interfaces = {re.sub(r"[^A-Za-z0-9_]", "_", each) for each in _texts(facts.get(f"{_PREFIX}interfaces"))}
     found, refused, unknown = {}, [], []
     for key, value in facts.items():
         name = key.removeprefix(_PREFIX)
-        shape = _shape(name, facts) if key.startswith(_PREFIX) else None
-        if key in _OWN_KEYS:
+        shape = _shape(name, interfaces) if key.startswith(_PREFIX) else None
+        if key in _OWN_KEYS or (shape is None and name in interfaces):
             continue
         if shape is None:
             unknown.append(key[:60])
@@ -88,11 +91,8 @@ def selected(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[di
     return found, refused
 
 
-def _shape(name: str, facts: Mapping[str, Any]) -> Any:
-    interfaces = facts.get(f"{_PREFIX}interfaces")
-    # Module setup replaces characters that a variable's name cannot have.
-    names = {re.sub(r"[^A-Za-z0-9_]", "_", each) for each in _texts(interfaces)}
-    if name in names and name not in _SHAPES:
+def _shape(name: str, interfaces: Iterable[str]) -> Any:
+    if name in interfaces and name not in _SHAPES:
         return _OF_INTERFACE if _INTERFACE.fullmatch(name) else None
     return _SHAPES.get(name)
 

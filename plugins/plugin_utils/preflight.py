@@ -358,11 +358,12 @@ class Preflight:
     def _without_awaited(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the facts without the missing paths that role host_devices will create.
 
-        If the preflight predicted that the role changes nothing, the role creates nothing.
+        If the run skips the role, or the preflight predicted that the role changes nothing, the role creates nothing.
         """
         makers = {name: self.variable(f"host_devices_{name}", []) for name in _MAKERS}
         foreseen = (facts.get("foreseen") or {}).get("host_devices") or {}
-        if not any(makers.values()) or foreseen.get("answer"):
+        is_skipped = "host_devices" in (self._vars.get("ansible_skip_tags") or ())
+        if is_skipped or not any(makers.values()) or foreseen.get("answer"):
             return facts
         return {
             **facts,

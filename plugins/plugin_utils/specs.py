@@ -22,7 +22,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import documents
 
-from .answers import ANY, AnswerError, Null, shaped
+from .answers import ANY, AnswerError, Null, plain, shaped
+from .runtimes.containerd_config import always_on
 
 #: The directory of the role's specs.
 DIRECTORY = parse.STATIC_CDI_DIR
@@ -192,11 +193,18 @@ class Specs:
 
     def crashing(self) -> list[str]:
         """Return one message for each foreign file that crashes a runtime with CDI at its start."""
-        return [
-            f"{file.path}: {file.crashes[0]}{_and_more(file.crashes)}; with CDI on, the container runtime would not "
-            f"start: move the file elsewhere, e.g. mv {shlex.quote(file.path)} /root/, until its owner has fixed it"
+        runtime = self.node["runtime"]
+        # Its library reads a kind of one letter.
+        reads_kinds = runtime.get("name") == "containerd" and always_on(runtime.get("version"))
+        found = [
+            (file.path, [each for each in file.crashes if not (reads_kinds and each.where == "kind")])
             for file in self._foreign_files
-            if file.crashes
+        ]
+        return [
+            f"{path}: {crashes[0]}{_and_more(crashes)}; with CDI on, the container runtime would not start: move the "
+            f"file elsewhere, e.g. mv {shlex.quote(path)} /root/, until its owner has fixed it"
+            for path, crashes in found
+            if crashes
         ]
 
     def broken(self) -> list[str]:
@@ -366,6 +374,9 @@ def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
             data = json.loads(text)
         except ValueError:
             data = documents.read_yaml(text.encode("utf-8", "surrogateescape"))
-        return shaped(_SPEC, data)
+        shaped(_SPEC, data)
+        # The order of the keys stays, because the text of a spec that stays is written again.
+        found: dict[str, Any] = plain(data)
+        return found
     except (AnswerError, RecursionError, ValueError):
         return None

@@ -12,7 +12,7 @@ from ..support.bounded_calls import NoAnswer
 from ..telemetry.logs import Log, Tries
 
 #: First and longest pause, in seconds, before a failed write is repeated.
-_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 15.0
 
 
 class _Failure(NamedTuple):

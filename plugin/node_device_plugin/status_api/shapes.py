@@ -37,6 +37,8 @@ _RESOURCE: Shape = {
     "left_out?": {_EVERY: str},
     "missed?": {_EVERY: str},
     "min_devices?": _is_number,
+    "late?": _is_text_or_none,
+    "problem?": _is_text_or_none,
 }
 #: GET /status. Keys that no command of ours reads are not here.
 STATUS: Shape = {

@@ -23,7 +23,7 @@ log = Log(__name__)
 API_VERSION = "v1beta1"
 
 #: First and longest pause, in seconds, before another attempt to serve.
-_FIRST_RETRY, _LAST_RETRY = 2.0, 30.0
+_FIRST_RETRY, _LAST_RETRY = 2.0, 15.0
 
 
 class KubeletConnection(abc.ABC):

@@ -7,6 +7,7 @@ import datetime
 import json
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_identity as module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -124,3 +125,13 @@ def test_the_ids_are_read_where_the_kubelet_reads_them(tmp_path, files, machine_
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     assert node_identity(None, str(tmp_path)) == {"name": None, "machine_id": machine_id, "system_uuid": system_uuid}
+
+
+def test_an_id_that_this_user_may_not_read_is_unknown(tmp_path, monkeypatch):
+    """A fallback would be the id of something else."""
+    for path in ("etc/machine-id", "sys/class/dmi/id/product_uuid"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("a1")
+    secret, read = str(tmp_path / "sys/class/dmi/id/product_uuid"), module.text_of
+    monkeypatch.setattr(module, "text_of", lambda path: None if path == secret else read(path))
+    assert node_identity(None, str(tmp_path))["system_uuid"] is None

@@ -85,9 +85,9 @@ def test_the_program_of_roots_process_must_be_roots_alone(roots, proc):
             (roots, 0o777, 0, f"users other than root can write {roots} (mode 0777): chmod go-w {roots}"),
             (
                 roots / "kubelet",
-                0o775,
+                0o757,
                 0,
-                f"users other than root can write {roots}/kubelet (mode 0775): chmod go-w {roots}/kubelet",
+                f"users other than root can write {roots}/kubelet (mode 0757): chmod go-w {roots}/kubelet",
             ),
             (roots, 0o755, NOBODY, f"{roots} belongs to user id {NOBODY}, not to root: chown root {roots}"),
             (
@@ -105,6 +105,15 @@ def test_the_program_of_roots_process_must_be_roots_alone(roots, proc):
             path.chmod(0o755)
             os.chown(path, 0, 0)
         assert node_process.named("kubelet")[0][0].arguments == [str(roots / "kubelet"), "60"]
+        # Root's group has no other user's rights, and nobody replaces root's entries in a sticky directory.
+        (roots / "kubelet").chmod(0o775)
+        assert node_process.node_process(pid).executable == str(roots / "kubelet")
+    (roots / "store").mkdir()
+    (roots / "store" / "unit").touch()
+    for mode, problem in ((0o1777, None), (0o777, f"users other than root can write {roots}/store (mode 0777)")):
+        (roots / "store").chmod(mode)
+        said = node_process.not_roots_alone(str(roots / "store" / "unit"))
+        assert said is None if problem is None else said.startswith(problem)
 
 
 def test_a_setuid_program_of_roots_in_a_users_hands_is_the_users(roots, proc):

@@ -438,3 +438,20 @@ def test_an_edit_of_a_kept_device_may_be_null(common, own):
 )
 def test_a_file_of_ours_that_a_node_changed_is_no_spec(text):
     assert specs._parsed({"content": text}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "crashes"),
+    [("containerd", "2.3.7", True), ("containerd", "2.4.0", False), ("cri-o", "1.34.0", True), (None, None, True)],
+)
+def test_a_kind_of_one_letter_crashes_no_newer_containerd(name, version, crashes):
+    foreign = file("/etc/cdi/x.json", json.dumps({"cdiVersion": "0.6.0", "kind": "vendor.com/x", "devices": []}))
+    assert bool(specs.Specs({}, node(foreign, name=name, version=version)).crashing()) == crashes
+
+
+def test_a_spec_that_stays_keeps_the_order_of_its_keys():
+    text = json.dumps(
+        {"cdiVersion": "0.6.0", "kind": "a.io/b", "devices": [{"name": "x", "containerEdits": {"env": ["A=b"]}}]}
+    )
+    (spec,) = specs.Specs({}, node(file(PATH, text))).present.values()
+    assert json.dumps(spec) == text
