@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import shlex
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from . import answer_shapes, answers, framed
+from . import answer_shapes, answers, framed, scan_archive
 
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -16,6 +18,10 @@ _CHECKPOINT = "kubelet_internal_checkpoint"
 
 class PluginCliError(Exception):
     """The command is missing or failed. The message has the fix or the command's error."""
+
+
+class PluginCliOfAnotherRelease(PluginCliError):
+    """The command does not know an option of this release."""
 
 
 class PluginCliMissing(PluginCliError):
@@ -55,7 +61,10 @@ def cdi_holders(action: Any, arguments: Mapping[str, Any], socket: str) -> list[
         if arguments.get(option):
             question += ["--" + option.replace("_", "-"), arguments[option]]
     try:
-        told = ask(action, arguments["command"], *question)
+        try:
+            told = ask(action, arguments["command"], *question)
+        except PluginCliOfAnotherRelease:
+            told = _ask_this_release(action, arguments["command"], *question)
         held = [_sentence(each) for each in told["held"]]
         unknown = list(told["unknown"])
     except PluginCliMissing:
@@ -63,6 +72,22 @@ def cdi_holders(action: Any, arguments: Mapping[str, Any], socket: str) -> list[
     except (PluginCliError, KeyError, TypeError) as error:
         held, unknown = [], [str(error)]
     return [*held, *(f"nobody knows which containers hold a CDI device: {reason}" for reason in unknown)]
+
+
+def _ask_this_release(action: Any, command: str, *arguments: str) -> dict[str, Any]:
+    """Let the environment of an earlier release run this release's source, as an uninstall without an upgrade needs."""
+    action._make_tmp_path()
+    shell = action._connection._shell
+    on_node = shell.join_path(shell.tmpdir, "node-device-plugin.zip")
+    with tempfile.TemporaryDirectory() as directory:
+        archive = pathlib.Path(directory) / "node-device-plugin.zip"
+        scan_archive.write(archive, only_scan=False)
+        action._transfer_file(str(archive), on_node)
+    action._fixup_perms2((shell.tmpdir, on_node))
+    # With -I, Python imports no modules from the working directory or the user's directory.
+    return answer(
+        action, [str(pathlib.PurePosixPath(command).parent / "python3"), "-I", on_node, *arguments, "-o", "json"]
+    )
 
 
 def _sentence(held: Mapping[str, Any]) -> str:
@@ -100,13 +125,14 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
         lines = (said.errors.strip() or said.output.strip()).splitlines()
         why = lines[-1] if lines else str(said.code)
         if "unrecognized arguments" in why:
-            why += (
-                "; the node's command is of another release than this collection: run upgrade.yml, or use the "
-                "collection of the node's release"
-            )
+            raise PluginCliOfAnotherRelease(
+                f"{command[0]} {command[1]} failed: {answers.readable(why, 2000)}; the node's command is of another release than this "
+                "collection: run upgrade.yml, or use the collection of the node's release"
+            ) from None
         raise PluginCliError(f"{command[0]} {command[1]} failed: {answers.readable(why, 2000)}") from None
-    two = " ".join(command[1:3])
-    return checked(two if two in answer_shapes.COMMANDS else command[1], data)
+    # An interpreter's words may come before the command's.
+    pairs = map(" ".join, zip(command, command[1:]))
+    return checked(next(words for words in (*pairs, *command) if words in answer_shapes.COMMANDS), data)
 
 
 def checked(words: str, data: Any) -> dict[str, Any]:

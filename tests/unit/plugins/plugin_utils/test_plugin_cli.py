@@ -1,0 +1,64 @@
+"""What the plugin's command on a node answers, also that of an earlier release."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import types
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
+
+#: As argparse words it, without the option that this release has.
+OLD = """#!/bin/sh
+echo "usage: node-device-plugin [-h] COMMAND ..." >&2
+echo "node-device-plugin: error: unrecognized arguments: --by-cdi --socket $4" >&2
+exit 2
+"""
+
+
+@pytest.fixture
+def old(tmp_path):
+    """An action on a node with the environment of an earlier release, whose packages this test's Python has."""
+    programs, sent = tmp_path / "bin", tmp_path / "sent"
+    programs.mkdir()
+    sent.mkdir()
+    for name, text in (("node-device-plugin", OLD), ("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+
+    def execute(command):
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False, cwd=sent)
+        return {"rc": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+
+    return types.SimpleNamespace(
+        command=str(programs / "node-device-plugin"),
+        _connection=types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir=str(sent), join_path=os.path.join)),
+        _low_level_execute_command=execute,
+        _make_tmp_path=lambda: None,
+        _transfer_file=shutil.copy,
+        _fixup_perms2=lambda paths: [os.chmod(path, 0o700) for path in paths],
+    )
+
+
+def test_an_earlier_release_runs_the_source_of_this_one(old, tmp_path):
+    arguments = {"command": old.command, "kubelet_root": str(tmp_path), "device_plugin_dir": str(tmp_path)}
+    (reason,) = plugin_cli.cdi_holders(old, arguments, str(tmp_path / "cri.sock"))
+    assert reason.startswith("nobody knows which containers hold a CDI device: the container runtime at")
+    (tmp_path / "kubelet_internal_checkpoint").write_text("damaged")
+    assert len(plugin_cli.cdi_holders(old, arguments, str(tmp_path / "cri.sock"))) == 2
+
+
+def test_an_environment_that_cannot_run_it_is_unknown(old, tmp_path):
+    (tmp_path / "bin/python3").write_text("#!/bin/sh\necho 'No module named grpc' >&2; exit 1\n")
+    (reason,) = plugin_cli.cdi_holders(old, {"command": old.command}, "/x.sock")
+    assert "No module named grpc" in reason
+
+
+def test_other_commands_name_the_release(old):
+    with pytest.raises(
+        plugin_cli.PluginCliError, match=r"is of another release than this collection: run upgrade\.yml"
+    ):
+        plugin_cli.holders(old, {"command": old.command})
