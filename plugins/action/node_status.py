@@ -109,7 +109,7 @@ class ActionModule(HidingAction):
     def _drift(self, parts, problems):
         """Add the differences between the node and what site.yml would write to ``problems``.
 
-        Return the hash of the configuration that the service must run with.
+        Return the hash of the configuration that the service must run with, and notes.
         """
         declared, facts = parts["declaration"], parts.get("facts") or {}
         if declared is None or not facts.get("commands") or facts.get("ledger_problem") or facts["uid"] != 0:
@@ -122,7 +122,11 @@ class ActionModule(HidingAction):
             problems.append(f"the node's files cannot be compared with the declaration: {error}")
             return {}
         problems.extend(drift.found(facts, wanted))
-        return {"wanted_sha256": wanted.files["device_plugin"][role_files.CONFIGURATION]} if is_service else {}
+        if not is_service:
+            return {}
+        note = drift.rolled_back(facts, wanted)
+        sha256 = wanted.files["device_plugin"][role_files.CONFIGURATION]
+        return {"wanted_sha256": sha256, "notes": (note,) if note else ()}
 
     def _answer(self, command, problems):
         try:
