@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     combinations,
     declaration,
@@ -42,7 +43,10 @@ class ActionModule(HidingAction):
             )
         names = misspelled.found(task_vars) if roles else misspelled.Found([], [])
         problems += names.errors
-        warned = [f"{look.host}: {each}" for each in names.warnings]
+        # Not in the result, whose warnings get the host's name: Ansible prints equal warnings once in a run.
+        for each in names.warnings:
+            Display().warning(each)
+        warned = []
         try:
             read = look.read_declaration(failure)
         except declaration.DeclarationProblems as error:

@@ -109,7 +109,7 @@ class ActionModule(HidingAction):
     def _drift(self, parts, problems):
         """Add the differences between the node and what site.yml would write to ``problems``.
 
-        Return the hash of the configuration that the service must run with.
+        Return the hash of the configuration that the service must run with, and notes.
         """
         declared, facts = parts["declaration"], parts.get("facts") or {}
         if declared is None or not facts.get("commands") or facts.get("ledger_problem") or facts["uid"] != 0:
@@ -122,7 +122,11 @@ class ActionModule(HidingAction):
             problems.append(f"the node's files cannot be compared with the declaration: {error}")
             return {}
         problems.extend(drift.found(facts, wanted))
-        return {"wanted_sha256": wanted.files["device_plugin"][role_files.CONFIGURATION]} if is_service else {}
+        if not is_service:
+            return {}
+        note = drift.rolled_back(facts, wanted)
+        sha256 = wanted.files["device_plugin"][role_files.CONFIGURATION]
+        return {"wanted_sha256": sha256, "notes": (note,) if note else ()}
 
     def _answer(self, command, problems):
         try:
@@ -146,7 +150,7 @@ class ActionModule(HidingAction):
             shown = cluster.node(self._arguments.get("node_name") or host)
             if "facts" in parts:
                 name, identity = shown["metadata"]["name"], parts["facts"].get("identity")
-                other = same_machine.judge(cluster, name, shown, identity).problem
+                other = same_machine.judge(cluster, self._arguments["kubeconfig"], name, shown, identity).problem
                 problems.extend([other] if other else [])
             # This list comes from the kubelet, so the checkpoint is not necessary.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))

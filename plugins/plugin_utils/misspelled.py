@@ -22,6 +22,8 @@ _TOO_MANY = 3
 _SAME = 4
 # Minimum similarity of a name that a warning suggests.
 _SIMILAR = 0.8
+# The variable with the names of the user's own variables.
+_OWN = "node_devices_own_variables"
 # Variables with a copy of all variables, or with other hosts' variables.
 _COPIES = frozenset(("hostvars", "vars", "groups", "ansible_facts", "node_devices_node"))
 
@@ -37,14 +39,19 @@ class Found(NamedTuple):
 
 
 def found(variables: Mapping[str, Any]) -> Found:
-    """Check the names of a host's variables. A name that occurs in another variable is the user's own variable."""
-    unknown = [name for name in variables if isinstance(name, str) and not _is_known(name)]
+    """Check the names of a host's variables.
+
+    A name that occurs in another variable, or in the list ``node_devices_own_variables``, is the user's own variable.
+    """
+    own = variables.get(_OWN)
+    own = own if isinstance(own, (list, tuple)) else ()
+    unknown = [name for name in variables if isinstance(name, str) and not _is_known(name) and name not in own]
     meant = {name: _meant(name) for name in unknown}
     suspects = {name for name in unknown if meant[name] or name.startswith(_PREFIXES)}
     suspects -= _used(suspects, variables) if suspects else set()
     errors = [
         f"{name}: no role and no playbook reads this variable, and its name is nearly {meant[name]}: correct the name, "
-        "or give your own variable a name that differs more"
+        f"or add your own variable's name to {_OWN}"
         for name in sorted(suspects)
         if meant[name]
     ]
@@ -121,7 +128,7 @@ _PREFIXES = ("node_devices_", *(f"{role}_" for role in role_arguments.roles()))
 _TEXTS = list(_written())
 #: The variables that users set: the roles' options, and the variables that the comments of the playbooks explain.
 _PUBLIC = sorted(
-    {*_OPTIONS, "node_devices_hosts", "node_devices_gather_facts"}
+    {*_OPTIONS, "node_devices_hosts", "node_devices_gather_facts", _OWN}
     | {name for text in _TEXTS for name in re.findall(r"^#   (\w+)", text, re.MULTILINE)}
 )
 #: All variables in the playbooks and roles, among them their registered results.

@@ -195,7 +195,7 @@ class Preflight:
             facts = self.known if "identity" in (self.known or {}) else self._on_node("node_preflight", {})
         if (facts or {}).get("failed"):
             return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
-        outcome = same_machine.check(Api(kubeconfig.read(path)), name, (facts or {}).get("identity"))
+        outcome = same_machine.check(Api(kubeconfig.read(path)), path, name, (facts or {}).get("identity"))
         if not outcome.problem:
             checked.touch()
         return outcome

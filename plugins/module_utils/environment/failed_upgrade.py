@@ -12,7 +12,8 @@ import os
 import time
 from typing import NamedTuple
 
-_NAME = "refused.json"
+#: The record's file below the root of role node_tools.
+NAME = "refused.json"
 
 
 class FailedUpgrade(NamedTuple):
@@ -39,7 +40,7 @@ def now(name, why):
 def read(root):
     """Return the failed upgrade that a root's file records; None if the file is missing or invalid."""
     try:
-        with open(os.path.join(root, _NAME), encoding="utf-8") as file:
+        with open(os.path.join(root, NAME), encoding="utf-8") as file:
             return FailedUpgrade(**{key: str(value) for key, value in json.load(file).items()})
     except (OSError, ValueError, TypeError, AttributeError):
         return None
@@ -48,4 +49,4 @@ def read(root):
 def item(root, failed):
     """Return the record's file as a wanted item of managed.Managed."""
     content = (json.dumps(failed._asdict(), indent=1) + "\n").encode()
-    return {"kind": "file", "path": os.path.join(root, _NAME), "content": content, "mode": 0o644}
+    return {"kind": "file", "path": os.path.join(root, NAME), "content": content, "mode": 0o644}

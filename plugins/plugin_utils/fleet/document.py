@@ -63,7 +63,8 @@ def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
         problems = problems[1:]
     if each["state"] == "pending":
         yield severity, None, "no kubelet runs yet: the node has not joined"
-    for problem in problems:
+    # The notes of a node without a problem are no findings.
+    for problem in problems if severity != "ok" else ():
         yield severity, None, problem
     for row in each["resources"]:
         severity = resources.STATES[row["state"]]

@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import failed_upgrade
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import NODES
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, role_files, specs
 
@@ -76,10 +77,38 @@ def found(facts: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
     missing = sorted(path for path in wanted.paths if path not in ledger)
     if missing:
         yield f"{', '.join(missing)}: role host_devices has not created this device node: run site.yml"
-    link = posixpath.join(wanted.root, "current")
-    installed = posixpath.basename(ledger.get(link, {}).get("target", ""))
-    if installed and wanted.environment and installed != wanted.environment:
+    installed = _other_version(ledger, wanted)
+    failed = posixpath.join(wanted.root, failed_upgrade.NAME)
+    if installed and failed in ledger:
+        yield (
+            f"version {installed} stays in use, because an upgrade failed its health check on this node ({failed} has "
+            "the reason): fix the cause, then run site.yml -e node_tools_retry=true"
+        )
+    elif installed and not rolled_back(facts, wanted):
         yield f"version {installed} is installed, but this collection installs {wanted.environment}: run site.yml"
+
+
+def rolled_back(facts: Mapping[str, Any], wanted: Wanted) -> str:
+    """Return a sentence if someone rolled this collection's version back; empty otherwise.
+
+    A rollback keeps the version's environment and removes the link ``previous``.
+    """
+    ledger = facts["ledger"]
+    installed = _other_version(ledger, wanted)
+    others = {posixpath.join(wanted.root, name) for name in ("previous", failed_upgrade.NAME)}
+    there = posixpath.join(wanted.root, "versions", wanted.environment)
+    if not installed or there not in ledger or not others.isdisjoint(ledger):
+        return ""
+    return (
+        f"version {installed} is in use, and {wanted.environment} is installed beside it, as after rollback.yml: "
+        "site.yml upgrades this node again"
+    )
+
+
+def _other_version(ledger: Mapping[str, Any], wanted: Wanted) -> str:
+    """Return the version in use if this collection installs another version."""
+    installed = posixpath.basename(ledger.get(posixpath.join(wanted.root, "current"), {}).get("target", ""))
+    return installed if wanted.environment and installed != wanted.environment else ""
 
 
 def _digest(content: bytes) -> str:

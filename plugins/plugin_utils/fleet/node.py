@@ -47,6 +47,7 @@ class Read(NamedTuple):
     pod: in mode daemonset, the plugin's pod from rollout.look. wanted_sha256: the hash of the declared configuration;
     None if unknown.
     by_api: the API's facts about a node that only the API reaches; None for other nodes.
+    notes: sentences that the status shows with the problems, but that do not make the node wrong.
     """
 
     unreachable: str = ""
@@ -60,6 +61,7 @@ class Read(NamedTuple):
     wanted_sha256: str | None = None
     by_api: ByApi | None = None
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def entry(name: str, read: Read) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     return {
         "name": name,
         "state": _state(read, kubelet, provisioned, problems, rows),
-        "problems": [read.unreachable, *problems] if read.unreachable else problems,
+        "problems": [*([read.unreachable] if read.unreachable else []), *problems, *read.notes],
         "runtime": runtime,
         "kubelet": kubelet,
         "plugin": _plugin(read, plugin),

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ansible import constants
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights, Place
 
 #: The ids of a machine: in the facts of node_preflight, and in a node object's ``nodeInfo``.
@@ -22,14 +27,15 @@ class Checked(NamedTuple):
     unknown: str = ""
 
 
-def check(api: Api, name: str, identity: Any) -> Checked:
+def check(api: Api, kubeconfig: str, name: str, identity: Any) -> Checked:
     """Check whether a host is the machine of the node ``name``. Raises ApiError. See ``judge``."""
-    return judge(api, name, api.get(Place("nodes", name)), identity)
+    return judge(api, kubeconfig, name, api.get(Place("nodes", name)), identity)
 
 
-def judge(api: Api, name: str, found: Mapping[str, Any] | None, identity: Any) -> Checked:
+def judge(api: Api, kubeconfig: str, name: str, found: Mapping[str, Any] | None, identity: Any) -> Checked:
     """Check whether a host is the machine of a node object. Raises ApiError. found: None if it does not exist.
 
+    kubeconfig: path of the file of ``api``.
     identity: ``identity`` of the host's node_preflight. The kubelet's certificate decides. Without its name, all ids
     that both sides know must be equal, and no other node may have them. A missing node object has no ids to compare.
     """
@@ -57,7 +63,9 @@ def judge(api: Api, name: str, found: Mapping[str, Any] | None, identity: Any) -
             "check that this host is that node"
         )
     try:
-        same = sorted(each["metadata"]["name"] for each in api.list(Place("nodes")) if _fits(host, _of_node(each)))
+        # The list may be older than this node.
+        nodes = {**_all_nodes(api, kubeconfig), name: node}
+        same = sorted(each for each, ids in nodes.items() if _fits(host, ids))
     except LacksRights as error:
         same, unknown = [], f"cannot check whether another node has the ids of this host's machine: {error}"
     else:
@@ -71,6 +79,22 @@ def judge(api: Api, name: str, found: Mapping[str, Any] | None, identity: Any) -
         return Checked(unknown=unknown)
     remedy = f"{_SET} to {same[0]}" if same else f"{_SET}, or restart its kubelet if its ids have changed"
     return Checked(f"node {name} is another machine than this host ({_told(differing, host, node)}): {remedy}")
+
+
+def _all_nodes(api: Api, kubeconfig: str) -> dict[str, dict[str, str]]:
+    """Return the ids of each node. The first host lists the nodes; the other hosts of this run read its file."""
+    digest = hashlib.sha256(kubeconfig.encode()).hexdigest()[:24]
+    with open(os.path.join(constants.DEFAULT_LOCAL_TMP, f"nodes-{digest}"), "a+", encoding="utf-8") as file:
+        # Ansible checks many hosts at once, in processes that share no memory.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        if text:
+            nodes: dict[str, dict[str, str]] = json.loads(text)
+        else:
+            nodes = {each["metadata"]["name"]: _of_node(each) for each in api.list(Place("nodes"))}
+            json.dump(nodes, file)
+    return nodes
 
 
 def _of_host(identity: Any) -> dict[str, str]:

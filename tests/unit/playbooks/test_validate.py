@@ -146,13 +146,15 @@ def test_misspelled_variables(validate):
     code, said = validate(
         a={"device_plugin_mod": "daemonset", "node_devices_site_note": "rack 7"},
         b=cam,
-        c={**cam, **used, "node_device_foo_custom": 1},
+        c={**cam, **used, "node_device_foo_custom": 1, "node_devices_site_note": "rack 8"},
+        d={"device_plugin_mod": 1, "node_devices_own_variables": ["device_plugin_mod"]},
     )
     assert code == 2
     reads = "no role and no playbook reads this variable, and its name is nearly"
     assert f"a: device_plugin_mod: {reads} device_plugin_mode:" in said
     assert f"b: node_device_resources_cam: {reads} node_devices_resources_cam:" in said
-    assert "[WARNING]: a: node_devices_site_note: no role and no playbook of this collection reads" in said
+    assert said.count("[WARNING]: node_devices_site_note: no role and no playbook of this collection reads") == 1
+    assert "d: device_plugin_mod" not in said
     assert "c: example.com/camera" in said
     for other in ("c: node_device_resources_cam", "node_device_foo_custom"):
         assert other not in said

@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, drift, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 from fleet_nodes import CDI_ON, CONFIGURATION, FACTS, device, serving, silent, status, well
 
@@ -122,6 +122,13 @@ def test_a_service_that_runs_with_something_else(look):
     found, _executed = look(answers={"status": {**STATUS, "plugin": running}})
     says = "the plugin runs with configuration 000000000000, but 5a55b299645f is declared: run site.yml"
     assert (found["state"], found["problems"]) == ("wrong", [says])
+
+
+def test_a_rollback_is_shown_but_makes_no_node_wrong(look, monkeypatch):
+    monkeypatch.setattr(drift, "rolled_back", lambda *_arguments: "as after rollback.yml")
+    found, _executed = look()
+    assert (found["state"], found["problems"]) == ("ok", ["as after rollback.yml"])
+    assert list(document.findings([found])) == []
 
 
 def test_files_that_cannot_be_compared_are_said(look, monkeypatch):

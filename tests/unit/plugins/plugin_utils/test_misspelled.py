@@ -35,7 +35,7 @@ def test_a_name_that_is_nearly_ours_is_an_error_with_the_name_that_was_meant(nam
     (line,) = misspelled.found({name: 1, "inventory_hostname": "a"}).errors
     assert line == (
         f"{name}: no role and no playbook reads this variable, and its name is nearly {meant}: correct the name, or "
-        "give your own variable a name that differs more"
+        "add your own variable's name to node_devices_own_variables"
     )
 
 
@@ -79,6 +79,13 @@ def test_a_variable_that_another_variable_uses_is_the_users_own(name):
     used = {"node_devices_resources": [{"name": "{{ %s.name }}" % name}]}
     assert misspelled.found({name: {"name": "a.b/c"}, **used}) == ([], [])
     assert any(misspelled.found({name: "{{ %s }}" % name, "vars": used}))
+
+
+@pytest.mark.parametrize("name", ["node_device_resources_cam", "node_devices_site_note", "device_plugin_mod"])
+def test_a_variable_in_the_list_of_own_variables_is_the_users_own(name):
+    assert misspelled.found({name: 1, "node_devices_own_variables": [name]}) == ([], [])
+    assert any(misspelled.found({name: 1, "node_devices_own_variables": ["other"]}))
+    assert any(misspelled.found({name: 1, "node_devices_own_variables": name}))
 
 
 def documented():

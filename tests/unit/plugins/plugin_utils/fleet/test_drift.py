@@ -109,6 +109,45 @@ def test_each_difference_is_one_line(change, says):
     assert list(drift.found(facts, whole)) == [says]
 
 
+ROOT = "/opt/node-devices"
+KEPT = {"owner": f"node_tools {ROOT}", "kind": "tree", "number": 2}
+
+
+@pytest.mark.parametrize(
+    ("more", "problem", "note"),
+    [
+        # After a failed upgrade, site.yml would refuse the node.
+        (
+            ["refused.json"],
+            f"version 0.9.0-def stays in use, because an upgrade failed its health check on this node ({ROOT}/"
+            "refused.json has the reason): fix the cause, then run site.yml -e node_tools_retry=true",
+            "",
+        ),
+        # After rollback.yml.
+        (
+            ["versions/1.0.0-abc"],
+            None,
+            "version 0.9.0-def is in use, and 1.0.0-abc is installed beside it, as after rollback.yml: site.yml "
+            "upgrades this node again",
+        ),
+        # After an upgrade by a newer collection.
+        (
+            ["versions/1.0.0-abc", "previous"],
+            "version 0.9.0-def is installed, but this collection installs 1.0.0-abc: run site.yml",
+            "",
+        ),
+    ],
+)
+def test_another_version_after_a_failed_upgrade_or_a_rollback(more, problem, note):
+    whole = wanted(read(CAMERA))
+    facts = as_written(whole)
+    assert drift.rolled_back(facts, whole) == ""
+    changed(f"{ROOT}/current", target="versions/0.9.0-def")(facts)
+    facts["ledger"].update({f"{ROOT}/{name}": KEPT for name in more})
+    assert list(drift.found(facts, whole)) == ([problem] if problem else [])
+    assert drift.rolled_back(facts, whole) == note
+
+
 def test_an_edited_file_is_said_beside_an_edited_declaration():
     """Of two CDI specs, the one that is as written is not named."""
     lamp = {"name": "a.io/lamp", "devices": [{"id": "l", "nodes": [{"path": "/dev/zero"}]}]}
