@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import shlex
@@ -123,15 +124,15 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
         data = json.loads(said.output)
     except (RecursionError, ValueError):
         lines = (said.errors.strip() or said.output.strip()).splitlines()
-        why = lines[-1] if lines else str(said.code)
+        why = answers.readable(lines[-1] if lines else str(said.code), 2000)
         if "unrecognized arguments" in why:
             raise PluginCliOfAnotherRelease(
-                f"{command[0]} {command[1]} failed: {answers.readable(why, 2000)}; the node's command is of another release than this "
+                f"{command[0]} {command[1]} failed: {why}; the node's command is of another release than this "
                 "collection: run upgrade.yml, or use the collection of the node's release"
             ) from None
-        raise PluginCliError(f"{command[0]} {command[1]} failed: {answers.readable(why, 2000)}") from None
+        raise PluginCliError(f"{command[0]} {command[1]} failed: {why}") from None
     # An interpreter's words may come before the command's.
-    pairs = map(" ".join, zip(command, command[1:]))
+    pairs = map(" ".join, itertools.pairwise(command))
     return checked(next(words for words in (*pairs, *command) if words in answer_shapes.COMMANDS), data)
 
 
