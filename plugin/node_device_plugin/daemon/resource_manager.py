@@ -100,7 +100,7 @@ class ResourceManager:
         #: Removed resources that containers hold: without them, the kubelet starts no container again after 5 minutes.
         self._retired: dict[str, DeviceTable] = {}
         #: Failures are logged once a change: of the questions to the kubelet, to another instance, and about orphans.
-        self._asking, self._asking_other, self._pruning = (Tries(log) for _ in range(3))
+        self._asking, self._asking_other, self._pruning = (Tries(log) for _each in range(3))
         #: When the kubelet was last asked for the holders of devices.
         self._asked_at = 0.0
         #: The names of all resources that this process has ever served.

@@ -71,7 +71,7 @@ def _is_inside(root: str, path: str) -> bool:
     An absolute link and ``..`` may lead to the node's own files. A ConfigMap has relative links only.
     """
     found, parts = root, _parts(path)
-    for _ in range(_MOST_STEPS):
+    for _step in range(_MOST_STEPS):
         if not parts:
             return stat.S_ISREG(os.lstat(found).st_mode) and os.lstat(found).st_size <= LARGEST
         step = os.path.join(found, parts.pop(0))

@@ -33,7 +33,7 @@ async def _output(*command: str) -> str | None:
     except OSError:
         return None
     try:
-        output, _ = await result_within(process.communicate(), _LIMIT)
+        output, _errors = await result_within(process.communicate(), _LIMIT)
     except asyncio.TimeoutError:
         process.kill()
         return None

@@ -23,7 +23,7 @@ class Health:
     """Checks devices. on_news: called when a health command changes its answer or its next run is due."""
 
     def __init__(self, on_news: Callable[[], None], limit: float = _LIMIT) -> None:
-        self._calls, self._looks = (BoundedCalls(limit, busy=_BUSY) for _ in range(2))
+        self._calls, self._looks = (BoundedCalls(limit, busy=_BUSY) for _each in range(2))
         self._commands = UserCommands(on_news)
         self._names: dict[Sequence[str], CdiNames] = {}
 
