@@ -20,10 +20,9 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Print the verification table
+- name: Print the tables of the report
   nodedevices.kubernetes.printed:
-    text: "{{ ansible_play_hosts_all | nodedevices.kubernetes.verification_table(hostvars) }}"
-  run_once: true
+    text: "{{ node_devices_report.table }}"
 """
 
 RETURN = r"""
