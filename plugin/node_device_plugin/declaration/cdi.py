@@ -41,6 +41,9 @@ _ACCEPTED_BY_CONTAINERD: tuple[tuple[tuple[int, int, int], str], ...] = (
     ((1, 7, 2), "0.5.0"),
 )
 
+#: From this version on, CDI is always on in containerd, and enable_cdi has no effect.
+_ALWAYS_ON = (2, 4, 0)
+
 #: The first kubelet minor that passes on CDI names by default (DevicePluginCDIDevices is beta).
 FIRST_KUBELET = (1, 29)
 #: The kubelet minors that this project is tested with, oldest first; lab/programs pins them.
@@ -200,6 +203,11 @@ def accepted_version(containerd_version: str) -> str | None:
         if version >= since:
             return accepted
     return None
+
+
+def always_on(containerd_version: str | None) -> bool:
+    """Whether CDI is always on in this version of containerd."""
+    return containerd_version is not None and version_tuple(containerd_version) >= _ALWAYS_ON
 
 
 def untested_kubelet(version: Sequence[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .model import Resource
 from .problems import Problem
@@ -63,6 +63,17 @@ def kinds(resource: Resource) -> Iterator[str]:
         yield resource.discover.cdi.kind
     for device in resource.devices:
         yield from (name.partition("=")[0] for name in device.cdi_devices)
+
+
+def required(resources: Iterable[Resource]) -> dict[str, str]:
+    """The names in other programs' specs that required devices need, each with its resource and device."""
+    return {
+        name: f"{resource.name}={device.id}"
+        for resource in resources
+        for device in resource.devices
+        for name in device.cdi_devices
+        if device.required
+    }
 
 
 def repetition_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:

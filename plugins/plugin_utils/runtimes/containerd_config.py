@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import always_on as always_on
 
 from .cdi import SPEC_DIRS, Cdi, UnsupportedConfig
 
@@ -22,15 +22,8 @@ TABLES = {
     3: "io.containerd.cri.v1.runtime",
     4: "io.containerd.cri.v1.runtime",
 }
-#: From this version on, CDI is always on, and enable_cdi has no effect.
-_ALWAYS_ON = (2, 4, 0)
 # Matches control characters. containerd 1.7 prints them without the escapes that TOML requires.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-
-
-def always_on(version: str | None) -> bool:
-    """Return whether CDI is always on in this version of containerd."""
-    return version is not None and version_tuple(version) >= _ALWAYS_ON
 
 
 def effective(dump: str) -> Cdi:

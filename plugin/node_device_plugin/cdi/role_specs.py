@@ -1,48 +1,29 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Decides which CDI specs a node gets: declared specs, and others whose devices a pod may hold.
+"""Decides which CDI specs role cdi_specs gives a node: declared specs, and others whose devices a pod may hold.
 
 If a container restarts, the kubelet replays the CDI names of its checkpoint. So a spec must stay
 while a pod holds its device. A run first adds specs and removes none. Once the plugin no longer
 advertises an undeclared device, the run removes the device's spec unless a pod holds the device.
+
+The module of the same name executes this on the node, where the specs are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories, resolution
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    cdi,
-    model,
-    parse,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import documents
-
-from .answers import ANY, AnswerError, Null, plain, shaped
-from .runtimes.containerd_config import always_on
+from ..declaration import Resource, cdi, foreign_cdi, model, parse
+from ..support import bounded_reads, documents
+from . import directories, resolution
 
 #: The directory of the role's specs.
 DIRECTORY = parse.STATIC_CDI_DIR
-_OWNER = "cdi_specs"
-_SPEC = {
-    "kind": str,
-    "devices?": Null(
-        [{"name": str, "containerEdits?": Null({"deviceNodes?": Null([{"path?": str, ...: ANY}]), ...: ANY}), ...: ANY}]
-    ),
-    ...: ANY,
-}
-
-
-class SpecsError(Exception):
-    """Why the specs cannot be written, one line for each problem."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        super().__init__("\n".join(lines))
 
 
 class Leftover(NamedTuple):
@@ -64,30 +45,121 @@ class Held(NamedTuple):
     reason: str
 
 
+class Runtime(NamedTuple):
+    """The node's container runtime. A stopped one, as in an uninstall, has no version."""
+
+    name: str | None = None
+    version: str | None = None
+
+    @property
+    def accepted(self) -> str | None:
+        """The highest CDI version that the runtime accepts; None if unknown. The table has only containerd's."""
+        return cdi.accepted_version(self.version) if self.name == "containerd" and self.version else None
+
+
+class Found(NamedTuple):
+    """The specs on a node. A file that the running plugin wrote is not among them: the plugin updates it itself.
+
+    present: the role's specs, by file name. others: other owners' files in each directory, in order of precedence.
+    """
+
+    present: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    others: Mapping[str, Sequence[directories.SpecFile]] = MappingProxyType({})
+
+
+def find(spec_dirs: Sequence[str], own_paths: Collection[str], accepted: str | None) -> Found:
+    """Read the specs of a node, each file once.
+
+    spec_dirs: the directories, of which a later one takes precedence. own_paths: of the role's files, as in the ledger.
+    accepted: see spec_problems.
+    """
+    present: dict[str, Mapping[str, Any]] = {}
+    others: dict[str, list[directories.SpecFile]] = {}
+    for directory in spec_dirs:
+        found = others.setdefault(directory, [])
+        try:
+            paths = directories.spec_paths(directory)
+        except OSError:
+            continue
+        for path in paths:
+            name = os.path.basename(path)
+            if path in own_paths:
+                with contextlib.suppress(OSError):
+                    spec = read_spec(bounded_reads.read_file(path))
+                    present.update({name: spec} if spec is not None else {})
+            elif not is_dynamic(directory, name) and os.path.isfile(path):
+                file = directories.check_file(path, accepted)
+                # Runtimes read the file as root.
+                warnings = tuple(each for each in file.warnings if each.where != directories.MODE)
+                found.append(file._replace(owner=directories.FOREIGN, warnings=warnings))
+    return Found(present, others)
+
+
+def is_dynamic(directory: str, name: str) -> bool:
+    """Whether the running plugin wrote a spec file."""
+    return directory != DIRECTORY and name.startswith(cdi.FILE_PREFIX)
+
+
+def read_spec(content: bytes) -> dict[str, Any] | None:
+    """A spec file of the role as data; None if the file is no spec.
+
+    The order of the keys stays, because the text of a spec that stays is written again.
+    """
+    try:
+        try:
+            # Our specs are JSON; YAML takes a hundred times as long.
+            data = json.loads(content)
+        except ValueError:
+            # Other types than JSON's, such as dates, raise TypeError.
+            data = json.loads(json.dumps(documents.read_yaml(content)))
+    except (RecursionError, TypeError, ValueError):
+        return None
+    return data if _is_spec(data) else None
+
+
+def _is_spec(data: Any) -> bool:
+    """Whether the parts of a spec that are used here have their types."""
+    devices = _mappings(data, "devices")
+    return (
+        devices is not None
+        and isinstance(data.get("kind"), str)
+        and all(
+            isinstance(device.get("name"), str)
+            and _mappings(device.get("containerEdits") or {}, "deviceNodes") is not None
+            for device in devices
+        )
+    )
+
+
+def _mappings(data: Any, key: str) -> list[dict[str, Any]] | None:
+    """A list of mappings in a mapping, empty if it is null or missing; None if anything has another type."""
+    found = data.get(key) or [] if isinstance(data, dict) else None
+    return found if isinstance(found, list) and all(isinstance(each, dict) for each in found) else None
+
+
 class Specs:
     """The specs of one node.
 
-    declaration: the result of the module declaration; empty if nothing is declared.
-    node: the result of the module node_preflight.
+    resources: the declared ones, with numbers instead of names of users and groups. templates: specs of the host's own
+    templates, by file name.
     """
 
-    def __init__(self, declaration: Mapping[str, Any], node: Mapping[str, Any]) -> None:
-        self.declared = {name: json.loads(text) for name, text in declaration.get("cdi_specs", {}).items()}
-        self.kinds: Mapping[str, str] = declaration.get("cdi_kinds", {})
+    def __init__(
+        self,
+        resources: Sequence[Resource] = (),
+        templates: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        found: Found = Found(),
+        runtime: Runtime = Runtime(),
+    ) -> None:
+        self.declared: dict[str, Mapping[str, Any]] = {**cdi.render_specs(resources), **templates}
+        self._kinds = {resource.name: resource.cdi_kind for resource in resources}
         #: Kinds whose specs the plugin writes in /var/run/cdi, with each spec's part that is known
         #: already.
-        self.awaited = {spec["kind"]: spec for spec in declaration.get("awaited_cdi_specs", ())}
-        self._foreign: Mapping[str, str] = declaration.get("foreign_cdi", {})
-        self._foreign_kinds: Collection[str] = declaration.get("foreign_kinds", ())
-        self.node = node
-        self.own_paths = {
-            path for path, entry in node["ledger"].items() if entry.get("owner") == _OWNER and entry["kind"] == "file"
-        }
-        self.present = {
-            file["name"]: spec
-            for file in node["cdi_files"]
-            if file["path"] in self.own_paths and (spec := _parsed(file)) is not None
-        }
+        self._awaited = {spec["kind"]: spec for spec in map(cdi.render_awaited, resources) if spec}
+        self._foreign = foreign_cdi.required(resources)
+        self._foreign_kinds = {kind for resource in resources for kind in foreign_cdi.kinds(resource)}
+        self._runtime = runtime
+        self.present, self._others = found
         #: By kind and name, because a kind may move to another file: from a resource to a template, or back.
         self._devices = {
             (spec["kind"], device["name"]): device for spec in self.declared.values() for device in spec["devices"]
@@ -112,8 +184,8 @@ class Specs:
                     found[Leftover(file, spec["kind"], device["name"])] = paths
         return found
 
-    def refuse_redefined(self, holders: Mapping[str, Any]) -> None:
-        """Raise SpecsError if a held device is redefined.
+    def held_otherwise(self, holders: Mapping[str, Any]) -> list[str]:
+        """Return one message for each held device that is redefined.
 
         A restart would give the container another device, and nothing shows that before the
         restart. holders: answer of ``node-device-plugin holders``.
@@ -126,35 +198,33 @@ class Specs:
                     f"{device.name} is held by {', '.join(sorted(set(who)))} and would become another device ({now} "
                     f"instead of {before}): declare the new device with another id, or end the pod first"
                 )
-        if problems:
-            raise SpecsError(problems)
+        return problems
 
-    def texts(self, staying: Iterable[Leftover]) -> dict[str, str]:
-        """Return the text of each spec file to write, by file name.
+    def wanted(self, staying: Iterable[Leftover]) -> dict[str, Mapping[str, Any]]:
+        """Return each spec to write, by file name.
 
         staying: the leftovers that stay.
         """
         stay: dict[str, list[str]] = {}
         for leftover in staying:
             stay.setdefault(leftover.file, []).append(leftover.device)
-        merged = {
+        return {
             file: cdi.with_kept(self.declared.get(file), self.present.get(file), stay.get(file, []))
             for file in [*self.declared, *(file for file in stay if file not in self.declared)]
         }
-        return {file: cdi.serialise(spec) for file, spec in merged.items()}
 
-    def check(self, staying: Iterable[Leftover]) -> None:
-        """Raise SpecsError if the runtime refuses a spec, or a foreign file overrides a device."""
-        specs = {file: json.loads(text) for file, text in self.texts(staying).items()}
+    def refused(self, specs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Return one message for each spec that the runtime refuses, and each foreign file that overrides a device.
+
+        specs: to write, by file name.
+        """
         harm = [
             f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file belongs to another owner: remove the entry "
             "there, or declare another name"
             for file in self._checked(specs)
             if file.owner == directories.FOREIGN and file.harm and not file.crashes
         ]
-        problems = [*self._too_new([*specs.values(), *self.awaited.values()]), *harm]
-        if problems:
-            raise SpecsError(problems)
+        return [*self._too_new([*specs.values(), *self._awaited.values()]), *harm]
 
     def missing(self) -> Iterator[str]:
         """Yield one message for each missing foreign CDI device that a required device needs.
@@ -193,9 +263,8 @@ class Specs:
 
     def crashing(self) -> list[str]:
         """Return one message for each foreign file that crashes a runtime with CDI at its start."""
-        runtime = self.node["runtime"]
         # Its library reads a kind of one letter.
-        reads_kinds = runtime.get("name") == "containerd" and always_on(runtime.get("version"))
+        reads_kinds = self._runtime.name == "containerd" and cdi.always_on(self._runtime.version)
         found = [
             (file.path, [each for each in file.crashes if not (reads_kinds and each.where == "kind")])
             for file in self._foreign_files
@@ -230,21 +299,13 @@ class Specs:
         return "the file belongs to another owner and affects no declared device: its owner has to fix it"
 
     def _too_new(self, specs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-        version, accepted = self.node["runtime"].get("version"), self._accepted()
+        version, accepted = self._runtime.version, self._runtime.accepted
         for spec in specs:
             for feature in cdi.refused_features(spec, accepted) if accepted else []:
                 yield (
                     f"{spec['kind']}: {feature.name} ({feature.where}) needs CDI {feature.since}, and containerd "
                     f"{version} accepts CDI up to {accepted}: remove it, or upgrade containerd"
                 )
-
-    def _accepted(self) -> str | None:
-        """The highest CDI version that the node's runtime accepts; None if unknown."""
-        runtime = self.node["runtime"]
-        version = runtime.get("version")
-        # The table has only containerd's versions. A stopped runtime, as in an uninstall, has no
-        # version.
-        return cdi.accepted_version(version) if runtime.get("name") == "containerd" and version else None
 
     @functools.cached_property
     def _foreign_files(self) -> list[directories.SpecFile]:
@@ -255,22 +316,17 @@ class Specs:
 
         specs: file name to content.
         """
-        own_paths = self.own_paths | {f"{DIRECTORY}/{file}" for file in specs}
-        every: dict[str, list[directories.SpecFile]] = {file["directory"]: [] for file in self.node["cdi_files"]}
-        if DIRECTORY not in every:
-            # The directory is empty so far; the other directories take precedence over it.
-            every = {DIRECTORY: [], **every}
-        for file in self.node["cdi_files"]:
-            # In other directories, the running plugin wrote the files with our prefix. It removes
-            # outdated entries itself.
-            if file["path"] in own_paths or is_dynamic(file):
-                continue
-            content = (file["content"] or "").encode("utf-8", "surrogateescape")
-            checked = directories.check_content(file["path"], content, self._accepted())
-            every[file["directory"]].append(checked._replace(owner=directories.FOREIGN))
-        for name, spec in specs.items():
-            every[DIRECTORY].append(directories.of_spec(f"{DIRECTORY}/{name}", spec, owner=directories.OURS))
-        return directories.against_each_other(list(every.values()))
+        ours = [
+            directories.of_spec(f"{DIRECTORY}/{name}", spec, owner=directories.OURS) for name, spec in specs.items()
+        ]
+        paths = {file.path for file in ours}
+        every = {DIRECTORY: (), **self._others}
+        return directories.against_each_other(
+            [
+                [*(file for file in files if file.path not in paths), *(ours if directory == DIRECTORY else ())]
+                for directory, files in every.items()
+            ]
+        )
 
     def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
         """Split the leftovers into those that must stay, with the reason, and those that may go.
@@ -300,7 +356,7 @@ class Specs:
                 return f"held by {holder(held)}"
         # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes
         # precedence.
-        if advertised_counts and leftover.kind not in self.awaited:
+        if advertised_counts and leftover.kind not in self._awaited:
             for resource, devices in holders.get("allocatable", {}).items():
                 if any(self._is(leftover, resource, device) for device in devices):
                     return f"still offered by the kubelet as {resource}"
@@ -319,12 +375,7 @@ class Specs:
         """
         if leftover.device not in model.devices_behind(kubelet_id):
             return False
-        return self.kinds.get(resource, leftover.kind) == leftover.kind
-
-
-def is_dynamic(file: Mapping[str, Any]) -> bool:
-    """Whether the running plugin wrote a spec file. file: from node_preflight's cdi_files."""
-    return file["directory"] != DIRECTORY and file["name"].startswith(cdi.FILE_PREFIX)
+        return self._kinds.get(resource, leftover.kind) == leftover.kind
 
 
 def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
@@ -337,46 +388,5 @@ def holder(held: Mapping[str, Any]) -> str:
     return f"{held['namespace']}/{held['pod']}" if held.get("namespace") else str(held["pod"])
 
 
-class Ours:
-    """Our devices that pods can hold before an uninstall: served, or in our specs.
-
-    node: the result of the module node_preflight.
-    """
-
-    def __init__(self, node: Mapping[str, Any]) -> None:
-        self._specs = Specs({}, node)
-        self._served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
-        self._is_dynamic = any(map(is_dynamic, node["cdi_files"]))
-
-    def __bool__(self) -> bool:
-        """Whether the node has anything that a pod can hold."""
-        return bool(self._served or self._specs.leftovers or self._is_dynamic)
-
-    def held(self, holders: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return the entries for our devices. holders: from ``node-device-plugin holders``."""
-        return [
-            held
-            for held in holders["held"]
-            if held["resource"] in self._served or held.get("by_our_cdi") or self._specs.has(held)
-        ]
-
-
 def _and_more(problems: Collection[Any]) -> str:
     return f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-
-
-def _parsed(file: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A spec file as data; None if the file is no spec."""
-    text = file["content"] or ""
-    try:
-        try:
-            # Our specs and most others are JSON; YAML takes a hundred times as long.
-            data = json.loads(text)
-        except ValueError:
-            data = documents.read_yaml(text.encode("utf-8", "surrogateescape"))
-        shaped(_SPEC, data)
-        # The order of the keys stays, because the text of a spec that stays is written again.
-        found: dict[str, Any] = plain(data)
-        return found
-    except (AnswerError, RecursionError, ValueError):
-        return None

@@ -1,0 +1,75 @@
+"""Names of users and groups in a declaration. Only the node knows their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from .model import Configuration, DeviceNode, Discovery, Resource
+from .problems import Problem
+
+#: Maps each field whose value may be a name to the kind of the name.
+_KINDS = {"uid": "users", "gid": "groups"}
+#: The numbers of users and groups by name; None for a name that the node does not know.
+Numbers = Mapping[str, Mapping[str, "int | None"]]
+
+
+def named(resources: Iterable[Resource]) -> Iterator[tuple[str, str, str]]:
+    """The path of each field that has a name, the kind of the name, and the name."""
+    for resource in resources:
+        for where, owned in _owned(resource):
+            for key, kind in _KINDS.items():
+                name = getattr(owned, key)
+                if isinstance(name, str):
+                    yield f"{where}.{key}", kind, name
+
+
+def names(resources: Iterable[Resource]) -> dict[str, list[str]]:
+    """The names of users and groups, by kind."""
+    found: dict[str, set[str]] = {}
+    for _where, kind, name in named(resources):
+        found.setdefault(kind, set()).add(name)
+    return {kind: sorted(found[kind]) for kind in _KINDS.values() if kind in found}
+
+
+def with_numbers(configuration: Configuration, numbers: Numbers) -> tuple[Configuration, list[Problem]]:
+    """The configuration with the node's numbers instead of names, and a problem for each name without a number.
+
+    With a problem, the configuration keeps all names.
+    """
+    problems = [
+        Problem(where, f"the node has no {kind[:-1]} {name!r}: create the {kind[:-1]} there, or give its number")
+        for where, kind, name in named(configuration.resources)
+        if numbers.get(kind, {}).get(name) is None
+    ]
+    if problems:
+        return configuration, problems
+    return configuration._replace(
+        resources=tuple(_numbered(resource, numbers) for resource in configuration.resources)
+    ), []
+
+
+def _numbered(resource: Resource, numbers: Numbers) -> Resource:
+    if not any(named([resource])):
+        return resource
+    devices = tuple(
+        device._replace(nodes=tuple(node._replace(**_of(node, numbers)) for node in device.nodes))
+        for device in resource.devices
+    )
+    return resource._replace(
+        devices=devices, discover=resource.discover._replace(**_of(resource.discover, numbers))
+    )
+
+
+def _of(owned: DeviceNode | Discovery, numbers: Numbers) -> dict[str, int | None]:
+    """The numbers of the fields that have names."""
+    return {
+        key: numbers[kind][getattr(owned, key)] for key, kind in _KINDS.items() if isinstance(getattr(owned, key), str)
+    }
+
+
+def _owned(resource: Resource) -> Iterator[tuple[str, DeviceNode | Discovery]]:
+    """The parts of a resource that have an owner, each with its path."""
+    yield f"{resource.name}.discover", resource.discover
+    for device in resource.devices:
+        for position, node in enumerate(device.nodes):
+            yield "%s.devices (%s).nodes[%d]" % (resource.name, device.id, position), node
