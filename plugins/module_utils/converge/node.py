@@ -45,12 +45,14 @@ class Node:
 
     @contextlib.contextmanager
     def ledger(self):
-        """Yield the ledger. Except in check mode, the ledger is entered for writing."""
+        """Yield the ledger. Except in check mode, the ledger is entered for writing.
+
+        In check mode, the entries change in memory alone.
+        """
         ledger = Ledger()
         with contextlib.nullcontext() if self.check_mode else ledger:
             yield ledger
-        if self.check_mode and ledger.entries != Ledger().entries:
-            self.has_unshown_work = True
+        self.has_unshown_work = self.check_mode and not ledger.is_saved
 
     def managed(self, ledger, owner, pending=None):
         """Return an owner's `Managed`."""
