@@ -200,7 +200,7 @@ class Specs:
                 )
         return problems
 
-    def wanted(self, staying: Iterable[Leftover]) -> dict[str, Mapping[str, Any]]:
+    def to_write(self, staying: Iterable[Leftover]) -> dict[str, Mapping[str, Any]]:
         """Return each spec to write, by file name.
 
         staying: the leftovers that stay.
@@ -320,13 +320,17 @@ class Specs:
             directories.of_spec(f"{DIRECTORY}/{name}", spec, owner=directories.OURS) for name, spec in specs.items()
         ]
         paths = {file.path for file in ours}
-        every = {DIRECTORY: (), **self._others}
+        every = self._others if DIRECTORY in self._others else {DIRECTORY: (), **self._others}
         return directories.against_each_other(
             [
                 [*(file for file in files if file.path not in paths), *(ours if directory == DIRECTORY else ())]
                 for directory, files in every.items()
             ]
         )
+
+    def all_stay(self) -> list[Held]:
+        """Return all leftovers, which stay without a reason of their own."""
+        return [Held(leftover, "") for leftover in self.leftovers]
 
     def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
         """Split the leftovers into those that must stay, with the reason, and those that may go.

@@ -25,26 +25,85 @@ _PAUSE = 0.5
 
 
 def converge(node, params):
-    """Converge the specs.
+    """Converge the role's specs, and judge all specs of the node.
 
-    Beside the report's keys, the answer has ``files`` (the hash of each spec file after the run, by path), ``devices``
-    (undeclared ones that stay, each with the reason), ``in_use`` (why devices in use stop the run), ``crashing`` and
-    ``broken`` (problems of other owners' files).
+    Beside a report's keys, the answer has ``files`` (the hash of each of the role's files after the run, by path),
+    ``devices`` (undeclared ones that stay, each with the reason), ``in_use`` (why devices in use stop the run), and
+    ``crashing`` and ``broken`` (other owners' files that crash a runtime with CDI, and that runtimes do not load).
     """
     from node_device_plugin.cdi import role_specs
     from node_device_plugin.declaration import accounts, cdi, parse_configuration
 
+    def files_of(specs):
+        return {f"{role_specs.DIRECTORY}/{name}": cdi.serialise(spec).encode() for name, spec in specs.items()}
+
     configuration = parse_configuration(params["configuration"])
-    configuration, unknown = accounts.with_numbers(configuration, numbers(**accounts.names(configuration.resources)))
+    known = numbers(**accounts.names(configuration.resources))
+    configuration, unknown = accounts.with_numbers(configuration, known)
+    runtime = role_specs.Runtime(*map(node.facts["runtime"].get, ("name", "version")))
+    state = params["state"]
     with node.ledger() as ledger:
-        own_paths = set(ledger.of(_OWNER))
-        runtime = role_specs.Runtime(**node.facts["runtime"])
-        found = role_specs.find(node.facts["cdi_directories"], own_paths, runtime.accepted)
+        found = role_specs.find(node.facts["cdi_directories"], ledger.of(_OWNER), runtime.accepted)
         specs = role_specs.Specs(configuration.resources, params["templates"], found, runtime)
         staying, in_use = _staying(node, specs, params)
-        wanted = specs.wanted(held.leftover for held in staying)
-        files = _files(wanted)
-        problems = [*map(str, unknown), *specs.refused(wanted)]
+        wanted = specs.to_write(held.leftover for held in staying)
+        files = files_of(wanted)
+        problems = [*map(str, unknown), *(specs.missing() if runtime.version else ()), *specs.refused(wanted)]
+        # In check mode, the specs of state present, which a real run would have written before.
+        pending = files_of(specs.to_write(specs.leftovers)) if state == "pruned" else None
+        managed = node.managed(ledger, _OWNER, pending)
+        has_work = state == "present" or specs.leftovers
+        if has_work and not problems and not in_use:
+            managed.converge(
+                [{"path": path, "kind": "file", "mode": 0o644, "content": files[path]} for path in files]
+            )
+    return node.answer(
+        managed.report,
+        problems=problems,
+        in_use=in_use,
+        files={path: sha256(content) for path, content in files.items()},
+        devices=[{"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason],
+        crashing=specs.crashing(),
+        broken=specs.broken(),
+    )
+
+
+def _staying(node, specs, params):
+    """Return the leftovers that stay, and why devices in use stop the run."""
+    try:
         if params["state"] == "present":
-            problems += specs.missing()
-        ...
+            return specs.all_stay(), _held_otherwise(node, specs, params)
+        return (_held(node, specs, params) if specs.leftovers else []), []
+    except asking.Unanswered as error:
+        return specs.all_stay(), [str(error)]
+
+
+def _holders(node, params):
+    return asking.holders(node, {**params, "kubelet_root": params["kubelet_root"] or node.facts.get("kubelet_root")})
+
+
+def _held_otherwise(node, specs, params):
+    """Return a message for each held device whose name would refer to another device. Raises Unanswered."""
+    if not (specs.redefined() and params["command"]):
+        return []
+    try:
+        return specs.held_otherwise(_holders(node, params))
+    except asking.CommandMissing:
+        return []
+
+
+def _held(node, specs, params):
+    """Return the leftovers that stay. Wait briefly until the kubelet notices that the plugin withdrew devices."""
+    # In check mode, the plugin still offers the devices that a real run would withdraw.
+    advertised_counts = not node.check_mode
+    deadline = time.monotonic() + _TIMEOUT
+    while True:
+        try:
+            holders = _holders(node, params)
+        except asking.CommandMissing as error:
+            asking.refuse_if_a_kubelet_gave_devices(params, error)
+            return []
+        staying, _going = specs.split(holders, advertised_counts)
+        if all(held.reason.startswith("held") for held in staying) or time.monotonic() > deadline:
+            return staying
+        time.sleep(_PAUSE)

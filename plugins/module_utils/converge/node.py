@@ -14,10 +14,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed imp
 
 
 class Node:
-    """The node on which a module runs. check_mode: whether nothing may be written; by default, as the module says."""
+    """The node on which a module runs. check_mode: whether nothing may be written; by default, as the module says.
 
-    def __init__(self, module, check_mode=None):
+    facts: what the preflight has read of the node, so that a converge function need not read it again.
+    """
+
+    def __init__(self, module, check_mode=None, facts=None):
         self._module = module
+        self.facts = facts or {}
         self.check_mode = module.check_mode if check_mode is None else check_mode
         #: The warnings of the answer.
         self.warnings = []
@@ -78,7 +82,7 @@ def finish(module, converge):
     """Renew the play's lock, call the converge function, and exit or fail the module with its answer."""
     play_lock.renew(module)
     try:
-        answer = Node(module).converged(converge, module.params)
+        answer = Node(module, facts=module.params.get("facts")).converged(converge, module.params)
     except OSError as error:
         module.fail_json(msg=sentence(error))
     problems = answer.pop("problems", None)

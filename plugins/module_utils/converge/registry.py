@@ -13,20 +13,20 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.no
 CONVERGE = {}
 
 
-def answers(module, asked):
+def answers(module, asked, facts=None):
     """Return the answers of converge functions in check mode.
 
-    asked: for each module's name, a list of its arguments. Returns a list of the same length for each name. An item has
+    facts: see `Node`. asked: for each module's name, a list of its arguments. Returns a list of the same length for each name. An item has
     ``answer`` and ``has_unshown_work``. The item is None if only the module itself can say what is wrong.
     """
-    return {name: [_answer(module, CONVERGE[name], params) for params in each] for name, each in asked.items()}
+    return {name: [_answer(module, CONVERGE[name], params, facts) for params in each] for name, each in asked.items()}
 
 
-def _answer(module, file, params):
+def _answer(module, file, params, facts):
     validated = ModuleArgumentSpecValidator(file.PARAMS).validate(params)
     if validated.errors:
         return None
-    node = Node(module, check_mode=True)
+    node = Node(module, check_mode=True, facts=facts)
     try:
         answer = node.converged(file.converge, validated.validated_parameters)
     except (OSError, KeyError, ValueError):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import NamedTuple
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, specs
+from node_device_plugin.cdi import directories, role_specs
+from node_device_plugin.declaration import cdi, parse_resources
 
 FILE = "node-device-plugin_example.com_camera.json"
 PATH = f"/etc/cdi/{FILE}"
@@ -17,50 +20,69 @@ def resource(*ids, edits=None, **rest):
 
 
 def read(*resources):
-    return declaration.read({"node_devices_resources": list(resources)}, lambda value: value).as_data()
+    return cdi.render_specs(parse_resources(resources))
 
 
-def file(path, content):
-    directory, _, name = path.rpartition("/")
-    return {"path": path, "directory": directory, "name": name, "content": content}
+class File(NamedTuple):
+    path: str
+    content: str
+
+
+file = File
+
+
+class Node(NamedTuple):
+    found: role_specs.Found
+    runtime: role_specs.Runtime
 
 
 def node(*files, ours=(PATH,), version="1.7.24", name="containerd"):
-    return {
-        "runtime": {"name": name, "version": version},
-        "cdi_files": list(files),
-        "ledger": {path: {"kind": "file", "owner": "cdi_specs"} for path in ours},
-    }
+    """What `find` reads of files in any directory, without the directories that have none."""
+    runtime = role_specs.Runtime(name, version)
+    present, others = {}, {}
+    for path, content in files:
+        directory, _, base = path.rpartition("/")
+        others.setdefault(directory, [])
+        if path in ours:
+            present[base] = role_specs.read_spec(content.encode())
+        else:
+            checked = directories.check_content(path, (content or "").encode(), runtime.accepted)
+            others[directory].append(checked._replace(owner=directories.FOREIGN))
+    return Node(role_specs.Found(present, others), runtime)
 
 
 def node_with(*resources):
-    return node(*(file(f"/etc/cdi/{name}", text) for name, text in read(*resources)["cdi_specs"].items()))
+    return node(*(file(f"/etc/cdi/{name}", cdi.serialise(spec)) for name, spec in read(*resources).items()))
 
 
-def made(node_now, *resources):
-    return specs.Specs(read(*resources), node_now)
+def made(node_now, *resources, templates=()):
+    return role_specs.Specs(parse_resources(resources), dict(templates), *node_now)
 
 
-def devices(text):
-    return [device["name"] for device in json.loads(text)["devices"]]
+def refused(wanted):
+    return wanted.refused(wanted.to_write([]))
+
+
+def devices(spec):
+    return [device["name"] for device in spec["devices"]]
 
 
 def test_a_bare_node_gets_what_is_declared():
     wanted = made(node(), resource("a", "b"))
     assert wanted.leftovers == []
-    assert wanted.texts([]) == read(resource("a", "b"))["cdi_specs"]
+    assert wanted.to_write([]) == read(resource("a", "b"))
 
 
 def test_what_is_no_longer_declared_stays_at_first():
     wanted = made(node_with(resource("a", "b", "c")), resource("b"))
     assert [leftover.name for leftover in wanted.leftovers] == ["example.com/camera=a", "example.com/camera=c"]
-    assert devices(wanted.texts(wanted.leftovers)[FILE]) == ["b", "a", "c"]
+    assert devices(wanted.to_write(wanted.leftovers)[FILE]) == ["b", "a", "c"]
 
 
 def test_a_resource_that_is_gone_keeps_its_file_for_what_stays():
     wanted = made(node_with(resource("a", "b")))
-    assert devices(wanted.texts(wanted.leftovers[:1])[FILE]) == ["a"]
-    assert wanted.texts([]) == {}
+    assert devices(wanted.to_write(wanted.leftovers[:1])[FILE]) == ["a"]
+    assert wanted.to_write([]) == {}
 
 
 def test_what_a_pod_holds_stays_and_the_rest_goes():
@@ -90,21 +112,14 @@ OWN = json.dumps(
 NEEDS_FPGA = {"name": "example.com/card", "devices": [{"id": "card", "cdi_devices": ["example.com/fpga=0"]}]}
 
 
-def of_template(*resources):
-    """A declaration with the spec of a template."""
-    read_again = declaration.read(
-        {"node_devices_resources": list(resources), "cdi_specs_templates": [{"src": "fpga.yaml.j2"}]},
-        lambda value: value,
-        render=lambda _source: OWN,
-    )
-    return read_again.as_data()
+TEMPLATES = {"node-devices_example.com_fpga.json": json.loads(OWN)}
 
 
 def test_a_template_s_spec_has_the_device_that_a_resource_needs():
     assert "example.com/fpga=0 is in no valid CDI spec" in next(made(node(), NEEDS_FPGA).missing())
-    wanted = specs.Specs(of_template(NEEDS_FPGA), node())
+    wanted = made(node(), NEEDS_FPGA, templates=TEMPLATES)
     assert list(wanted.missing()) == []
-    assert json.loads(wanted.texts([])["node-devices_example.com_fpga.json"]) == json.loads(OWN)
+    assert wanted.to_write([])["node-devices_example.com_fpga.json"] == json.loads(OWN)
 
 
 def test_a_template_s_device_stays_while_a_pod_holds_it_by_another_id():
@@ -125,16 +140,16 @@ def test_a_kind_that_moves_between_a_resource_and_a_template_has_one_file():
         "name": "example.com/fpga",
         "devices": [{"id": name, "nodes": [{"path": f"/dev/fpga{name}"}]} for name in ("0", "1")],
     }
-    (text,) = read(resource_of_kind)["cdi_specs"].values()
-    before = node(file(f"/etc/cdi/{ours}", text), ours=(f"/etc/cdi/{ours}",))
-    moved = specs.Specs(of_template(NEEDS_FPGA), before)
+    (spec,) = read(resource_of_kind).values()
+    before = node(file(f"/etc/cdi/{ours}", cdi.serialise(spec)), ours=(f"/etc/cdi/{ours}",))
+    moved = made(before, NEEDS_FPGA, templates=TEMPLATES)
     assert [leftover.name for leftover in moved.leftovers] == ["example.com/fpga=1"]
-    written = moved.texts(moved.leftovers)
+    written = moved.to_write(moved.leftovers)
     assert (devices(written[ours]), devices(written[own])) == (["1"], ["0"])
     assert moved.redefined() == {}
-    back = specs.Specs(
-        read({**resource_of_kind, "devices": [{"id": "0", "nodes": [{"path": "/dev/other"}]}]}),
+    back = made(
         node(file(f"/etc/cdi/{own}", OWN), ours=(f"/etc/cdi/{own}",)),
+        {**resource_of_kind, "devices": [{"id": "0", "nodes": [{"path": "/dev/other"}]}]},
     )
     assert back.leftovers == []
     assert list(back.redefined().values()) == [("/dev/fpga0", "/dev/other")]
@@ -163,7 +178,7 @@ def test_a_pod_that_holds_the_same_id_of_another_declared_resource_counts_not():
 def test_a_held_device_keeps_what_its_kind_gave_it():
     before = resource("a", "b", edits={"env": ["OLD=1"]})
     wanted = made(node_with(before), resource("b", edits={"env": ["NEW=1"]}))
-    spec = json.loads(wanted.texts(wanted.leftovers)[FILE])
+    spec = wanted.to_write(wanted.leftovers)[FILE]
     assert spec["containerEdits"] == {"env": ["NEW=1"]}
     assert spec["devices"][1]["name"] == "a"
     assert spec["devices"][1]["containerEdits"]["env"] == ["OLD=1"]
@@ -191,22 +206,19 @@ def foreign(path, edits, **rest):
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_a_device_that_another_file_has_is_refused(directory, says, form):
     wanted = made(node(foreign(f"{directory}/other.{form}", {"env": ["A=B"]})), resource("a"))
-    with pytest.raises(specs.SpecsError) as refused:
-        wanted.check([])
-    (line,) = refused.value.lines
+    (line,) = refused(wanted)
     assert line.startswith(f"{directory}/other.{form}: {says}")
     assert line.endswith("; the file belongs to another owner: remove the entry there, or declare another name")
 
 
 def test_a_device_that_another_file_gives_just_so_is_not():
     same = {"deviceNodes": [{"path": "/dev/a", "permissions": "rw"}]}
-    made(node(foreign("/var/run/cdi/other.json", same)), resource("a")).check([])
+    assert refused(made(node(foreign("/var/run/cdi/other.json", same)), resource("a"))) == []
     # Runtimes drop both, of two in one directory.
-    with pytest.raises(specs.SpecsError):
-        made(node(foreign("/etc/cdi/other.json", same)), resource("a")).check([])
+    assert len(refused(made(node(foreign("/etc/cdi/other.json", same)), resource("a")))) == 1
     # Nor does one that ours goes before.
     low = foreign("/opt/cdi/other.json", {"env": ["A=B"]})
-    made(node(low, file("/etc/cdi/x.json", "{}")), resource("a")).check([])
+    assert refused(made(node(low, file("/etc/cdi/x.json", "{}")), resource("a"))) == []
 
 
 VENDOR = "/etc/cdi/nvidia.json"
@@ -235,7 +247,7 @@ FIX = (
         ([vendor("0")], [f"nvidia.com/gpu=1 is in no valid CDI spec of the node{FIX}"]),
         ([], [f"nvidia.com/gpu={n} is in no valid CDI spec of the node{FIX}" for n in (0, 1)]),
         (
-            [vendor("0", "1"), file("/etc/cdi/other.json", vendor("1")["content"])],
+            [vendor("0", "1"), file("/etc/cdi/other.json", vendor("1").content)],
             [
                 "nvidia.com/gpu=1 is in no valid CDI spec of the node (/etc/cdi/other.json and another file in its "
                 f"directory both define this name){FIX}"
@@ -294,7 +306,7 @@ def test_a_broken_file_of_others_is_no_conflict_and_named():
     """What doctor says of it: a runtime leaves it out and goes on."""
     broken = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red")
     wanted = made(node(broken, file("/etc/cdi/x.yaml", "{"), file("/etc/cdi/y.json", None)), resource("a"))
-    wanted.check([])
+    assert refused(wanted) == []
     assert [line.partition(": ")[0] for line in wanted.broken()] == [
         "/var/run/cdi/other.json",
         "/etc/cdi/x.yaml",
@@ -344,19 +356,18 @@ def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_cou
 
 def test_what_the_runtime_would_refuse_is_refused():
     wanted = made(node(version="1.7.12"), resource("a", edits={"additional_gids": [5]}))
-    with pytest.raises(specs.SpecsError, match=r"additional gids .* needs CDI 0.7.0, and containerd 1.7.12 accepts"):
-        wanted.check([])
-    made(node(version="1.7.24"), resource("a", edits={"additional_gids": [5]})).check([])
+    (line,) = refused(wanted)
+    assert re.search(r"additional gids .* needs CDI 0.7.0, and containerd 1.7.12 accepts", line)
+    assert refused(made(node(version="1.7.24"), resource("a", edits={"additional_gids": [5]}))) == []
     # Other runtimes' versions are no containerd's, and may be unknown.
     for name, version in (("crio", "1.7.12"), ("crio", None), ("dockerd", "1.7.12"), ("containerd", None)):
-        made(node(version=version, name=name), resource("a", edits={"additional_gids": [5]})).check([])
+        assert refused(made(node(version=version, name=name), resource("a", edits={"additional_gids": [5]}))) == []
 
 
 def test_a_runtime_that_does_not_run_stops_no_uninstall():
-    stopped = {**node_with(resource("a")), "runtime": {"socket": "/run/x.sock", "problem": "nobody listens there"}}
-    wanted = specs.Specs({}, stopped)
-    wanted.check([])
-    assert wanted.texts([]) == {}
+    wanted = made(node_with(resource("a"))._replace(runtime=role_specs.Runtime()))
+    assert refused(wanted) == []
+    assert wanted.to_write([]) == {}
 
 
 def discovering(**rest):
@@ -374,8 +385,8 @@ def test_a_resource_that_gains_discover_has_no_spec_of_the_role_any_more():
     staying, going = wanted.split(holders, advertised_counts=True)
     assert [(held.leftover.device, held.reason) for held in staying] == [("b", "held by default/viewer")]
     assert [leftover.device for leftover in going] == ["a"]
-    assert devices(wanted.texts(held.leftover for held in staying)[FILE]) == ["b"]
-    assert wanted.texts([]) == {}
+    assert devices(wanted.to_write(held.leftover for held in staying)[FILE]) == ["b"]
+    assert wanted.to_write([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -387,10 +398,8 @@ def test_a_resource_that_gains_discover_has_no_spec_of_the_role_any_more():
 )
 def test_what_the_runtime_would_refuse_of_what_the_plugin_will_write_is_refused(more, says):
     declared = {"name": "example.com/camera", "discover": {"pci": [{"vendor": "10de"}]}, **more}
-    with pytest.raises(specs.SpecsError) as refused:
-        made(node(version="1.7.2"), declared).check([])
-    assert [line.partition(" CDI ")[0] for line in refused.value.lines] == [says]
-    made(node(version="2.1.9"), declared).check([])
+    assert [line.partition(" CDI ")[0] for line in refused(made(node(version="1.7.2"), declared))] == [says]
+    assert refused(made(node(version="2.1.9"), declared)) == []
 
 
 def test_a_held_name_does_not_become_another_device():
@@ -401,13 +410,11 @@ def test_a_held_name_does_not_become_another_device():
     wanted = made(node_with(resource("a", "b", "c")), changed)
     assert sorted(device.device for device in wanted.redefined()) == ["a", "b"]
     held = {"resource": "example.com/camera", "namespace": "default", "pod": "viewer"}
-    with pytest.raises(specs.SpecsError) as refused:
-        wanted.refuse_redefined({"held": [{**held, "device": "a"}, {**held, "device": "c"}]})
-    assert refused.value.lines == [
+    assert wanted.held_otherwise({"held": [{**held, "device": "a"}, {**held, "device": "c"}]}) == [
         "example.com/camera=a is held by default/viewer and would become another device (/dev/b instead of /dev/a): "
         "declare the new device with another id, or end the pod first"
     ]
-    wanted.refuse_redefined({"held": [{**held, "device": "c"}]})
+    assert wanted.held_otherwise({"held": [{**held, "device": "c"}]}) == []
     # Another variable is no other device.
     assert made(node_with(resource("a")), resource("a", edits={"env": ["X=1"]})).redefined() == {}
 
@@ -418,7 +425,7 @@ def test_an_edit_of_a_kept_device_may_be_null(common, own):
     before = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "containerEdits": {"intelRdt": common}}
     before["devices"] = [{"name": "old", "containerEdits": edits}]
     wanted = made(node(file(PATH, json.dumps(before))), resource("new"))
-    _new, old = json.loads(wanted.texts(wanted.leftovers)[FILE])["devices"]
+    _new, old = wanted.to_write(wanted.leftovers)[FILE]["devices"]
     rdt = common or own
     assert old["containerEdits"] == {"env": ["A=1"], **({"intelRdt": rdt} if rdt else {})}
 
@@ -437,7 +444,7 @@ def test_an_edit_of_a_kept_device_may_be_null(common, own):
     ],
 )
 def test_a_file_of_ours_that_a_node_changed_is_no_spec(text):
-    assert specs._parsed({"content": text}) is None
+    assert role_specs.read_spec(text.encode()) is None
 
 
 @pytest.mark.parametrize(
@@ -446,12 +453,12 @@ def test_a_file_of_ours_that_a_node_changed_is_no_spec(text):
 )
 def test_a_kind_of_one_letter_crashes_no_newer_containerd(name, version, crashes):
     foreign = file("/etc/cdi/x.json", json.dumps({"cdiVersion": "0.6.0", "kind": "vendor.com/x", "devices": []}))
-    assert bool(specs.Specs({}, node(foreign, name=name, version=version)).crashing()) == crashes
+    assert bool(made(node(foreign, name=name, version=version)).crashing()) == crashes
 
 
 def test_a_spec_that_stays_keeps_the_order_of_its_keys():
     text = json.dumps(
         {"cdiVersion": "0.6.0", "kind": "a.io/b", "devices": [{"name": "x", "containerEdits": {"env": ["A=b"]}}]}
     )
-    (spec,) = specs.Specs({}, node(file(PATH, text))).present.values()
+    (spec,) = made(node(file(PATH, text))).present.values()
     assert json.dumps(spec) == text
