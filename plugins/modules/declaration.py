@@ -44,7 +44,7 @@ configuration:
   type: dict
   returned: success
 cdi_specs:
-  description: Text of each CDI spec, by file name.
+  description: Content of each CDI spec that role cdi_specs writes, by file name.
   type: dict
   returned: success
 awaited_cdi_specs:

@@ -7,13 +7,13 @@ the roles and the plugin on the node use the same version.
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    accounts,
     cdi,
     foreign_cdi,
     serialise,
@@ -30,8 +30,6 @@ PREFIX, SETTINGS = declared.PREFIX, declared.SETTINGS
 variables_of, plain = declared.variables_of, declared.plain
 Failure = declared.Failure
 
-#: Maps each key whose value may be a name to the kind of the name.
-_ACCOUNTS = {"uid": "users", "gid": "groups"}
 # Matches the error of an expression that uses facts that Ansible did not gather.
 _FACT = re.compile(r"\bansible_\w+|object of type 'dict' has no attribute")
 
@@ -51,22 +49,16 @@ class Declaration(NamedTuple):
         return {
             "resources": configuration["resources"],
             "configuration": configuration,
-            "cdi_specs": {name: cdi.serialise(spec) for name, spec in self.specs.items()},
+            "cdi_specs": self.specs,
             "awaited_cdi_specs": [spec for spec in map(cdi.render_awaited, self.configuration.resources) if spec],
             "needs_cdi": not self.configuration.resources
             or any(resource.injection == "cdi" for resource in self.configuration.resources),
             "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
-            "foreign_cdi": {
-                name: f"{resource.name}={device.id}"
-                for resource in self.configuration.resources
-                for device in resource.devices
-                for name in device.cdi_devices
-                if device.required
-            },
+            "foreign_cdi": foreign_cdi.required(self.configuration.resources),
             "foreign_kinds": sorted(
                 {kind for resource in self.configuration.resources for kind in foreign_cdi.kinds(resource)}
             ),
-            "accounts": _accounts(configuration["resources"]),
+            "accounts": accounts.names(self.configuration.resources),
             "capacities": self.capacities,
             "device_paths": device_paths(self.configuration.resources),
             "host_paths": host_paths(self.configuration.resources),
@@ -137,30 +129,10 @@ def read(
     return Declaration(configuration, {**cdi.render_specs(configuration.resources), **own_specs}, capacities)
 
 
-def _accounts(resources: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the names of users and groups in the declaration. Only the node can look up these names."""
-    names: dict[str, set[str]] = {kind: set() for kind in _ACCOUNTS.values()}
-    for _where, owned, key in _named(resources):
-        names[_ACCOUNTS[key]].add(owned[key])
-    return {kind: sorted(found) for kind, found in names.items() if found}
-
-
-def _named(resources: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any, str]]:
-    """Yield the path, mapping and key of each field with the name of a user or group. resources: as data."""
-    for resource in resources:
-        owned = [(f"{resource['name']}.discover", resource.get("discover", {}))]
-        for device in resource["devices"]:
-            place = f"{resource['name']}.devices ({device['id']}).nodes"
-            owned += [(f"{place}[{position}]", node) for position, node in enumerate(device.get("nodes", ()))]
-        for where, each in owned:
-            yield from ((f"{where}.{key}", each, key) for key in _ACCOUNTS if isinstance(each.get(key), str))
-
-
 def refuse_names(read: Declaration) -> None:
     """Raise DeclarationProblems for names of users and groups, which only a connection to the node can look up."""
     why = "must be a number, because the run cannot look up a name if only the Kubernetes API reaches the node"
-    resources = serialise.resources_to_data(read.configuration.resources)
-    lines = [f"{where}: {why}" for where, _owned, _key in _named(resources)]
+    lines = [f"{where}: {why}" for where, _kind, _name in accounts.named(read.configuration.resources)]
     if lines:
         raise DeclarationProblems(lines)
 
@@ -173,20 +145,11 @@ def with_numbers(declared: dict[str, Any], found: Mapping[str, Any]) -> tuple[di
     """
     if not declared.get("accounts"):
         return declared, []
-    configuration = copy.deepcopy(declared["configuration"])
-    problems = []
-    for where, owned, key in _named(configuration["resources"]):
-        kind, name = _ACCOUNTS[key], owned[key]
-        owned[key] = found.get(kind, {}).get(name)
-        if owned[key] is None:
-            word = kind[:-1]
-            problems.append(f"{where}: the node has no {word} {name!r}: create the {word} there, or give its number")
+    configuration, problems = accounts.with_numbers(declaration.parse_configuration(declared["configuration"]), found)
     if problems:
-        return declared, problems
-    read = declaration.parse_configuration(configuration)
-    data = Declaration(read, cdi.render_specs(read.resources), declared["capacities"]).as_data()
-    # Add the specs from templates, which `read` does not contain.
-    return {**data, "cdi_specs": {**declared["cdi_specs"], **data["cdi_specs"]}}, []
+        return declared, [str(problem) for problem in problems]
+    specs = {**declared["cdi_specs"], **cdi.render_specs(configuration.resources)}
+    return Declaration(configuration, specs, declared["capacities"]).as_data(), []
 
 
 def device_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..support.documents import name_of, read_file, read_json, read_yaml
@@ -24,6 +26,14 @@ class LoadedConfiguration(NamedTuple):
 
     configuration: Configuration
     sha256: str
+
+
+def text(configuration: Mapping[str, Any], comment: str) -> str:
+    """The text of a configuration file; equal configurations give equal text.
+
+    The text is JSON after a comment, because JSON is parsed ten times as fast as YAML. configuration: as data.
+    """
+    return f"# {comment}\n{json.dumps(configuration, indent=2, ensure_ascii=False)}\n"
 
 
 def load(path: str) -> LoadedConfiguration:

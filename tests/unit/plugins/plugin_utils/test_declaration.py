@@ -68,8 +68,8 @@ def test_no_variable_is_an_empty_declaration():
 def test_same_rendering_as_the_plugin():
     data = read({"node_devices_resources": [SERIAL, KVM]}).as_data()
     direct = cdi.render_specs(parse_resources([SERIAL, KVM]))
-    assert data["cdi_specs"] == {name: cdi.serialise(spec) for name, spec in direct.items()}
-    assert json.loads(data["cdi_specs"]["node-device-plugin_devices.example.com_kvm.json"])["kind"] == KVM["name"]
+    assert data["cdi_specs"] == direct
+    assert data["cdi_specs"]["node-device-plugin_devices.example.com_kvm.json"]["kind"] == KVM["name"]
 
 
 def test_device_paths_are_the_hosts_own():
@@ -165,7 +165,7 @@ STATIC = {"name": "devices.example.com/fixed", "devices": [{"id": "c", "nodes": 
 
 def test_names_of_users_and_groups_become_the_nodes_numbers_everywhere():
     data = read({"node_devices_resources": [NAMED, STATIC, {"name": "b.io/x", "capacity": 2}]}).as_data()
-    data["cdi_specs"]["template.json"] = "{}"
+    data["cdi_specs"]["template.json"] = {}
     assert data["accounts"] == {"users": ["games"], "groups": ["dialout", "video"]}
     found = {"users": {"games": 5}, "groups": {"dialout": 20, "video": 44}}
     numbered, problems = declaration.with_numbers(data, found)
@@ -173,7 +173,7 @@ def test_names_of_users_and_groups_become_the_nodes_numbers_everywhere():
     fixed = json.loads(json.dumps(STATIC).replace('"video"', "44"))
     direct = read({"node_devices_resources": [json.loads(text), fixed, {"name": "b.io/x", "capacity": 2}]}).as_data()
     assert problems == []
-    assert numbered == {**direct, "cdi_specs": {**direct["cdi_specs"], "template.json": "{}"}}
+    assert numbered == {**direct, "cdi_specs": {**direct["cdi_specs"], "template.json": {}}}
     assert declaration.with_numbers(numbered, {}) == (numbered, [])
 
 
