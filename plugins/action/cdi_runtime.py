@@ -15,7 +15,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     plugin_cli,
     preflight,
     runtimes,
-    specs,
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import running

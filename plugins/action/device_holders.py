@@ -12,7 +12,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     play,
     plugin_cli,
     preflight,
-    specs,
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction

@@ -10,7 +10,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     host_devices,
     plugin_cli,
     preflight,
-    specs,
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction

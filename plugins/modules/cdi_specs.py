@@ -1,5 +1,7 @@
+#!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-# Documentation of the action of the same name, which runs other modules on the node.
+
+from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cdi_specs
@@ -13,7 +15,8 @@ description:
     device after a restart.
 options:
   declaration:
-    description: Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration.
+    description:
+      - Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration. Read by the action.
     type: dict
   state:
     description:
@@ -25,12 +28,37 @@ options:
   pruned:
     description:
       - For an uninstall, the result of a task that ran the plugin's command C(cdi prune). The action adds the devices
-        that this command kept to RV(kept).
+        that this command kept to RV(kept). Read by the action.
     type: dict
   command:
     description:
       - Path of the plugin's command on the node. The action uses this command to list the pods that hold devices.
     type: path
+  configuration:
+    description: The declaration's configuration; set by the action.
+    type: dict
+    default: {resources: []}
+  templates:
+    description: CDI specs of the host's own templates, by file name; set by the action.
+    type: dict
+    default: {}
+  cdi_dir:
+    description: The plugin's directory of CDI specs, if it differs from the default.
+    type: path
+  facts:
+    description: Facts of the preflight; set by the action.
+    type: dict
+  code:
+    description: The archive of the plugin's code; set by the action.
+    type: dict
+    suboptions:
+      sha256:
+        description: SHA-256 hash of the archive.
+        type: str
+        required: true
+      path:
+        description: Path of a temporary copy on the node.
+        type: path
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.kubelet
@@ -60,3 +88,20 @@ dynamic:
   elements: str
   returned: success
 """
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs, node
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={**cdi_specs.PARAMS, "facts": {"type": "dict"}, "code": node_code.ARGUMENT},
+        supports_check_mode=True,
+    )
+    node_code.load_for(module)
+    node.finish(module, cdi_specs.converge)
+
+
+if __name__ == "__main__":
+    main()

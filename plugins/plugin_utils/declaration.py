@@ -145,7 +145,8 @@ def with_numbers(declared: dict[str, Any], found: Mapping[str, Any]) -> tuple[di
     """
     if not declared.get("accounts"):
         return declared, []
-    configuration, problems = accounts.with_numbers(declaration.parse_configuration(declared["configuration"]), found)
+    named = declaration.parse_configuration(declared["configuration"], has_names=True)
+    configuration, problems = accounts.with_numbers(named, found)
     if problems:
         return declared, [str(problem) for problem in problems]
     specs = {**declared["cdi_specs"], **cdi.render_specs(configuration.resources)}

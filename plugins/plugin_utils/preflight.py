@@ -28,7 +28,6 @@ from . import (
     plugin_cli,
     requirements,
     spec_templates,
-    specs,
     task_arguments,
 )
 from .kubernetes import cluster_access, drain, same_machine
@@ -110,7 +109,7 @@ class Preflight:
         found = ((self.known or {}).get("foreseen") or {}).get(module)
         return found["answer"] if found and found["arguments"] == declaration.plain(arguments) else None
 
-    def execute(self, module: str, arguments: Mapping[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
+    def execute(self, module: str, arguments: Mapping[str, Any], answer: Any = None, facts: Any = None) -> dict[str, Any]:
         """Execute a module that writes, or return its predicted answer.
 
         answer: the predicted answer; None to execute the module. The module also runs if this play may have written to
@@ -120,6 +119,10 @@ class Preflight:
             return answer
         if self.known is not None and not self._action._task.check_mode:
             self._written.touch()
+        if facts is not None:
+            return self._action._execute_with_code(
+                f"nodedevices.kubernetes.{module}", {**arguments, "facts": facts}, self._vars
+            )
         done: dict[str, Any] = self._action._execute_module(
             module_name=f"nodedevices.kubernetes.{module}", module_args=dict(arguments), task_vars=self._vars
         )

@@ -32,8 +32,11 @@ def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
     return resources
 
 
-def parse_configuration(raw: Any) -> Configuration:
-    """Parse the content of a configuration file. Raises DeclarationError with all problems."""
+def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
+    """Parse the content of a configuration file. Raises DeclarationError with all problems.
+
+    has_names: whether users and groups may have names, as before a role writes the file.
+    """
     problems: list[Problem] = []
     if not isinstance(raw, dict):
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
@@ -44,7 +47,7 @@ def parse_configuration(raw: Any) -> Configuration:
             "belongs to the role, whose specs the plugin would remove: choose another, or set cdi_owner: plugin"
         )
         problems.append(Problem("dynamic_cdi_dir", of_the_role))
-    for position, resource in enumerate(resources):
+    for position, resource in enumerate(() if has_names else resources):
         problems.extend(_account_problems(resource, element("resources", position, resource.name)))
     if not data["cdi_spec_dirs"]:
         for place, resource in ((element("resources", i, each.name), each) for i, each in enumerate(resources)):

@@ -37,7 +37,7 @@ def converge(node, params):
     def files_of(specs):
         return {f"{role_specs.DIRECTORY}/{name}": cdi.serialise(spec).encode() for name, spec in specs.items()}
 
-    configuration = parse_configuration(params["configuration"])
+    configuration = parse_configuration(params["configuration"], has_names=True)
     known = numbers(**accounts.names(configuration.resources))
     configuration, unknown = accounts.with_numbers(configuration, known)
     runtime = role_specs.Runtime(*map(node.facts["runtime"].get, ("name", "version")))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import failed_upgrade
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import NODES
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, role_files, specs
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, role_files
 
 #: Roles whose files on a node no one else changes.
 _OWNERS = ("cdi_specs", "device_plugin", "extended_resources", "host_devices")

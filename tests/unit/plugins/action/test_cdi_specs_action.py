@@ -7,17 +7,27 @@ import os
 import types
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
-from ansible_collections.nodedevices.kubernetes.plugins.modules.managed_files import item_of
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, plugin_cli, specs
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import holders, ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs as on_node
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from node_device_plugin.cdi import role_specs
 
 
 def resource(name, *devices, **more):
     listed = [{"id": device, "nodes": [{"path": f"/dev/{device}"}]} for device in devices]
     return {"name": f"example.com/{name}", "devices": listed, **more}
+
+
+class Module:
+    def __init__(self, check_mode) -> None:
+        self.check_mode = check_mode
+
+    def set_default_selinux_context(self, path, changed):
+        return changed
 
 
 class Node:
@@ -30,14 +40,7 @@ class Node:
 
     def facts(self):
         """As node_preflight gives them, once a play."""
-        names = sorted(os.listdir(self.cdi)) if os.path.isdir(self.cdi) else []
-        files = []
-        for name in names:
-            with open(f"{self.cdi}/{name}") as file:
-                files.append(
-                    {"path": f"{self.cdi}/{name}", "directory": self.cdi, "name": name, "content": file.read()}
-                )
-        return {"runtime": {"name": "x", "version": "1"}, "cdi_files": files, "ledger": Ledger(self.ledger).entries}
+        return {"runtime": {"name": "x", "version": "1"}, "cdi_directories": [self.cdi]}
 
     def play(self, *resources, check):
         """What both tasks of site.yml show."""
@@ -52,20 +55,15 @@ class Node:
         action._task = types.SimpleNamespace(args={"command": "plugin", **arguments}, check_mode=check)
         action._templar = None
 
-        def execute(module_name, module_args, task_vars):
-            given = [{"type": "file", "validate": None, **file} for file in module_args["files"]]
-            wanted = [item_of(None, file) for file in given]
-            pending = {path: text.encode() for path, text in module_args.get("pending", {}).items()}
-            ledger = Ledger(self.ledger)
-            managed = Managed(ledger, module_args["owner"], check=check, pending=pending)
-            if check:
-                report = managed.converge(wanted)
-            else:
-                with ledger:
-                    report = managed.converge(wanted)
-            return {"changed": report.changed, "diff": report.diffs}
+        def execute(module_name, arguments, task_vars):
+            params = ArgumentSpecValidator(on_node.PARAMS).validate(
+                {key: value for key, value in arguments.items() if key != "facts"}
+            )
+            assert not params.error_messages
+            there = nodes.Node(Module(check), facts=arguments["facts"])
+            return there.converged(on_node.converge, params.validated_parameters)
 
-        action._execute_module = execute
+        action._execute_with_code = execute
         result = action.run(None, {"inventory_hostname": "node1"})
         assert not result.get("failed"), result
         return result["changed"], sorted(result.get("diff", []), key=lambda diff: diff["before_header"])
@@ -75,8 +73,9 @@ class Node:
 def node(tmp_path, monkeypatch):
     made = Node(tmp_path)
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    monkeypatch.setattr(specs, "DIRECTORY", made.cdi)
-    monkeypatch.setattr(plugin_cli, "holders", lambda *_arguments: {"held": made.held, "allocatable": {}})
+    monkeypatch.setattr(role_specs, "DIRECTORY", made.cdi)
+    monkeypatch.setattr(nodes, "Ledger", lambda: ledger.Ledger(made.ledger))
+    monkeypatch.setattr(holders, "holders", lambda *_arguments: {"held": made.held, "allocatable": {}})
     return made
 
 
