@@ -8,6 +8,7 @@ import contextlib
 import difflib
 import functools
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     parallel_restarts,
@@ -207,7 +208,11 @@ class ActionModule(HidingAction):
                     "play again"
                 )
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
-            paths += [file["path"] for file in facts["cdi_files"] if specs.is_dynamic(file)]
+            paths += [
+                file["path"]
+                for file in facts["cdi_files"]
+                if role_specs.is_dynamic(file["directory"], file["name"])
+            ]
         if not paths:
             return []
         reasons = [f"{kept['device']} is {kept['reason']}" for kept in told.get("kept") or [] if "device" in kept]

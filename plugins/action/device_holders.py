@@ -7,6 +7,7 @@ import time
 
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
     play,
@@ -33,7 +34,7 @@ class ActionModule(HidingAction):
             seen = look.node(arguments.get("node"), ["python"])
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
-        ours, arguments = specs.Ours(seen.node), look.kubelet(seen.node, arguments)
+        ours, arguments = _Ours(seen.node), look.kubelet(seen.node, arguments)
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: must be one of keep, {', '.join(_POLICIES)}, not {policy}")
         result.update(changed=False, held=[])
@@ -66,6 +67,32 @@ class ActionModule(HidingAction):
                 "node_devices_in_use: keep to keep what they need",
             )
         return result
+
+
+class _Ours:
+    """Our devices that pods can hold before an uninstall: served, or in our specs.
+
+    node: the result of the module node_preflight.
+    """
+
+    def __init__(self, node):
+        self._served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
+        self._in_specs = [name for file in node["cdi_files"] for name in file.get("devices", ())]
+        self._is_dynamic = any(role_specs.is_dynamic(file["directory"], file["name"]) for file in node["cdi_files"])
+
+    def __bool__(self):
+        """Whether the node has anything that a pod can hold."""
+        return bool(self._served or self._in_specs or self._is_dynamic)
+
+    def held(self, holders):
+        """Return the entries for our devices. holders: from ``node-device-plugin holders``."""
+        return [
+            held
+            for held in holders["held"]
+            if held["resource"] in self._served
+            or held.get("by_our_cdi")
+            or any(role_specs.may_be(held, name) for name in self._in_specs)
+        ]
 
 
 def _sentence(held):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     host_devices,
     plugin_cli,
@@ -96,7 +97,7 @@ def _held(holders, node):
     paths = [held.get("all_host_paths", held["host_paths"]) for held in holders["held"]]
     return [
         {
-            "who": f"{specs.holder(held)} as {held['resource']}",
+            "who": f"{role_specs.holder(held)} as {held['resource']}",
             "paths": given,
             "ours": held["by_our_cdi"]
             or held["resource"] in instance["resources"]

@@ -240,9 +240,16 @@ device_plugins:
   type: dict
   returned: always
 cdi_files:
-  description: CDI spec files on the node, with their text.
+  description:
+    - CDI spec files on the node. A file of role cdi_specs has the names of its devices (C(devices)) and the hash of its
+      content (C(sha256)).
   type: list
   elements: dict
+  returned: always
+cdi_directories:
+  description: Directories of CDI specs. A later one takes precedence.
+  type: list
+  elements: str
   returned: always
 ledger:
   description: Entries of the ledger.
@@ -315,8 +322,11 @@ def in_order(its_dirs):
     return directory_names.with_ours(its, *_CDI_DIRS)
 
 
-def cdi_files(directories):
-    """Return all CDI spec files with their texts, and .yml files, which users mistake for CDI specs."""
+def cdi_files(directories, own_paths=()):
+    """Return all CDI spec files, and .yml files, which users mistake for CDI specs.
+
+    own_paths: of role cdi_specs. These files have the names of their devices and their hash.
+    """
     files = []
     for directory in directories:
         try:
@@ -330,8 +340,20 @@ def cdi_files(directories):
                 and os.path.isfile(path)
                 and os.path.getsize(path) <= _LARGEST_SPEC
             ):
-                files.append({"path": path, "directory": directory, "name": name, "content": text_of(path)})
+                files.append({"path": path, "directory": directory, "name": name})
+                if path in own_paths:
+                    files[-1].update(_of_role(text_of(path) or ""))
     return files
+
+
+def _of_role(text):
+    """Return the facts of a spec that role cdi_specs wrote, unless someone changed the file."""
+    try:
+        spec = json.loads(text)
+        devices = ["{}={}".format(spec["kind"], device["name"]) for device in spec["devices"]]
+    except (KeyError, RecursionError, TypeError, ValueError):
+        devices = []
+    return {"devices": devices, "sha256": ledgers.sha256(text.encode())}
 
 
 def looked_for(paths):
@@ -460,6 +482,9 @@ def main():
     hidden = Hidden()
     root = module.params["foresee"].get("node_tools", {}).get("root")
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
+    shown_runtime, of_ledger = hidden_runtime(runtime, hidden), ledger_facts(hidden)
+    directories = in_order(its_dirs)
+    own_paths = [path for path, entry in of_ledger["ledger"].items() if entry.get("owner") == "cdi_specs"]
     module.exit_json(
         changed=False,
         python={
@@ -472,7 +497,7 @@ def main():
         machine=platform.machine(),
         libc=libc(),
         init=(text_of("/proc/1/comm") or "").strip(),
-        runtime=hidden_runtime(runtime, hidden),
+        runtime=shown_runtime,
         running=running(module, module.params["ask"], runtime_socket),
         foreseen=foreseen.answers(module, module.params["foresee"]),
         kubelet=kubelet,
@@ -480,7 +505,8 @@ def main():
         kubelet_problem=kubelet_problem,
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
-        cdi_files=cdi_files(in_order(its_dirs)),
+        cdi_directories=directories,
+        cdi_files=cdi_files(directories, own_paths),
         device_plugins=device_plugin_facts(
             module.params["device_plugin_dir"],
             os.path.join((kubelet or {}).get("root_dir") or _KUBELET_ROOT, _REGISTRY),
@@ -489,7 +515,7 @@ def main():
         locked_by=locked_by,
         missing_host_paths=missing_of(module.params["host_paths"]),
         **looked_for(module.params["device_paths"]),
-        **ledger_facts(hidden),
+        **of_ledger,
     )
 
 

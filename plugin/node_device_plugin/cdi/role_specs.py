@@ -350,10 +350,6 @@ class Specs:
                 going.append(leftover)
         return staying, going
 
-    def has(self, held: Mapping[str, Any]) -> bool:
-        """Whether a held device may be one of the leftovers. held: an entry of ``node-device-plugin holders``."""
-        return any(self._holds(held, leftover) for leftover in self.leftovers)
-
     def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
         for held in holders.get("held", []):
             if self._holds(held, leftover):
@@ -362,24 +358,28 @@ class Specs:
         # precedence.
         if advertised_counts and leftover.kind not in self._awaited:
             for resource, devices in holders.get("allocatable", {}).items():
-                if any(self._is(leftover, resource, device) for device in devices):
+                if any(_is(leftover.name, resource, device, self._kinds) for device in devices):
                     return f"still offered by the kubelet as {resource}"
         return None
 
     def _holds(self, held: Mapping[str, Any], leftover: Leftover) -> bool:
-        # The plugin of an earlier release does not list the CDI names.
-        is_named = leftover.name in held.get("cdi_names", ())
-        return is_named or self._is(leftover, held["resource"], held["device"])
+        return may_be(held, leftover.name, self._kinds)
 
-    def _is(self, leftover: Leftover, resource: str, kubelet_id: str) -> bool:
-        """Whether a kubelet's device may be the leftover.
 
-        The leftover's kind is known, but its resource is not. An id of an unknown resource also
-        counts, because a needless spec is better than a missing one.
-        """
-        if leftover.device not in model.devices_behind(kubelet_id):
-            return False
-        return self._kinds.get(resource, leftover.kind) == leftover.kind
+def may_be(held: Mapping[str, Any], name: str, kinds: Mapping[str, str] = MappingProxyType({})) -> bool:
+    """Whether a held device may be the device of our specs with this qualified CDI name.
+
+    held: an entry of ``node-device-plugin holders``, in which the plugin of an earlier release does not list the CDI
+    names. kinds: the CDI kind of each declared resource. An id of an unknown resource also counts, because a needless
+    spec is better than a missing one.
+    """
+    return name in held.get("cdi_names", ()) or _is(name, held["resource"], held["device"], kinds)
+
+
+def _is(name: str, resource: str, kubelet_id: str, kinds: Mapping[str, str]) -> bool:
+    """Whether a kubelet's device may be the device with this qualified CDI name."""
+    kind, _equals, device = name.partition("=")
+    return device in model.devices_behind(kubelet_id) and kinds.get(resource, kind) == kind
 
 
 def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:

@@ -129,8 +129,8 @@ def test_a_template_s_device_stays_while_a_pod_holds_it_by_another_id():
     holders = {"held": [{**held, "cdi_names": ["example.com/fpga=0"]}]}
     ((staying,), _going) = gone.split(holders, advertised_counts=False)
     assert staying.reason == "held by default/user"
-    assert gone.has(holders["held"][0])
-    assert not gone.has({**held, "cdi_names": ["example.com/fpga=1"]})
+    assert role_specs.may_be(holders["held"][0], "example.com/fpga=0")
+    assert not role_specs.may_be({**held, "cdi_names": ["example.com/fpga=1"]}, "example.com/fpga=0")
 
 
 def test_a_kind_that_moves_between_a_resource_and_a_template_has_one_file():
