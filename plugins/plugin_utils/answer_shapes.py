@@ -48,6 +48,12 @@ _NODE_TOOLS = {
     "restarted?": bool,
     "seconds?": float,
 }
+_CDI_SPECS = {
+    **_FILES,
+    "files?": Each(str),
+    "devices?": [{"device": str, "reason": str}],
+    **dict.fromkeys(("problems?", "in_use?", "crashing?", "broken?"), _TEXTS),
+}
 _SERVICE = {"actions?": _TEXTS, "invocation_id?": Null(str)}
 
 _CDI = {"enabled": Null(bool), "always_on?": Null(bool), "spec_dirs": Null(_TEXTS)}
@@ -138,6 +144,7 @@ MODULES: dict[str, dict[str, Any]] = {
     "command": {"start?": Null(str), "end?": Null(str), "delta?": Null(str)},
     "setup": {"ansible_facts?": Each(ANY)},
     "host_devices": _HOST_DEVICES,
+    "cdi_specs": _CDI_SPECS,
     "managed_files": _FILES,
     "node_lock": {},
     "node_preflight": {

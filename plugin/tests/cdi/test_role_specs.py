@@ -462,3 +462,80 @@ def test_a_spec_that_stays_keeps_the_order_of_its_keys():
     )
     (spec,) = made(node(file(PATH, text))).present.values()
     assert json.dumps(spec) == text
+
+
+def written(directory, name, content, mode=0o644):
+    directory.mkdir(exist_ok=True)
+    path = directory / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    path.chmod(mode)
+    return str(path)
+
+
+def of_kind(kind):
+    return {"cdiVersion": "0.6.0", "kind": kind, "devices": [{"name": "x", "containerEdits": {"env": ["A=b"]}}]}
+
+
+def test_each_file_of_a_node_is_the_role_s_or_another_owner_s_or_the_running_plugin_s(tmp_path, monkeypatch):
+    static, dynamic, vendors = (tmp_path / name for name in ("cdi", "run", "opt"))
+    monkeypatch.setattr(role_specs, "DIRECTORY", str(static))
+    ours = written(static, FILE, of_kind("a.io/ours"))
+    # With the role's prefix, but not in the ledger.
+    copied = written(static, "node-device-plugin_copied.json", of_kind("a.io/copied"))
+    written(dynamic, "node-device-plugin_a.io_found.json", of_kind("a.io/found"))
+    vendor = written(vendors, "vendor.yaml", of_kind("a.io/vendor"))
+    (vendors / "directory.json").mkdir()
+    written(vendors, "notes.txt", "no spec")
+    directories_in_order = [str(vendors), str(static), str(tmp_path / "missing"), str(dynamic)]
+    found = role_specs.find(directories_in_order, [ours, str(static / "gone.json")], None)
+    assert found.present == {FILE: of_kind("a.io/ours")}
+    assert list(found.others) == directories_in_order
+    assert [[(file.path, file.owner) for file in files] for files in found.others.values()] == [
+        [(vendor, "foreign")],
+        [(copied, "foreign")],
+        [],
+        [],
+    ]
+
+
+def test_a_file_that_not_everybody_can_read_is_no_problem_because_runtimes_run_as_root(tmp_path, monkeypatch):
+    monkeypatch.setattr(role_specs, "DIRECTORY", str(tmp_path))
+    written(tmp_path, "vendor.json", of_kind("a.io/vendor"), mode=0o600)
+    wanted = role_specs.Specs(found=role_specs.find([str(tmp_path)], [], None))
+    assert (wanted.broken(), wanted.crashing()) == ([], [])
+
+
+def test_the_accepted_version_decides_about_other_owners_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(role_specs, "DIRECTORY", str(tmp_path))
+    written(tmp_path, "vendor.json", of_kind("a.io/vendor"))
+    for accepted, number in (("0.5.0", 1), ("0.6.0", 0), (None, 0)):
+        assert len(role_specs.Specs(found=role_specs.find([str(tmp_path)], [], accepted)).broken()) == number
+
+
+@pytest.mark.parametrize("content", ["{", "kind: 2026-01-01", '{"kind": "a.io/b", "devices": [2026-01-01]}'])
+def test_a_file_of_the_role_that_is_no_spec_any_more_counts_as_missing(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(role_specs, "DIRECTORY", str(tmp_path))
+    ours = written(tmp_path, FILE, content)
+    found = role_specs.find([str(tmp_path)], [ours], None)
+    assert (found.present, found.others) == ({}, {str(tmp_path): []})
+
+
+def test_a_file_of_the_role_that_someone_made_yaml_still_has_its_devices():
+    text = "kind: a.io/b\ndevices: [{name: x, containerEdits: {deviceNodes: null}}, {name: y, containerEdits: null}]"
+    assert [device["name"] for device in role_specs.read_spec(text.encode())["devices"]] == ["x", "y"]
+    assert role_specs.read_spec(b"kind: a.io/b\ndevices: null") == {"kind": "a.io/b", "devices": None}
+
+
+def test_a_foreign_file_at_the_path_of_a_declared_spec_counts_as_replaced():
+    taken = foreign(PATH, {"env": ["A=B"]})
+    assert refused(made(node(taken, ours=()), resource("a"))) == []
+    assert len(refused(made(node(taken._replace(path="/etc/cdi/x.json")), resource("a")))) == 1
+
+
+def test_an_empty_directory_of_the_role_keeps_its_place():
+    """A later directory takes precedence, and the role's directory may be the later one."""
+    low = foreign("/opt/cdi/other.json", {"env": ["A=B"]})
+    (found, runtime) = node(low)
+    for others, number in (({**found.others, "/etc/cdi": []}, 0), ({"/etc/cdi": [], **found.others}, 1)):
+        wanted = made(Node(found._replace(others=others), runtime), resource("a"))
+        assert len(refused(wanted)) == number

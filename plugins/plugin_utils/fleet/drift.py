@@ -41,10 +41,9 @@ def wanted(
     declared: the result of module declaration. facts: of module node_preflight. environment: name of the service's
     environment; empty if the plugin is no service.
     """
-    node_specs = specs.Specs(declared, facts)
     # Devices that a pod may still hold stay in the specs.
-    texts = node_specs.texts(node_specs.leftovers)
-    files = {"cdi_specs": {f"{specs.DIRECTORY}/{name}": _digest(text.encode()) for name, text in texts.items()}}
+    answers = [found["answer"] for found in (facts.get("converged") or {}).get("cdi_specs", ())]
+    files = {"cdi_specs": answer["files"] for answer in answers if "files" in answer}
     if environment:
         rendered = role_files.service(action, task_vars, declared)
         files["device_plugin"] = {path: _digest(text.encode()) for path, text in rendered.items()}
@@ -61,7 +60,7 @@ def wanted(
 def found(facts: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
     """Yield one line for each difference. facts: of module node_preflight."""
     ledger, settled = facts["ledger"], facts["settled"]
-    texts = {file["path"]: _digest((file["content"] or "").encode()) for file in facts["cdi_files"]}
+    present = {file["path"]: file.get("sha256") for file in facts["cdi_files"]}
     for owner in _OWNERS:
         own = {path: entry for path, entry in ledger.items() if entry.get("owner") == owner and entry["kind"] in _KINDS}
         its = wanted.files.get(owner, {})
@@ -72,7 +71,7 @@ def found(facts: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
             yield f"{', '.join(sorted(differing))}: not as declared: run site.yml"
         if own and owner not in settled:
             # The facts have the present content only of CDI specs.
-            shown = [path for path in own if owner == "cdi_specs" and own[path].get("sha256") != texts.get(path)] or own
+            shown = [path for path in own if owner == "cdi_specs" and own[path].get("sha256") != present.get(path)] or own
             yield f"{' or '.join(sorted(shown))}: changed or removed on the node since the last run: run site.yml"
     missing = sorted(path for path in wanted.paths if path not in ledger)
     if missing:

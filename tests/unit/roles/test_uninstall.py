@@ -108,56 +108,71 @@ def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
     assert "ledger.json is damaged" in result["msg"]
 
 
-def take_specs_away(run, check=False, **commands):
-    spec = {"kind": "example.com/camera", "devices": [{"name": "a"}]}
-    file = {"path": SPEC, "directory": "/etc/cdi", "name": SPEC.rpartition("/")[2], "content": json.dumps(spec)}
-    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [file], "ledger": OF_SPECS}
-    arguments = {
-        "state": "absent",
-        "declaration": {},
-        "command": "/bin/plugin",
-        "node": node,
-        "device_plugin_dir": "/plugins",
-    }
-    return run(cdi_specs, arguments, {"managed_files": {"changed": True, "removed": [SPEC]}}, check, commands)
+UNCHANGED = {"changed": False, "kept": [], "files": {}, "devices": [], "in_use": []}
+SPECS_GONE = {"changed": True, "removed": [SPEC], "files": {}, "devices": [], "in_use": []}
 
 
-def test_without_plugin_cli_and_checkpoint_a_spec_is_free(run):
-    result, executed = take_specs_away(run, plugin=127, test=1)
-    assert executed == ["managed_files"]
+def test_the_module_removes_the_specs_with_what_the_preflight_knows(run):
+    node = {"runtime": {"name": "containerd", "version": "1.7.24"}, "cdi_directories": ["/a"], "ledger": OF_SPECS}
+    arguments = {"state": "absent", "command": "/bin/plugin", "node": node, "device_plugin_dir": "/plugins"}
+    given = {}
+    result, executed = run(cdi_specs, {**arguments, "declaration": {}}, {"cdi_specs": SPECS_GONE}, False, {}, given)
+    assert executed == ["cdi_specs"]
     assert (result["changed"], result["stays"]) == (True, [])
+    assert len(given.pop("code")["sha256"]) == 64
+    assert given == {
+        "state": "absent",
+        "command": "/bin/plugin",
+        "device_plugin_dir": "/plugins",
+        "facts": {
+            "runtime": {"name": "containerd", "version": "1.7.24"},
+            "cdi_directories": ["/a"],
+            "kubelet_root": None,
+        },
+    }
 
 
-def test_without_plugin_cli_a_checkpoint_keeps_every_spec(run):
-    result, executed = take_specs_away(run, plugin=127, test=0)
-    assert executed == []
-    assert result["failed"] is True
-    assert result["msg"].startswith(
-        "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first; without this command, "
-    )
-    assert "/plugins/kubelet_internal_checkpoint exists" in result["msg"]
+@pytest.mark.parametrize("key", ["in_use", "problems"])
+def test_why_a_spec_cannot_go_is_said_with_the_host(run, key):
+    node = {"runtime": {}, "ledger": OF_SPECS}
+    answer = {"changed": False, "files": {SPEC: "x"}, "devices": [], key: ["it is needed", "it is held"]}
+    result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node}, {"cdi_specs": answer})
+    assert (result["failed"], result["changed"]) == (True, False)
+    assert result["msg"] == "node1: it is needed\nnode1: it is held"
+
+
+def test_what_stays_in_the_role_s_and_the_plugin_s_specs_is_one_list(run):
+    answer = {"changed": False, "kept": [], "files": {SPEC: "x"}, "devices": HELD, "in_use": []}
+    arguments = {"state": "absent", "declaration": {}, "node": {"ledger": OF_SPECS}, "pruned": PRUNED}
+    result, _executed = run(cdi_specs, arguments, {"cdi_specs": answer})
+    assert result["stays"] == [SPEC]
+    assert [kept["device"] for kept in result["kept"]] == ["example.com/usb=u", "example.com/camera=a"]
+    assert result["warnings"] == [
+        "node1: kept: example.com/usb=u, held by default/c",
+        "node1: kept: example.com/camera=a, held by default/pod",
+    ]
 
 
 @pytest.mark.parametrize("ledger", [{}, OF_SPECS])
 def test_what_the_plugin_wrote_for_a_pod_is_named(run, ledger):
-    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [], "ledger": ledger}
+    node = {"runtime": {"version": "1.7.24"}, "ledger": ledger}
     arguments = {"state": "absent", "declaration": {}, "command": "/bin/plugin", "node": node, "pruned": PRUNED}
-    result, _executed = run(cdi_specs, arguments, {"managed_files": {"changed": False}})
+    result, _executed = run(cdi_specs, arguments, {"cdi_specs": UNCHANGED})
     assert result["dynamic"] == ["example.com/usb=u"]
     assert result["kept"] == [{"device": "example.com/usb=u", "reason": "held by default/c"}]
     assert result["warnings"] == ["node1: kept: example.com/usb=u, held by default/c"]
 
 
 def test_an_earlier_release_does_not_say_who_holds_what_the_plugin_wrote(run):
-    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [], "ledger": {}}
+    node = {"runtime": {"version": "1.7.24"}, "ledger": {}}
     pruned = {"stdout": '{"removed": [], "kept": ["example.com/usb=u"]}'}
-    result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node, "pruned": pruned}, {})
+    result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node, "pruned": pruned}, {"cdi_specs": UNCHANGED})
     assert result["warnings"] == ["node1: kept: example.com/usb=u, held by a pod"]
 
 
 @pytest.mark.parametrize("stdout", ["skipped, since /bin/plugin does not exist", "", '{"removed": [], "kept": []}'])
 def test_without_an_answer_nothing_is_known_of_what_the_plugin_wrote(run, stdout):
-    node = {"runtime": {"version": "1.7.24"}, "cdi_files": [], "ledger": {}}
+    node = {"runtime": {"version": "1.7.24"}, "ledger": {}}
     arguments = {
         "state": "absent",
         "declaration": {},
@@ -165,7 +180,7 @@ def test_without_an_answer_nothing_is_known_of_what_the_plugin_wrote(run, stdout
         "node": node,
         "pruned": {"stdout": stdout},
     }
-    result, _executed = run(cdi_specs, arguments, {})
+    result, _executed = run(cdi_specs, arguments, {"cdi_specs": UNCHANGED})
     assert (result["dynamic"], result["kept"]) == ([], [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_files, spec_templates
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift
 
@@ -44,7 +46,14 @@ def action(variables):
 
 def wanted(declared, environment="1.0.0-abc", **variables):
     known = {**VARIABLES, **variables}
-    return drift.wanted(action(known), known, declared, {"ledger": {}, "cdi_files": []}, environment)
+    # The node's answer of module cdi_specs.
+    specs = {f"/etc/cdi/{name}": digest(spec) for name, spec in declared["cdi_specs"].items()}
+    facts = {"converged": {"cdi_specs": [{"answer": {"files": specs}}]}}
+    return drift.wanted(action(known), known, declared, facts, environment)
+
+
+def digest(spec):
+    return hashlib.sha256(cdi.serialise(spec).encode()).hexdigest()
 
 
 def as_written(wanted):
@@ -153,8 +162,8 @@ def test_an_edited_file_is_said_beside_an_edited_declaration():
     lamp = {"name": "a.io/lamp", "devices": [{"id": "l", "nodes": [{"path": "/dev/zero"}]}]}
     facts = as_written(wanted(read(CAMERA, lamp)))
     facts["settled"] = []
-    text = read(lamp)["cdi_specs"]["node-device-plugin_a.io_lamp.json"]
-    facts["cdi_files"] = [{"path": "/etc/cdi/node-device-plugin_a.io_lamp.json", "content": text}]
+    spec = read(lamp)["cdi_specs"]["node-device-plugin_a.io_lamp.json"]
+    facts["cdi_files"] = [{"path": "/etc/cdi/node-device-plugin_a.io_lamp.json", "sha256": digest(spec)}]
     changed = "changed or removed on the node since the last run: run site.yml"
     assert list(drift.found(facts, wanted(read({**CAMERA, "env": {"A": "b"}}, lamp)))) == [
         f"{SPEC}: {changed}",
@@ -200,7 +209,8 @@ def test_the_files_are_those_of_the_role(tmp_path, root):
     """The role itself, by Ansible: only the action that writes its files is another."""
     collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
     (collection / "plugins").mkdir(parents=True)
-    for path in [CHECKOUT / "plugin", CHECKOUT / "roles", *(CHECKOUT / "plugins").glob("*_utils")]:
+    plugins = CHECKOUT / "plugins"
+    for path in [CHECKOUT / "plugin", CHECKOUT / "roles", plugins / "filter", *plugins.glob("*_utils")]:
         (collection / path.relative_to(CHECKOUT)).symlink_to(path)
     for kind in ("action", "modules"):
         (collection / "plugins" / kind).mkdir()
