@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     plugin_cli,
     requirements,
     role_files,
+    role_specs,
     runtimes,
     spec_templates,
     task_arguments,
@@ -78,10 +79,10 @@ class ActionModule(HidingAction):
             arguments["accounts"] = declared["accounts"]
         if self._arguments.get("cri_socket"):
             arguments["cri_socket"] = self._arguments["cri_socket"]
+        if declared is not None:
+            arguments["converge"] = {"cdi_specs": [role_specs.module_arguments(declared, {})]}
         try:
-            facts = self._execute_module(
-                module_name="nodedevices.kubernetes.node_preflight", module_args=arguments, task_vars=self._vars
-            )
+            facts = self._execute_with_code("nodedevices.kubernetes.node_preflight", arguments, self._vars)
         except AnsibleConnectionFailure:
             raise
         except Exception as error:  # for example, Ansible finds no interpreter

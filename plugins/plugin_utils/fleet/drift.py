@@ -42,7 +42,7 @@ def wanted(
     environment; empty if the plugin is no service.
     """
     # Devices that a pod may still hold stay in the specs.
-    answers = [found["answer"] for found in (facts.get("converged") or {}).get("cdi_specs", ())]
+    answers = [found["answer"] for found in (facts.get("converged") or {}).get("cdi_specs", ()) if found]
     files = {"cdi_specs": answer["files"] for answer in answers if "files" in answer}
     if environment:
         rendered = role_files.service(action, task_vars, declared)

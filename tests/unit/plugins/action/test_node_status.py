@@ -77,6 +77,9 @@ def look(monkeypatch):
 
 def test_three_executions_that_only_read(look):
     found, executed = look()
+    _module, arguments = executed[0]
+    assert [each["configuration"] for each in arguments.pop("converge")["cdi_specs"]] == [{"resources": [CAMERA]}]
+    del arguments["code"]
     assert executed == [
         ("nodedevices.kubernetes.node_preflight", {"commands": [PLUGIN_CLI]}),
         f"{PLUGIN_CLI} status -o json",
