@@ -209,9 +209,7 @@ class ActionModule(HidingAction):
                 )
             paths = [path for path, entry in facts["ledger"].items() if entry.get("owner") == _SPECS_OWNER]
             paths += [
-                file["path"]
-                for file in facts["cdi_files"]
-                if role_specs.is_dynamic(file["directory"], file["name"])
+                file["path"] for file in facts["cdi_files"] if role_specs.is_dynamic(file["directory"], file["name"])
             ]
         if not paths:
             return []

@@ -14,7 +14,9 @@ from . import declaration, spec_templates
 _ROLE = pathlib.Path(__file__).resolve().parents[2] / "roles" / "device_plugin"
 #: The configuration of the plugin's service.
 CONFIGURATION = configuration_file.DEFAULT_PATH
-_COMMENT = "Written by Ansible (nodedevices.kubernetes.device_plugin) from the declaration: changes here are overwritten."
+_COMMENT = (
+    "Written by Ansible (nodedevices.kubernetes.device_plugin) from the declaration: changes here are overwritten."
+)
 
 
 def configuration_text(configuration: Mapping[str, Any]) -> str:

@@ -63,8 +63,8 @@ class Found(NamedTuple):
     present: the role's specs, by file name. others: other owners' files in each directory, in order of precedence.
     """
 
-    present: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-    others: Mapping[str, Sequence[directories.SpecFile]] = MappingProxyType({})
+    present: Mapping[str, Mapping[str, Any]]
+    others: Mapping[str, Sequence[directories.SpecFile]]
 
 
 def find(spec_dirs: Sequence[str], own_paths: Collection[str], accepted: str | None) -> Found:
@@ -140,16 +140,16 @@ def _mappings(data: Any, key: str) -> list[dict[str, Any]] | None:
 class Specs:
     """The specs of one node.
 
-    resources: the declared ones, with numbers instead of names of users and groups. templates: specs of the host's own
-    templates, by file name.
+    resources: the declared ones, with numbers instead of names of users and groups.
+    templates: specs of the host's own templates, by file name.
     """
 
     def __init__(
         self,
-        resources: Sequence[Resource] = (),
-        templates: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-        found: Found = Found(),
-        runtime: Runtime = Runtime(),
+        resources: Sequence[Resource],
+        templates: Mapping[str, Mapping[str, Any]],
+        found: Found,
+        runtime: Runtime,
     ) -> None:
         self.declared: dict[str, Mapping[str, Any]] = {**cdi.render_specs(resources), **templates}
         self._kinds = {resource.name: resource.cdi_kind for resource in resources}

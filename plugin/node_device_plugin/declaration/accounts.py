@@ -55,9 +55,7 @@ def _numbered(resource: Resource, numbers: Numbers) -> Resource:
         device._replace(nodes=tuple(node._replace(**_of(node, numbers)) for node in device.nodes))
         for device in resource.devices
     )
-    return resource._replace(
-        devices=devices, discover=resource.discover._replace(**_of(resource.discover, numbers))
-    )
+    return resource._replace(devices=devices, discover=resource.discover._replace(**_of(resource.discover, numbers)))
 
 
 def _of(owned: DeviceNode | Discovery, numbers: Numbers) -> dict[str, int | None]:

@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 import pytest
+
 from node_device_plugin.cdi import directories, role_specs
 from node_device_plugin.declaration import cdi, parse_resources
 
@@ -472,6 +473,10 @@ def written(directory, name, content, mode=0o644):
     return str(path)
 
 
+def judged(directory, accepted):
+    return role_specs.Specs([], {}, role_specs.find([str(directory)], [], accepted), role_specs.Runtime())
+
+
 def of_kind(kind):
     return {"cdiVersion": "0.6.0", "kind": kind, "devices": [{"name": "x", "containerEdits": {"env": ["A=b"]}}]}
 
@@ -501,7 +506,7 @@ def test_each_file_of_a_node_is_the_role_s_or_another_owner_s_or_the_running_plu
 def test_a_file_that_not_everybody_can_read_is_no_problem_because_runtimes_run_as_root(tmp_path, monkeypatch):
     monkeypatch.setattr(role_specs, "DIRECTORY", str(tmp_path))
     written(tmp_path, "vendor.json", of_kind("a.io/vendor"), mode=0o600)
-    wanted = role_specs.Specs(found=role_specs.find([str(tmp_path)], [], None))
+    wanted = judged(tmp_path, None)
     assert (wanted.broken(), wanted.crashing()) == ([], [])
 
 
@@ -509,7 +514,7 @@ def test_the_accepted_version_decides_about_other_owners_files(tmp_path, monkeyp
     monkeypatch.setattr(role_specs, "DIRECTORY", str(tmp_path))
     written(tmp_path, "vendor.json", of_kind("a.io/vendor"))
     for accepted, number in (("0.5.0", 1), ("0.6.0", 0), (None, 0)):
-        assert len(role_specs.Specs(found=role_specs.find([str(tmp_path)], [], accepted)).broken()) == number
+        assert len(judged(tmp_path, accepted).broken()) == number
 
 
 @pytest.mark.parametrize("content", ["{", "kind: 2026-01-01", '{"kind": "a.io/b", "devices": [2026-01-01]}'])

@@ -54,9 +54,7 @@ def converge(node, params):
         managed = node.managed(ledger, _OWNER, pending)
         has_work = state == "present" or specs.leftovers
         if has_work and not problems and not in_use:
-            managed.converge(
-                [{"path": path, "kind": "file", "mode": 0o644, "content": files[path]} for path in files]
-            )
+            managed.converge([{"path": path, "kind": "file", "mode": 0o644, "content": files[path]} for path in files])
     return node.answer(
         managed.report,
         problems=problems,

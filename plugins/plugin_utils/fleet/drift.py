@@ -71,7 +71,9 @@ def found(facts: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
             yield f"{', '.join(sorted(differing))}: not as declared: run site.yml"
         if own and owner not in settled:
             # The facts have the present content only of CDI specs.
-            shown = [path for path in own if owner == "cdi_specs" and own[path].get("sha256") != present.get(path)] or own
+            shown = [
+                path for path in own if owner == "cdi_specs" and own[path].get("sha256") != present.get(path)
+            ] or own
             yield f"{' or '.join(sorted(shown))}: changed or removed on the node since the last run: run site.yml"
     missing = sorted(path for path in wanted.paths if path not in ledger)
     if missing:

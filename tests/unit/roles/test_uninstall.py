@@ -166,7 +166,9 @@ def test_what_the_plugin_wrote_for_a_pod_is_named(run, ledger):
 def test_an_earlier_release_does_not_say_who_holds_what_the_plugin_wrote(run):
     node = {"runtime": {"version": "1.7.24"}, "ledger": {}}
     pruned = {"stdout": '{"removed": [], "kept": ["example.com/usb=u"]}'}
-    result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node, "pruned": pruned}, {"cdi_specs": UNCHANGED})
+    result, _executed = run(
+        cdi_specs, {"state": "absent", "declaration": {}, "node": node, "pruned": pruned}, {"cdi_specs": UNCHANGED}
+    )
     assert result["warnings"] == ["node1: kept: example.com/usb=u, held by a pod"]
 
 

@@ -14,6 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import hold
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs as on_node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+
 from node_device_plugin.cdi import role_specs
 
 

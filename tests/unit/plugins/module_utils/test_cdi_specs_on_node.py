@@ -11,6 +11,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
+
 from node_device_plugin.cdi import role_specs
 
 FILE = "node-device-plugin_example.com_camera.json"
