@@ -180,8 +180,7 @@ class Specs:
                 declared = self._devices.get((spec["kind"], device["name"]), device)
                 before, now = _host_paths(device), _host_paths(declared)
                 if before != now:
-                    paths = tuple(", ".join(sorted(each)) or "no device node" for each in (before, now))
-                    found[Leftover(file, spec["kind"], device["name"])] = paths
+                    found[Leftover(file, spec["kind"], device["name"])] = (_listed(before), _listed(now))
         return found
 
     def held_otherwise(self, holders: Mapping[str, Any]) -> list[str]:
@@ -385,6 +384,10 @@ def _is(name: str, resource: str, kubelet_id: str, kinds: Mapping[str, str]) -> 
 def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
     nodes = (device.get("containerEdits") or {}).get("deviceNodes") or []
     return frozenset(str(node.get("hostPath") or node.get("path")) for node in nodes)
+
+
+def _listed(paths: Collection[str]) -> str:
+    return ", ".join(sorted(paths)) or "no device node"
 
 
 def holder(held: Mapping[str, Any]) -> str:

@@ -52,17 +52,21 @@ def _numbered(resource: Resource, numbers: Numbers) -> Resource:
     if not any(named([resource])):
         return resource
     devices = tuple(
-        device._replace(nodes=tuple(node._replace(**_of(node, numbers)) for node in device.nodes))
+        device._replace(
+            nodes=tuple(
+                node._replace(uid=_number(node.uid, "users", numbers), gid=_number(node.gid, "groups", numbers))
+                for node in device.nodes
+            )
+        )
         for device in resource.devices
     )
-    return resource._replace(devices=devices, discover=resource.discover._replace(**_of(resource.discover, numbers)))
+    found = resource.discover
+    found = found._replace(uid=_number(found.uid, "users", numbers), gid=_number(found.gid, "groups", numbers))
+    return resource._replace(devices=devices, discover=found)
 
 
-def _of(owned: DeviceNode | Discovery, numbers: Numbers) -> dict[str, int | None]:
-    """The numbers of the fields that have names."""
-    return {
-        key: numbers[kind][getattr(owned, key)] for key, kind in _KINDS.items() if isinstance(getattr(owned, key), str)
-    }
+def _number(value: int | str | None, kind: str, numbers: Numbers) -> int | None:
+    return numbers[kind][value] if isinstance(value, str) else value
 
 
 def _owned(resource: Resource) -> Iterator[tuple[str, DeviceNode | Discovery]]:

@@ -42,8 +42,9 @@ def wanted(
     environment; empty if the plugin is no service.
     """
     # Devices that a pod may still hold stay in the specs.
-    answers = [found["answer"] for found in (facts.get("converged") or {}).get("cdi_specs", ()) if found]
-    files = {"cdi_specs": answer["files"] for answer in answers if "files" in answer}
+    looked = (facts.get("converged") or {}).get("cdi_specs") or [None]
+    specs = (looked[0] or {}).get("answer", {}).get("files")
+    files: dict[str, Mapping[str, str]] = {} if specs is None else {"cdi_specs": specs}
     if environment:
         rendered = role_files.service(action, task_vars, declared)
         files["device_plugin"] = {path: _digest(text.encode()) for path, text in rendered.items()}
