@@ -55,9 +55,11 @@ options:
   converge:
     description:
       - Modules of this collection by name, each with a list of the arguments that the play will use
-        (C(cdi_specs), C(managed_files), C(service), C(host_devices), C(node_tools)). The node does the work of each module in check
-        mode (RV(converged)). If a module would refuse the node, the action fails. If a module would change nothing, the
-        play does not execute it. If the play runs in check mode, it executes none of them.
+        (C(cdi_specs), C(managed_files), C(service), C(host_devices), C(node_tools)). The node does the work of each
+        module in check mode (RV(converged)). If a module would refuse the node, the action fails. If a module would
+        change nothing, the play does not execute it. If the play runs in check mode, it executes none of them.
+      - The action completes the arguments of C(cdi_specs) with O(declaration). If a declaration or V(runtime) of
+        O(requires) is given, the action asks for C(cdi_specs) in any case.
     type: dict
     default: {}
   code:
@@ -463,7 +465,7 @@ def main():
         },
         supports_check_mode=True,
     )
-    if module.params["code"]:
+    if module.params.get("code"):
         node_code.load_for(module)
     lock = module.params["lock"]
     # Lock the node before the facts are read, so that no other play changes them. Only root can take the lock.

@@ -457,6 +457,22 @@ def test_a_kind_of_one_letter_crashes_no_newer_containerd(name, version, crashes
     assert bool(made(node(foreign, name=name, version=version)).crashing()) == crashes
 
 
+def test_a_file_that_crashes_the_runtime_is_named_with_its_fix():
+    spec = {
+        "cdiVersion": "0.6.0",
+        "kind": "vendor.com/x",
+        "devices": [{"name": "a", "containerEdits": {"env": ["A=b"]}}],
+    }
+    crash = made(node(file("/opt/cdi/x y.json", json.dumps(spec))))
+    assert crash.crashing() == [
+        "/opt/cdi/x y.json: kind: the CDI class 'x' has fewer than two characters, which crashes containerd's parser: "
+        "choose a longer name; with CDI on, the container runtime would not start: move the file elsewhere, e.g. mv "
+        "'/opt/cdi/x y.json' /root/, until its owner has fixed it"
+    ]
+    (line,) = crash.broken()
+    assert line.endswith("a container runtime with CDI would not start: its owner has to fix the file")
+
+
 def test_a_spec_that_stays_keeps_the_order_of_its_keys():
     text = json.dumps(
         {"cdiVersion": "0.6.0", "kind": "a.io/b", "devices": [{"name": "x", "containerEdits": {"env": ["A=b"]}}]}

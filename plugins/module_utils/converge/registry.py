@@ -26,7 +26,7 @@ CONVERGE = {
 }
 
 
-def answers(module, asked, facts):
+def answers(module, asked, facts=None):
     """Return the answers of converge functions in check mode.
 
     asked: for each module's name, a list of its arguments. facts: as of `Node`. Returns a list of the same length for

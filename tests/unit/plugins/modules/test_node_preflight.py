@@ -210,7 +210,8 @@ def test_facts_from_before_a_name_was_declared_are_not_trusted(look):
     afresh = {"accounts": {"groups": {"video": 44}}}
     result, given = look(afresh, known=known, variables={"node_devices_resources": [CAMERA]}, declared=True)
     assert given == [{"accounts": {"groups": ["video"]}}]
-    assert '"gid": 44' in next(iter(result["declaration"]["cdi_specs"].values()))
+    (spec,) = result["declaration"]["cdi_specs"].values()
+    assert spec["devices"][0]["containerEdits"]["deviceNodes"][0]["gid"] == 44
 
 
 def test_a_name_on_a_node_that_only_the_api_reaches_is_refused(look):
@@ -255,7 +256,8 @@ def test_what_another_play_has_read_may_have_changed_since(look, read_in):
     now = {**known, "device_plugins": changed}
     declared = {**DECLARED, "cdi_specs": {}, "foreign_kinds": [], "resources": [{"name": "a.example/b"}]}
     result, given = look(now, known=known, declaration=declared, mode="service")
-    assert given == [{"device_plugin_dir": "/plugins", "device_paths": {}, "host_paths": []}]
+    (asked,) = given
+    assert (asked["device_plugin_dir"], asked["device_paths"], asked["host_paths"]) == ("/plugins", {}, [])
     assert (
         "another device plugin already serves a.example/b on this node (sockets of other plugins: other.sock)"
         in result["msg"]
@@ -496,49 +498,74 @@ def test_check_mode_does_without_the_command(look):
     assert "failed" not in result
 
 
-EDITS = {"env": ["A=B"]}
-SPEC = {"cdiVersion": "0.7.0", "kind": "example.com/camera", "devices": [{"name": "a", "containerEdits": EDITS}]}
 DECLARED = {
-    "cdi_specs": {"node-device-plugin_example.com_camera.json": json.dumps(SPEC)},
+    "cdi_specs": {},
     "cdi_kinds": {},
+    "configuration": {"resources": []},
     "needs_cdi": True,
     "device_paths": {},
     "host_paths": {},
     "kubelet_device_plugin_dir": "/plugins",
     "resources": [],
 }
-STOLEN = {**SPEC, "devices": [{"name": "a", "containerEdits": {"env": ["A=C"]}}]}
-FOREIGN = {"path": "/opt/cdi/x.json", "directory": "/opt/cdi", "name": "x.json", "content": json.dumps(STOLEN)}
 
 
-def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
-    result, _given = look({**FACTS, "cdi_files": [FOREIGN]}, declaration=DECLARED)
-    assert result["msg"].splitlines()[1].startswith("node1: /opt/cdi/x.json: device example.com/camera=a: overrides")
-    assert "failed" not in look(declaration=DECLARED)[0]
-    nonsense = {**FOREIGN, "content": '{"devices": ["a", 1]}'}
-    result, _given = look({**FACTS, "cdi_files": [nonsense]}, declaration=DECLARED)
+def on_node(facts=FACTS, **answer):
+    """The facts of a node that says this of the CDI specs."""
+    found = {"answer": {"changed": False, "warnings": [], **answer}, "has_unshown_work": False}
+    return {**facts, "converged": {"cdi_specs": [found, found]}}
+
+
+def test_what_the_node_says_of_the_specs_stands_in_the_way(look):
+    """Other owners' specs that are only broken are warnings, once in a play."""
+    result, given = look(on_node(problems=["x.json: overrides it"]), declaration=DECLARED)
+    assert result["msg"].splitlines()[1:] == ["node1: x.json: overrides it"]
+    assert given[0]["converge"] == {
+        "cdi_specs": [{"device_plugin_dir": "/plugins", "configuration": {"resources": []}, "templates": {}}]
+    }
+    facts = on_node(broken=["x.json: cdiVersion: is missing"], in_use=["it is held"])
+    result, _given = look(facts, declaration=DECLARED)
     assert "failed" not in result
-    assert result["warnings"][0].startswith("node1: /opt/cdi/x.json: cdiVersion: is missing")
-    assert result["warnings"][0].endswith("affects no declared device: its owner has to fix it")
+    assert result["warnings"] == ["node1: x.json: cdiVersion: is missing"]
+    assert "warnings" not in look(known=result, declaration=DECLARED)[0]
+    # Without a running runtime, nobody knows what the file costs.
+    stopped = {**facts, "runtime": {"name": "containerd"}}
+    assert "warnings" not in look(stopped, declaration=DECLARED)[0]
 
 
 def test_a_foreign_spec_that_crashes_the_runtime_is_refused_before_cdi_is_turned_on(look, monkeypatch):
     monkeypatch.setattr(requirements, "_runtime", lambda runtime, cdi: [])
-    crash = {**FOREIGN, "content": json.dumps({**STOLEN, "kind": "vendor.com/x"})}
-    facts = {**FACTS, "cdi_files": [crash]}
-    says = (
-        "node1: /opt/cdi/x.json: kind: the CDI class 'x' has fewer than two characters, which crashes containerd's "
-        "parser: choose a longer name; with CDI on, the container runtime would not start: move the file elsewhere, "
-        "e.g. mv /opt/cdi/x.json /root/, until its owner has fixed it"
-    )
+    facts = on_node(crashing=["x.json: crashes it"], broken=["x.json: would not start"])
     for declared in ({"declaration": DECLARED}, {}):
-        result, _given = look(facts, requires=["runtime"], **declared)
-        assert result["msg"].splitlines()[1:] == [says]
+        result, given = look(facts, requires=["runtime"], **declared)
+        assert result["msg"].splitlines()[1:] == ["node1: x.json: crashes it"]
+        assert len(given[0]["converge"]["cdi_specs"]) == 1
     # An uninstall turns CDI off, and other resources do not need it.
-    assert "failed" not in look(facts, requires=["python"])[0]
-    result, _given = look(facts, requires=["runtime"], declaration={**DECLARED, "cdi_specs": {}, "needs_cdi": False})
+    result, given = look(facts, requires=["python"])
+    assert ("failed" in result, given) == (False, [{}])
+    result, _given = look(facts, requires=["runtime"], declaration={**DECLARED, "needs_cdi": False})
     assert "failed" not in result
-    assert result["warnings"][0].endswith("would not start: its owner has to fix the file")
+    assert result["warnings"] == ["node1: x.json: would not start"]
+    result, given = look(facts, requires=["runtime"], cdi=False)
+    assert ("failed" in result, given) == (False, [{}])
+
+
+def test_the_node_gets_the_code_and_the_declaration_for_each_state(look):
+    template = {"kind": "a.io/b", "devices": []}
+    declared = {**DECLARED, "cdi_specs": {"node-device-plugin_a.json": {}, "node-devices_a.io_b.json": template}}
+    declared["configuration"] = {"dynamic_cdi_dir": "/run/own", "resources": []}
+    asked = [{"command": "/bin/plugin"}, {"state": "pruned", "command": "/bin/plugin"}]
+    _result, given = look(declaration=declared, converge={"cdi_specs": asked, "service": [{"name": "a"}]})
+    assert len(given[0]["code"]["sha256"]) == 64
+    assert given[0]["converge"]["service"] == [{"name": "a"}]
+    of_both = {
+        "command": "/bin/plugin",
+        "device_plugin_dir": "/plugins",
+        "cdi_dir": "/run/own",
+        "configuration": declared["configuration"],
+        "templates": {"node-devices_a.io_b.json": template},
+    }
+    assert given[0]["converge"]["cdi_specs"] == [of_both, {**of_both, "state": "pruned"}]
 
 
 @pytest.mark.parametrize(
@@ -552,13 +579,6 @@ def test_a_foreign_spec_that_crashes_the_runtime_is_refused_before_cdi_is_turned
 )
 def test_the_cdi_directories_have_the_runtimes_order(its, order):
     assert in_order(its) == order
-
-
-def test_what_the_runtime_refuses_in_a_spec_stands_in_the_way(look):
-    gids = {**SPEC, "devices": [{"name": "a", "containerEdits": {"additionalGids": [5]}}]}
-    declared = {**DECLARED, "cdi_specs": {"x.json": json.dumps(gids)}}
-    result, _given = look({**FACTS, "runtime": {"name": "containerd", "version": "1.7.2"}}, declaration=declared)
-    assert "needs CDI 0.7.0, and containerd 1.7.2 accepts CDI up to" in result["msg"]
 
 
 def test_without_a_runtime_its_sentence_is_the_only_one(look):
