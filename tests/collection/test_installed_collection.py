@@ -13,6 +13,8 @@ import pytest
 import yaml
 from installed import CHECKOUT, Controller
 
+from node_device_plugin.declaration import cdi
+
 # Seconds, with a collection that is built and installed before.
 pytestmark = pytest.mark.timeout(900)
 
@@ -24,7 +26,7 @@ PLAYBOOK = """
       register: declared
     - ansible.builtin.copy:
         dest: "{{ out }}/{{ inventory_hostname }}.json"
-        content: "{{ declared | ansible.builtin.to_json }}"
+        content: "{{ declared | ansible.builtin.to_json(sort_keys=false) }}"
         mode: "0644"
       delegate_to: localhost
 """
@@ -78,7 +80,7 @@ def test_it_renders_byte_for_byte_what_the_plugin_renders(controller: Controller
             check=True,
         ).stdout
         assert len(declared["cdi_specs"]) == 2
-        assert rendered == "".join(f"# {name}\n{text}" for name, text in declared["cdi_specs"].items())
+        assert rendered == "".join(f"# {name}\n{cdi.serialise(spec)}" for name, spec in declared["cdi_specs"].items())
 
 
 def test_its_wheel_is_built_from_it_and_writes_nothing_into_it(controller: Controller, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class Node:
         self.check_mode = module.check_mode if check_mode is None else check_mode
         #: The warnings of the answer.
         self.warnings = []
-        #: In check mode, whether a real run would write a record that the answer does not show.
+        #: In check mode, whether a real run may do what the answer does not show, such as write a record.
         self.has_unshown_work = False
 
     def run_command(self, command, check_rc=False):

@@ -53,7 +53,9 @@ class Node:
         assert not validated.error_messages
         facts = {"runtime": self.runtime, "cdi_directories": [self.cdi, self.dynamic], "kubelet_root": "/kubelet"}
         there = nodes.Node(self, check_mode=check, facts=facts)
-        return there.converged(cdi_specs.converge, validated.validated_parameters)
+        answer = there.converged(cdi_specs.converge, validated.validated_parameters)
+        self.has_unshown_work = there.has_unshown_work
+        return answer
 
     def devices(self):
         with open(f"{self.cdi}/{FILE}") as file:
@@ -102,6 +104,22 @@ def test_a_device_that_is_no_longer_declared_stays_until_nobody_holds_it(node):
     node.answers = [{"held": [], "allocatable": {}}]
     assert node.converge(camera("b"), state="pruned")["changed"] is True
     assert node.devices() == ["b"]
+
+
+def test_what_pods_hold_is_asked_again_by_the_role_s_task(node):
+    """The preflight's answer is older, and the play may have installed another command since."""
+    node.converge(camera("a", "b"))
+    assert node.converge(camera("a", "b"), True)["changed"] is node.has_unshown_work is False
+    node.converge(camera("b"))
+    node.answers = [{"held": [HELD], "allocatable": {}}]
+    assert node.converge(camera("b"), True)["changed"] is node.has_unshown_work is False
+    for state in ("pruned", "absent"):
+        answer = node.converge(camera("b") if state == "pruned" else None, True, state=state)
+        assert (answer["devices"][0]["device"], node.has_unshown_work) == ("example.com/camera=a", True)
+    other = camera("a", "b")
+    other["resources"][0]["devices"][0]["nodes"] = [{"path": "/dev/other"}]
+    assert node.converge(other, True)["in_use"]
+    assert node.has_unshown_work is True
 
 
 def test_prune_waits_until_the_kubelet_no_longer_lists_a_device(node):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -756,3 +757,16 @@ def test_a_large_spec_of_a_vendor_is_read(tmp_path):
     (tmp_path / "large.json").write_text(json.dumps({"kind": "vendor.com/gpu", "padding": "x" * (2 << 20)}))
     (tmp_path / "huge.json").write_text(" " * ((16 << 20) + 1))
     assert [file["name"] for file in module.cdi_files([str(tmp_path)])] == ["large.json"]
+
+
+def test_only_the_role_s_own_specs_are_read_and_their_texts_stay(tmp_path):
+    texts = {"ours.json": '{"kind": "a.io/b", "devices": [{"name": "x"}, {"name": "y"}]}', "other.yaml": "secret: 1"}
+    texts["broken.json"] = '{"kind": "a.io/b", "devices": [{}]}'
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    own_paths = [f"{tmp_path}/{name}" for name in ("ours.json", "broken.json")]
+    found = {file["name"]: file for file in module.cdi_files([str(tmp_path)], own_paths)}
+    assert found["other.yaml"] == {"path": f"{tmp_path}/other.yaml", "directory": str(tmp_path), "name": "other.yaml"}
+    assert found["ours.json"]["devices"] == ["a.io/b=x", "a.io/b=y"]
+    assert found["ours.json"]["sha256"] == hashlib.sha256(texts["ours.json"].encode()).hexdigest()
+    assert found["broken.json"]["devices"] == []

@@ -182,6 +182,13 @@ def test_an_edited_declaration_and_a_file_that_is_no_longer_declared():
     ]
 
 
+@pytest.mark.parametrize("looked", [{}, {"cdi_specs": [None]}, {"cdi_specs": [{"answer": {"problems": ["x"]}}]}])
+def test_specs_that_the_node_did_not_judge_are_not_compared(looked):
+    known = {**VARIABLES}
+    whole = drift.wanted(action(known), known, read(CAMERA), {"converged": looked}, "")
+    assert set(whole.files) == {"host_devices"}
+
+
 def test_a_daemonset_has_neither_a_unit_nor_a_version_on_its_node():
     whole = wanted(read(CAMERA), environment="")
     assert set(whole.files) == {"cdi_specs", "host_devices"}
