@@ -8,7 +8,7 @@ import json
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     plugin_cli,
     preflight,
-    role_specs,
+    spec_arguments,
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
@@ -33,8 +33,8 @@ class ActionModule(HidingAction):
             declared = look.with_numbers(declared, seen) if checked else declared
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
-        given = role_specs.module_arguments(declared, arguments)
-        answer = look.execute("cdi_specs", given, facts=role_specs.facts(seen.node))
+        given = spec_arguments.module_arguments(declared, arguments)
+        answer = look.execute("cdi_specs", given, facts=spec_arguments.facts(seen.node))
         lines = [*answer.get("problems", ()), *answer.get("in_use", ())]
         if lines:
             answer.update(failed=True, msg="\n".join(f"{look.host}: {line}" for line in lines))

@@ -19,8 +19,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     plugin_cli,
     requirements,
     role_files,
-    role_specs,
     runtimes,
+    spec_arguments,
     spec_templates,
     task_arguments,
     wheels,
@@ -80,7 +80,7 @@ class ActionModule(HidingAction):
         if self._arguments.get("cri_socket"):
             arguments["cri_socket"] = self._arguments["cri_socket"]
         if declared is not None:
-            arguments["converge"] = {"cdi_specs": [role_specs.module_arguments(declared, {})]}
+            arguments["converge"] = {"cdi_specs": [spec_arguments.module_arguments(declared, {})]}
         try:
             facts = self._execute_with_code("nodedevices.kubernetes.node_preflight", arguments, self._vars)
         except AnsibleConnectionFailure:

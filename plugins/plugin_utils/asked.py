@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from . import play, role_specs, task_arguments
+from . import play, spec_arguments, task_arguments
 from .declaration import plain
 
 
@@ -91,7 +91,7 @@ def parse(
     if declared or (cdi and "runtime" in requires):
         # The node also judges other owners' specs.
         given = converge.get("cdi_specs") or [{}]
-        converge["cdi_specs"] = [role_specs.module_arguments(declared, each) for each in given]
+        converge["cdi_specs"] = [spec_arguments.module_arguments(declared, each) for each in given]
     if converge:
         rest["converge"] = converge
     return Asked(

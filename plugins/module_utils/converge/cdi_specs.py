@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import holders as asking
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.accounts import numbers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
 
 PARAMS = {

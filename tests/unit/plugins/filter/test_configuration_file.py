@@ -12,8 +12,8 @@ def test_the_text_is_that_of_earlier_releases(tmp_path):
     assert text == (
         "# Written by Ansible (nodedevices.kubernetes.device_plugin) from the declaration: changes here are "
         "overwritten.\n"
-        '{\n  "log_level": "debug",\n  "resources": [\n    {\n      "name": "a.io/ä",\n      "devices": []\n    }\n  ]\n'
-        "}\n"
+        '{\n  "log_level": "debug",\n  "resources": [\n    {\n      "name": "a.io/ä",\n      "devices": []\n    }\n  '
+        "]\n}\n"
     )
     (tmp_path / "config.yaml").write_text(text)
     assert configuration_file.document(str(tmp_path / "config.yaml")) == declared
