@@ -433,7 +433,7 @@ def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict
 def _digest(arguments: Mapping[str, Any]) -> str:
     """Return the hash of a module's arguments without omitted ones."""
     given = {name: value for name, value in declaration.plain(arguments).items() if value is not None}
-    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
