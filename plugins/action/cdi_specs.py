@@ -30,7 +30,6 @@ class ActionModule(HidingAction):
             # Do not check the declaration for a removal.
             checked = declared if state != "absent" else None
             seen = look.node(arguments.get("node"), _REQUIRES[state], declaration=checked)
-            declared = look.with_numbers(declared, seen) if checked else declared
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         given = spec_arguments.module_arguments(declared, arguments)

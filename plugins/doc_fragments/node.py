@@ -23,6 +23,21 @@ options:
     type: dict
 """
 
+    CODE = r"""
+options:
+  code:
+    description: The archive of the plugin's code; set by the action.
+    type: dict
+    suboptions:
+      sha256:
+        description: SHA-256 hash of the archive.
+        type: str
+        required: true
+      path:
+        description: Path of a temporary copy on the node.
+        type: path
+"""
+
     KUBELET = r"""
 options:
   kubelet_root:

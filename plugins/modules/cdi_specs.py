@@ -48,20 +48,10 @@ options:
   facts:
     description: Facts of the preflight; set by the action.
     type: dict
-  code:
-    description: The archive of the plugin's code; set by the action.
-    type: dict
-    suboptions:
-      sha256:
-        description: SHA-256 hash of the archive.
-        type: str
-        required: true
-      path:
-        description: Path of a temporary copy on the node.
-        type: path
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.kubelet
+  - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -62,17 +62,6 @@ options:
         O(requires) is given, the action asks for C(cdi_specs) in any case.
     type: dict
     default: {}
-  code:
-    description: The archive of the plugin's code; set by the action.
-    type: dict
-    suboptions:
-      sha256:
-        description: SHA-256 hash of the archive.
-        type: str
-        required: true
-      path:
-        description: Path of a temporary copy on the node.
-        type: path
   lock:
     description:
       - Locks the node against other plays that also use this option, until M(nodedevices.kubernetes.node_lock) releases
@@ -146,6 +135,8 @@ options:
         names, and fails if the node does not have one of them.
     type: dict
     default: {}
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """
 

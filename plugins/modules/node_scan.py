@@ -15,17 +15,8 @@ options:
     description: Domain of the suggested resources.
     type: str
     default: devices.example.com
-  code:
-    description: The archive of the plugin's code; set by the action.
-    type: dict
-    suboptions:
-      sha256:
-        description: SHA-256 hash of the archive.
-        type: str
-        required: true
-      path:
-        description: Path of a temporary copy on the node.
-        type: path
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """
 

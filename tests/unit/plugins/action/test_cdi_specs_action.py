@@ -114,8 +114,7 @@ def test_a_check_shows_what_the_run_shows(node, edit, held):
 
 def test_the_name_of_a_group_is_the_nodes_number_in_the_spec(node, monkeypatch):
     """Also where the role runs alone, and an action that was given the node's facts."""
-    facts = {**node.facts(), "accounts": {"groups": {"video": 44}}}
-    monkeypatch.setattr(node, "facts", lambda: facts)
+    monkeypatch.setattr(on_node, "numbers", lambda groups: {"groups": dict.fromkeys(groups, 44)})
     camera = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
     node.play(camera, check=False)
     (name,) = os.listdir(node.cdi)
