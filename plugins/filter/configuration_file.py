@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import role_files
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    configuration_file as files,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import variables
 
 DOCUMENTATION = r"""
 name: configuration_file
@@ -35,9 +39,14 @@ _value:
 """
 
 
+def configuration_file(configuration: Mapping[str, Any]) -> str:
+    """Return the text of the file."""
+    return files.text(variables.plain(configuration))
+
+
 class FilterModule:
     """The class that Ansible loads."""
 
     def filters(self) -> dict[str, Any]:
         """Return the filters' functions by name."""
-        return {"configuration_file": role_files.configuration_text}
+        return {"configuration_file": configuration_file}

@@ -14,14 +14,6 @@ from . import declaration, spec_templates
 _ROLE = pathlib.Path(__file__).resolve().parents[2] / "roles" / "device_plugin"
 #: The configuration of the plugin's service.
 CONFIGURATION = configuration_file.DEFAULT_PATH
-_COMMENT = (
-    "Written by Ansible (nodedevices.kubernetes.device_plugin) from the declaration: changes here are overwritten."
-)
-
-
-def configuration_text(configuration: Mapping[str, Any]) -> str:
-    """Return the service's configuration file. configuration: of the result of module declaration."""
-    return configuration_file.text(declaration.plain(configuration), _COMMENT)
 
 
 def service(action: Any, task_vars: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, str]:
@@ -37,7 +29,7 @@ def service(action: Any, task_vars: Mapping[str, Any], declared: Mapping[str, An
     templar = action._templar.copy_with_new_env(available_variables=known)
     unit = spec_templates.renderer(action, known)(str(_ROLE / "templates" / "node-device-plugin.service.j2"))
     return {
-        CONFIGURATION: configuration_text(declared["configuration"]),
+        CONFIGURATION: configuration_file.text(declared["configuration"]),
         str(templar.template(variables["device_plugin_unit"])): unit,
     }
 

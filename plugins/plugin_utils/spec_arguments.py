@@ -18,11 +18,14 @@ def module_arguments(declared: Mapping[str, Any] | None, given: Mapping[str, Any
     A removal needs only the places in the declaration.
     """
     declared = declared or {}
-    places = {"device_plugin_dir": declared.get("kubelet_device_plugin_dir")}
-    places["cdi_dir"] = declared.get("configuration", {}).get("dynamic_cdi_dir")
-    arguments = {**places, **{key: given[key] for key in _PASSED if given.get(key)}}
-    arguments = {key: value for key, value in arguments.items() if value}
-    if given.get("state") != "absent" and "configuration" in declared:
+    defaults = {
+        "state": "present",
+        "device_plugin_dir": declared.get("kubelet_device_plugin_dir"),
+        "cdi_dir": declared.get("configuration", {}).get("dynamic_cdi_dir"),
+    }
+    found = {**defaults, **{key: given[key] for key in _PASSED if given.get(key)}}
+    arguments: dict[str, Any] = {key: value for key, value in found.items() if value}
+    if arguments["state"] != "absent" and "configuration" in declared:
         arguments["configuration"] = declared["configuration"]
         arguments["templates"] = {
             name: spec for name, spec in declared["cdi_specs"].items() if name.startswith(cdi.TEMPLATE_PREFIX)

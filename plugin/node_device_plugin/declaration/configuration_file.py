@@ -19,6 +19,9 @@ _PLACEHOLDER = re.compile(r"\{\w+\}")
 
 #: The path to which the role device_plugin writes the file.
 DEFAULT_PATH = "/etc/node-device-plugin/config.yaml"
+_BY_ROLE = (
+    "Written by Ansible (nodedevices.kubernetes.device_plugin) from the declaration: changes here are overwritten."
+)
 
 
 class LoadedConfiguration(NamedTuple):
@@ -28,7 +31,7 @@ class LoadedConfiguration(NamedTuple):
     sha256: str
 
 
-def text(configuration: Mapping[str, Any], comment: str) -> str:
+def text(configuration: Mapping[str, Any], comment: str = _BY_ROLE) -> str:
     """The text of a configuration file; equal configurations give equal text.
 
     The text is JSON after a comment, because JSON is parsed ten times as fast as YAML. configuration: as data.

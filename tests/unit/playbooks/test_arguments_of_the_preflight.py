@@ -14,6 +14,7 @@ import sys
 import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.spec_arguments import module_arguments as arguments
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 ACTION = """
@@ -112,6 +113,9 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
     names = ("modules", "udev_rules", "nodes", "prune")
     assert asked["host_devices"] == [{name: done["host_devices"][0][name] for name in names}]
     assert asked["host_devices"][0]["nodes"] == LAMPS["host_devices_nodes"]
+    specs = [[arguments({}, each) for each in every] for every in (asked["cdi_specs"], done["cdi_specs"])]
+    assert [each["state"] for each in specs[0]] == ["present", "pruned"]
+    assert specs[0] == specs[1]
     (tools,) = asked["node_tools"]
     assert tools == {name: done["node_tools"][0][name] for name in tools}
     # The action gives the others to no module.

@@ -7,13 +7,16 @@ import os
 import types
 
 import pytest
+from ansible import constants
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import holders, ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs as on_node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import parse
 
 from node_device_plugin.cdi import role_specs
 
@@ -124,3 +127,42 @@ def test_the_name_of_a_group_is_the_nodes_number_in_the_spec(node, monkeypatch):
 
 def test_a_check_of_a_bare_node_shows_what_the_run_shows(node):
     assert node.play(*BEFORE, check=True) == node.play(*BEFORE, check=False)
+
+
+def test_after_the_preflight_only_a_change_executes_the_module(node, monkeypatch, tmp_path):
+    """What pods hold may change after the preflight, so the module looks again at devices that may go."""
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    play = types.SimpleNamespace(_uuid="play")
+
+    def executed(*resources, state, check=False):
+        declared = read(*resources)
+        # As the preflight in site.yml and the role's task give them.
+        each = {"command": "plugin", **({"state": state} if state != "present" else {})}
+        asked = parse({"converge": {"cdi_specs": [each]}}, declared, "node1", 1, None)
+        answered = registry.answers(Module(check), asked.converge, node.facts())
+        known = {"read_in": "play", "converged": preflight._by_arguments(asked.converge, answered)}
+        action, done = object.__new__(cdi_specs.ActionModule), []
+        arguments = {"command": "plugin", "state": state, "pruned": {}, "declaration": declared, "node": node.facts()}
+        action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
+        action._execute_with_code = lambda *given: done.append(given) or {"changed": True}
+        result = action.run(None, {"inventory_hostname": "node1", "node_devices_node": known})
+        for path in tmp_path.glob("written-*"):
+            path.unlink()
+        return len(done), result["changed"]
+
+    assert executed(*BEFORE, state="present", check=True) == (0, True)
+    assert executed(*BEFORE, state="present") == (1, True)
+    node.play(*BEFORE, check=False)
+    for state in ("present", "pruned"):
+        assert executed(*BEFORE, state=state) == executed(*BEFORE, state=state, check=True) == (0, False)
+    # A device that is no longer declared stays until the task that prunes.
+    assert executed(*EDITS["remove a device"], state="present") == (1, True)
+    node._task({"declaration": read(*EDITS["remove a device"]), "node": node.facts()}, check=False)
+    assert executed(*EDITS["remove a device"], state="present") == (0, False)
+    node.held = [{"resource": "example.com/aa", "device": "a0", "namespace": "default", "pod": "p"}]
+    assert executed(*EDITS["remove a device"], state="pruned") == (1, True)
+    assert executed(*EDITS["remove a device"], state="pruned", check=True) == (0, False)
+
+
+def read(*resources):
+    return declaration.read({"node_devices_resources": list(resources)}, lambda value: value).as_data()

@@ -522,7 +522,9 @@ def test_what_the_node_says_of_the_specs_stands_in_the_way(look):
     result, given = look(on_node(problems=["x.json: overrides it"]), declaration=DECLARED)
     assert result["msg"].splitlines()[1:] == ["node1: x.json: overrides it"]
     assert given[0]["converge"] == {
-        "cdi_specs": [{"device_plugin_dir": "/plugins", "configuration": {"resources": []}, "templates": {}}]
+        "cdi_specs": [
+            {"state": "present", "device_plugin_dir": "/plugins", "configuration": {"resources": []}, "templates": {}}
+        ]
     }
     facts = on_node(broken=["x.json: cdiVersion: is missing"], in_use=["it is held"])
     result, _given = look(facts, declaration=DECLARED)
@@ -560,6 +562,7 @@ def test_the_node_gets_the_code_and_the_declaration_for_each_state(look):
     assert len(given[0]["code"]["sha256"]) == 64
     assert given[0]["converge"]["service"] == [{"name": "a"}]
     of_both = {
+        "state": "present",
         "command": "/bin/plugin",
         "device_plugin_dir": "/plugins",
         "cdi_dir": "/run/own",
