@@ -46,4 +46,3 @@ def test_they_are_what_the_pod_mounts(settings, directories):
     ]
     ground = nodes.common_ground({"node1": parse_configuration(read["configuration"])})
     assert list(ground.static_cdi_dirs) == directories
-
