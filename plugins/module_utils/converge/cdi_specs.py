@@ -52,10 +52,9 @@ def converge(node, params):
         # In check mode, the specs of state present, which a real run would have written before.
         pending = files_of(specs.to_write(specs.leftovers)) if state == "pruned" else None
         managed = node.managed(ledger, _OWNER, pending)
-        has_work = state == "present" or specs.leftovers
         # Until the role's task, pods may end, and the play may install another command.
         node.has_unshown_work |= bool(in_use or (state != "present" and specs.leftovers))
-        if has_work and not problems and not in_use:
+        if not problems and not in_use:
             managed.converge([{"path": path, "kind": "file", "mode": 0o644, "content": files[path]} for path in files])
     return node.answer(
         managed.report,

@@ -253,3 +253,13 @@ def test_a_template_s_spec_is_written_as_it_is(node):
     with open(f"{node.cdi}/{name}") as file:
         text = file.read()
     assert list(json.loads(text).items()) == list(spec.items())
+
+
+def test_an_uninstall_also_forgets_a_spec_that_someone_broke(node):
+    node.converge(camera("a"))
+    with open(f"{node.cdi}/{FILE}", "w") as file:
+        file.write("{")
+    answer = node.converge(state="absent")
+    assert [kept["path"] for kept in answer["kept"]] == [f"{node.cdi}/{FILE}"]
+    assert answer["warnings"] == [f"kept: {node.cdi}/{FILE}, it was changed by someone else"]
+    assert (node.asked, os.path.exists(node.ledger)) == ([], False)
