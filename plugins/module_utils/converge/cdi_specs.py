@@ -54,7 +54,9 @@ def converge(node, params):
         managed = node.managed(ledger, _OWNER, pending)
         # Until the role's task, pods may end, and the play may install another command.
         node.has_unshown_work |= bool(in_use or (state != "present" and specs.leftovers))
-        if not problems and not in_use:
+        # Without a leftover, the task before has done the work. In check mode, it only showed the work.
+        is_done = state == "pruned" and not specs.leftovers
+        if not (is_done or problems or in_use):
             managed.converge([{"path": path, "kind": "file", "mode": 0o644, "content": files[path]} for path in files])
     return node.answer(
         managed.report,

@@ -255,6 +255,12 @@ def test_a_template_s_spec_is_written_as_it_is(node):
     assert list(json.loads(text).items()) == list(spec.items())
 
 
+def test_a_check_shows_once_what_someone_else_did(node):
+    node.converge(camera("a"))
+    os.chmod(node.cdi, 0o777)
+    assert [node.converge(camera("a"), True, state=state)["changed"] for state in ("present", "pruned")] == [True, False]
+
+
 def test_an_uninstall_also_forgets_a_spec_that_someone_broke(node):
     node.converge(camera("a"))
     with open(f"{node.cdi}/{FILE}", "w") as file:
