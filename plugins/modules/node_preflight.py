@@ -317,6 +317,7 @@ _LARGEST_SPEC = 16 << 20
 _PATIENCE = 5.0
 _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
+_CAN_IMPORT = sys.version_info >= (3, 9)
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
@@ -456,7 +457,8 @@ def main():
         },
         supports_check_mode=True,
     )
-    if module.params.get("code"):
+    # The code needs Python 3.9. The action refuses an older Python.
+    if module.params.get("code") and _CAN_IMPORT:
         node_code.load_for(module)
     lock = module.params["lock"]
     # Lock the node before the facts are read, so that no other play changes them. Only root can take the lock.
@@ -480,6 +482,7 @@ def main():
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
     shown_runtime, of_ledger = hidden_runtime(runtime, hidden), ledger_facts(hidden)
     directories = in_order(its_dirs)
+    can_converge = os.geteuid() == 0 and _CAN_IMPORT
     facts = {
         "runtime": {key: runtime.get(key) for key in ("name", "version")},
         "cdi_directories": directories,
@@ -500,7 +503,7 @@ def main():
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=shown_runtime,
         running=running(module, module.params["ask"], runtime_socket),
-        converged=registry.answers(module, module.params["converge"], facts) if os.geteuid() == 0 else {},
+        converged=registry.answers(module, module.params["converge"], facts) if can_converge else {},
         kubelet=kubelet,
         identity=node_identity(kubelet),
         kubelet_problem=kubelet_problem,
