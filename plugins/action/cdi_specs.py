@@ -34,7 +34,9 @@ class ActionModule(HidingAction):
             return {**result, **look.failed(error)}
         given = spec_arguments.module_arguments(declared, arguments)
         answer = look.execute("cdi_specs", given, facts=spec_arguments.facts(seen.node))
-        lines = [*answer.get("problems", ()), *answer.get("in_use", ())]
+        # An answer with all its keys fails because of problems of the specs.
+        has_problems = answer.get("failed") and "files" in answer
+        lines = [*(answer["msg"].splitlines() if has_problems else ()), *answer.get("in_use", ())]
         if lines:
             answer.update(failed=True, msg="\n".join(f"{look.host}: {line}" for line in lines))
         return seen.told({**result, **_result(answer, _dynamic(arguments))})

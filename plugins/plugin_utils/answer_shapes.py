@@ -52,7 +52,7 @@ _CDI_SPECS = {
     **_FILES,
     "files?": Each(str),
     "devices?": [{"device": str, "reason": str}],
-    **dict.fromkeys(("problems?", "in_use?", "crashing?", "broken?"), _TEXTS),
+    **dict.fromkeys(("in_use?", "crashing?", "broken?"), _TEXTS),
 }
 _SERVICE = {"actions?": _TEXTS, "invocation_id?": Null(str)}
 

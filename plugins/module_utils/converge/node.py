@@ -85,7 +85,7 @@ def finish(module, converge):
         answer = Node(module, facts=module.params.get("facts")).converged(converge, module.params)
     except OSError as error:
         module.fail_json(msg=sentence(error))
-    problems = answer.get("problems")
+    problems = answer.pop("problems", None)
     if problems:
         module.fail_json(msg="\n".join(problems), **answer)
     module.exit_json(**answer)

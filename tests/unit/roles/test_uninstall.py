@@ -132,13 +132,22 @@ def test_the_module_removes_the_specs_with_what_the_preflight_knows(run):
     }
 
 
-@pytest.mark.parametrize("key", ["in_use", "problems"])
-def test_why_a_spec_cannot_go_is_said_with_the_host(run, key):
+@pytest.mark.parametrize(
+    "why", [{"in_use": ["it is needed", "it is held"]}, {"failed": True, "msg": "it is needed\nit is held"}]
+)
+def test_why_a_spec_cannot_go_is_said_with_the_host(run, why):
     node = {"runtime": {}, "ledger": OF_SPECS}
-    answer = {"changed": False, "files": {SPEC: "x"}, "devices": [], key: ["it is needed", "it is held"]}
+    answer = {"changed": False, "files": {SPEC: "x"}, "devices": [], **why}
     result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node}, {"cdi_specs": answer})
     assert (result["failed"], result["changed"]) == (True, False)
     assert result["msg"] == "node1: it is needed\nnode1: it is held"
+
+
+def test_an_error_of_another_kind_stays_as_it_is(run):
+    answer = {"failed": True, "msg": "ledger.json is damaged"}
+    arguments = {"state": "absent", "declaration": {}, "node": {"ledger": OF_SPECS}}
+    result, _executed = run(cdi_specs, arguments, {"cdi_specs": answer})
+    assert (result["failed"], result["msg"]) == (True, "ledger.json is damaged")
 
 
 def test_what_stays_in_the_role_s_and_the_plugin_s_specs_is_one_list(run):

@@ -116,7 +116,7 @@ def honest() -> tuple[dict[str, Any], dict[str, Any]]:
     modules = {name: {"changed": False, "msg": "a", **example(shape)} for name, shape in answer_shapes.MODULES.items()}
     modules["node_preflight"].update(_PREFLIGHT)
     del modules["node_preflight"]["ledger_problem"]
-    modules["cdi_specs"].update(problems=[], in_use=[])
+    modules["cdi_specs"]["in_use"] = []
     modules["setup"]["ansible_facts"] = dict(_FACTS)
     modules["node_scan"]["scan"]["resources"][0]["declaration"] = {
         "name": "a.example/scanned",
