@@ -14,14 +14,13 @@ import sys
 import tempfile
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import bounded_reads
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import DIRECTORY as _LEDGER
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import DIRECTORY, sha256
 
-#: The directory of the kept archives. Only root can read it.
-DIRECTORY = os.path.join(_LEDGER, "code")
+#: The directory of the kept archives, below the ledger's directory. Only root can read it.
+NAME = "code"
 #: The argument ``code`` of a module that imports the code; set by the action.
 ARGUMENT = {"type": "dict", "options": {"sha256": {"type": "str", "required": True}, "path": {"type": "path"}}}
-# The imports read the code from these files, so they stay open.
+# The hash and the bytes of each loaded archive, and the file from which the imports read, which stays open.
 _loaded = []
 
 
@@ -29,9 +28,14 @@ class Missing(Exception):
     """The node does not have the code."""
 
 
-def path_of(digest):
-    """Return the path of a kept archive. digest: its SHA-256 hash, as hex."""
-    return os.path.join(DIRECTORY, f"{digest}.zip")
+def path_of(digest, ledger=DIRECTORY):
+    """Return the path of a kept archive. digest: its SHA-256 hash, as hex. ledger: the ledger's directory."""
+    return os.path.join(ledger, NAME, f"{digest}.zip")
+
+
+def loaded():
+    """Return the hash and the bytes of the archive that this process has loaded; None if it has loaded none."""
+    return _loaded[-1][:2] if _loaded else None
 
 
 def load(code):
@@ -47,7 +51,7 @@ def load(code):
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the imports read it)
     file.write(content)
     file.flush()
-    _loaded.append(file)
+    _loaded.append((code["sha256"], content, file))
     sys.path.insert(0, f"/proc/self/fd/{file.fileno()}")
 
 

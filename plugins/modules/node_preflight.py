@@ -280,7 +280,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, foreseen, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
@@ -411,14 +411,6 @@ def _number(look_up, name, field):
         return None
 
 
-def libc():
-    """Return name and version of the C library, such as ``glibc 2.41``; empty if unknown."""
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return ""
-
-
 def main():
     module = AnsibleModule(
         argument_spec={
@@ -470,7 +462,7 @@ def main():
         },
         uid=os.geteuid(),
         machine=platform.machine(),
-        libc=libc(),
+        libc=targets.libc(),
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=hidden_runtime(runtime, hidden),
         running=running(module, module.params["ask"], runtime_socket),

@@ -120,9 +120,11 @@ class Preflight:
             return answer
         if self.known is not None and not self._action._task.check_mode:
             self._written.touch()
-        done: dict[str, Any] = self._action._execute_module(
-            module_name=f"nodedevices.kubernetes.{module}", module_args=dict(arguments), task_vars=self._vars
-        )
+        name = f"nodedevices.kubernetes.{module}"
+        if module == "node_tools":
+            done: dict[str, Any] = self._action._execute_with_code(name, arguments, self._vars)
+        else:
+            done = self._action._execute_module(module_name=name, module_args=dict(arguments), task_vars=self._vars)
         return done
 
     @property
