@@ -39,7 +39,7 @@ class ActionModule(HidingAction):
         try:
             targets = wheels.targets()
             arguments["targets"] = targets
-            answer = look.execute("node_tools", arguments, None)
+            answer = look.execute("node_tools", arguments)
             if answer.get("failed") or not answer.get("incomplete"):
                 return answer
             target = answer.get("target")

@@ -52,11 +52,12 @@ options:
       - Path of the plugin's command on the node. If set, the module queries the running container runtime about CDI
         (RV(running)), unless no device of O(declaration) uses CDI.
     type: path
-  foresee:
+  converge:
     description:
-      - Modules of this collection by name (C(node_tools), C(service)), with the arguments that the play will use, and
-        C(host_devices) with the variables of its role. If a module would change nothing, RV(foreseen) contains its
-        answer, and the play does not execute the module.
+      - Modules of this collection by name, each with a list of the arguments that the play will use
+        (C(managed_files), C(service), C(host_devices), C(node_tools)). The node does the work of each module in check
+        mode (RV(converged)). If a module would refuse the node, the action fails. If a module would change nothing, the
+        play does not execute it. If the play runs in check mode, it executes none of them.
     type: dict
     default: {}
   lock:
@@ -132,6 +133,18 @@ options:
         names, and fails if the node does not have one of them.
     type: dict
     default: {}
+  code:
+    description:
+      - The archive of the plugin's code; set by the action, if O(converge) needs the code.
+    type: dict
+    suboptions:
+      sha256:
+        description: SHA-256 hash of the archive.
+        type: str
+        required: true
+      path:
+        description: Path of a temporary copy on the node.
+        type: path
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -188,8 +201,11 @@ running:
       (C(command)).
   type: dict
   returned: always
-foreseen:
-  description: Arguments and answer of each module of O(foresee) that would change nothing.
+converged:
+  description:
+    - What each module of O(converge) would do, by its name, as a list. C(answer) is the module's answer, C(arguments) the
+      hash of its arguments, and C(has_unshown_work) says whether the module would also write a record that the answer
+      does not show.
   type: dict
   returned: always
 kubelet:
@@ -277,8 +293,9 @@ import threading
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, foreseen, play_lock
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, node_code, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
@@ -302,6 +319,7 @@ _LARGEST_SPEC = 16 << 20
 _PATIENCE = 5.0
 _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
+_CAN_IMPORT = sys.version_info >= (3, 9)
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
@@ -426,12 +444,16 @@ def main():
             "host_paths": {"type": "list", "elements": "str", "default": []},
             "accounts": {"type": "dict", "default": {}},
             "ask": {"type": "path"},
-            "foresee": {"type": "dict", "default": {}},
+            "converge": {"type": "dict", "default": {}},
+            "code": node_code.ARGUMENT,
             "lock": {"type": "dict"},
             "device_plugin_dir": {"type": "path", "default": "/var/lib/kubelet/device-plugins"},
         },
         supports_check_mode=True,
     )
+    # The code needs Python 3.9. The action refuses an older Python.
+    if module.params["code"] and _CAN_IMPORT:
+        node_code.load_for(module)
     lock = module.params["lock"]
     # Lock the node before the facts are read, so that no other play changes them. Only root can take the lock.
     try:
@@ -450,7 +472,7 @@ def main():
     runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()
     runtime = runtime_facts(runtime_socket)
     hidden = Hidden()
-    root = module.params["foresee"].get("node_tools", {}).get("root")
+    root = next((arguments.get("root") for arguments in module.params["converge"].get("node_tools", ())), None)
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
     module.exit_json(
         changed=False,
@@ -466,7 +488,7 @@ def main():
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=hidden_runtime(runtime, hidden),
         running=running(module, module.params["ask"], runtime_socket),
-        foreseen=foreseen.answers(module, module.params["foresee"]),
+        converged=registry.answers(module, module.params["converge"]) if os.geteuid() == 0 and _CAN_IMPORT else {},
         kubelet=kubelet,
         identity=node_identity(kubelet),
         kubelet_problem=kubelet_problem,

@@ -6,11 +6,22 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-from ansible.module_utils.common.arg_spec import ModuleArgumentSpecValidator
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import (
+    files,
+    host_devices,
+    node_tools,
+    service,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
 
-#: The converge functions' files, by the name of their module. A role's module is registered here.
-CONVERGE = {}
+#: The converge functions' files, by the name of their module. Each role registers its module here.
+CONVERGE = {
+    "host_devices": host_devices,
+    "managed_files": files,
+    "node_tools": node_tools,
+    "service": service,
+}
 
 
 def answers(module, asked):
@@ -23,8 +34,8 @@ def answers(module, asked):
 
 
 def _answer(module, file, params):
-    validated = ModuleArgumentSpecValidator(file.PARAMS).validate(params)
-    if validated.errors:
+    validated = ArgumentSpecValidator(file.PARAMS).validate(params)
+    if validated.error_messages:
         return None
     node = Node(module, check_mode=True)
     try:

@@ -49,7 +49,7 @@ class Node:
         if name and not (self.directory / root / "versions" / name).exists():
             self.lay_out(name, root)
         self.monkeypatch.setattr(node_code, "loaded", lambda: (digest(code), code) if code else None)
-        params = {name: None for name in node_tools.PARAMS}
+        params = dict.fromkeys(node_tools.PARAMS)
         params.update(root=str(self.directory / root), command="", keep=2, timeout=0, retry=False, state=state)
         params.update(more)
         if state == "present":
