@@ -14,7 +14,12 @@ import sys
 import tempfile
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import bounded_reads
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import DIRECTORY, sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
+    DIRECTORY,
+    naming,
+    sentence,
+    sha256,
+)
 
 #: The directory of the kept archives, below the ledger's directory. Only root can read it.
 NAME = "code"
@@ -39,7 +44,7 @@ def loaded():
 
 
 def load(code):
-    """Make the code importable. code: a module's argument ``code``. Raises Missing.
+    """Make the code importable. code: a module's argument ``code``. Raises Missing, and OSError on a full disk.
 
     A user may replace a temporary copy. Therefore the bytes are read once, and the imports use exactly the bytes that
     were hashed, in a file without a name.
@@ -49,8 +54,9 @@ def load(code):
     if content is None:
         raise Missing
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the imports read it)
-    file.write(content)
-    file.flush()
+    with naming(tempfile.gettempdir()):
+        file.write(content)
+        file.flush()
     _loaded.append((code["sha256"], content, file))
     sys.path.insert(0, f"/proc/self/fd/{file.fileno()}")
 
@@ -73,6 +79,8 @@ def load_for(module):
                 "run again"
             )
         module.exit_json(changed=False, code_missing=True)
+    except OSError as error:
+        module.fail_json(msg=f"the plugin's code cannot be loaded: {sentence(error)}")
 
 
 def _read(path):

@@ -132,6 +132,24 @@ def test_a_module_asks_for_missing_code_once(tmp_path):
     assert imported() == "good"
 
 
+@pytest.mark.parametrize("device", ["/dev/full", None])
+def test_a_full_disk_is_named(tmp_path, monkeypatch, device):
+    def opened():
+        if device:
+            return open(device, "wb")
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    kept(tmp_path, GOOD)
+    monkeypatch.setattr("tempfile.TemporaryFile", opened)
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    before = list(sys.path)
+    with pytest.raises(SystemExit) as refused:
+        node_code.load_for(Module())
+    why = "/tmp: No space left on device" if device else "[Errno 2] No usable temporary directory found in ['/tmp']"
+    assert refused.value.code == {"msg": f"the plugin's code cannot be loaded: {why}"}
+    assert (sys.path, node_code.loaded()) == (before, None)
+
+
 def test_a_python_that_is_too_old_is_named(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 8, 20))
     with pytest.raises(SystemExit) as refused:

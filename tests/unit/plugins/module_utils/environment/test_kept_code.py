@@ -89,7 +89,7 @@ def test_the_code_is_roots_alone_and_a_second_run_changes_nothing(node):
     assert modes == [0o700, 0o600]
     again = node.run("present", A, NEW)
     assert not again["changed"]
-    os.chmod(directory, 0o770)
+    os.chmod(directory, 0o500)
     (node.ledger / "code" / f"{digest(NEW)}.zip").write_bytes(b"damaged")
     assert set(node.run("present", A, NEW)["written"]) == {directory, node.path(NEW)}
     assert node.kept() == {NEW}
