@@ -63,9 +63,9 @@ def targets() -> dict[str, Any]:
 
     The name is ``<version>-<hash>``. The hash covers the sources, the target and its wheels.
     """
-    sources = _source_digest()
+    release, sources = version(), _source_digest()
     return {
-        target: {"glibc": each["glibc"], "environment": _environment_name(target, sources, each["wheels"])}
+        target: {"glibc": each["glibc"], "environment": f"{release}-{_digest(target, sources, each['wheels'])[:12]}"}
         for target, each in table().items()
     }
 
@@ -75,9 +75,9 @@ def target_of(facts: Mapping[str, Any]) -> str:
     return of_node.choose(table(), facts["python"]["version"], facts["machine"], facts["libc"])
 
 
-def _environment_name(target: str, sources: str, wheels: Mapping[str, str]) -> str:
-    total = hashlib.sha256(f"{LAYOUT} {target}\n{sources}\n{json.dumps(wheels, sort_keys=True)}".encode())
-    return f"{version()}-{total.hexdigest()[:12]}"
+def _digest(target: str, sources: str, wheels: Mapping[str, str]) -> str:
+    described = f"{LAYOUT} {target}\n{sources}\n{json.dumps(wheels, sort_keys=True)}"
+    return hashlib.sha256(described.encode()).hexdigest()
 
 
 def gather(target: str, cache: pathlib.Path, wheelhouse: pathlib.Path | None) -> list[Wheel]:
