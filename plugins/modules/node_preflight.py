@@ -295,7 +295,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
@@ -427,12 +427,6 @@ def running(module, command, socket):
         return None
 
 
-def libc():
-    """Return name and version of the C library, such as ``glibc 2.41``; empty if unknown."""
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return ""
 
 
 def main():
@@ -499,7 +493,7 @@ def main():
         },
         uid=os.geteuid(),
         machine=platform.machine(),
-        libc=libc(),
+        libc=targets.libc(),
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=shown_runtime,
         running=running(module, module.params["ask"], runtime_socket),

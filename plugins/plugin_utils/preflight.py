@@ -125,21 +125,19 @@ class Preflight:
             return answer
         if self.known is not None and not self._is_check:
             self._written.touch()
-        if facts is None:
-            return self._executed(module, dict(arguments), needs_code=False)
         try:
-            return self._executed(module, {**arguments, "facts": facts}, needs_code=True)
+            return self._execute(module, arguments if facts is None else {**arguments, "facts": facts})
         except WheelsError as error:
             return {"failed": True, "changed": False, "msg": f"{self.host}: {error}"}
 
-    def _executed(self, module: str, arguments: dict[str, Any], needs_code: bool) -> dict[str, Any]:
+    def _execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Execute a module, with the plugin's code if it imports the code."""
         name = f"nodedevices.kubernetes.{module}"
-        done: dict[str, Any] = (
-            self._action._execute_with_code(name, arguments, self._vars)
-            if needs_code
-            else self._action._execute_module(module_name=name, module_args=arguments, task_vars=self._vars)
-        )
-        return done
+        if _needs_code(module, arguments):
+            answer: dict[str, Any] = self._action._execute_with_code(name, arguments, self._vars)
+        else:
+            answer = self._action._execute_module(module_name=name, module_args=dict(arguments), task_vars=self._vars)
+        return answer
 
     @property
     def has_written(self) -> bool:
@@ -388,7 +386,7 @@ class Preflight:
 
     def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._executed(module, arguments, needs_code="cdi_specs" in arguments.get("converge", ()))
+            return self._execute(module, arguments)
         except AnsibleConnectionFailure:
             raise
         except Exception as error:
@@ -434,6 +432,11 @@ def _digest(arguments: Mapping[str, Any]) -> str:
     """Return the hash of a module's arguments without omitted ones."""
     given = {name: value for name, value in declaration.plain(arguments).items() if value is not None}
     return hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()
+
+
+def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a module imports the plugin's code, or keeps it on the node."""
+    return not {"cdi_specs", "node_tools"}.isdisjoint({module, *arguments.get("converge", {})})
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:

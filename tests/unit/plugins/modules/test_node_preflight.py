@@ -742,7 +742,7 @@ def test_a_lock_without_room_is_said_with_its_file(monkeypatch):
         check_mode = False
 
         def __init__(self, **_):
-            self.params = {"lock": {"owner": "play-1"}}
+            self.params = {"lock": {"owner": "play-1"}, "code": None}
 
         def fail_json(self, msg):
             raise Failed(msg)
