@@ -28,8 +28,8 @@ class ActionModule(ActionBase):
         with open(task_vars["arguments_file"], "a") as file:
             file.write(json.dumps([self._task.action.rpartition(".")[2], self._task.args], default=dict) + "\\n")
         known = {"environment": {}, "ledger": {}, "kubelet": None, "device_plugins": {"instance": None}}
-        shown = {"changed": False, "table": "", "what": [], "other_daemonsets": {}, "declaration": task_vars["declared"], "resources": []}
-        return {**known, **task_vars["declared"], **shown}
+        shown = {"changed": False, "table": "", "what": [], "other_daemonsets": {}, "resources": [], "kept": []}
+        return {**known, **task_vars["declared"], **shown, "declaration": task_vars["declared"]}
 """
 RESOURCES = [
     {"name": "example.com/lamp", "devices": [{"id": "a", "nodes": [{"path": "/dev/lamp0"}]}]},
@@ -39,16 +39,16 @@ RESOURCES = [
 
 @pytest.fixture
 def given(tmp_path):
-    """Runs site.yml; returns the arguments of each execution of a module, by the module's name."""
+    """Runs a playbook; returns the arguments of each execution of a module, by the module's name."""
     collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
     actions = collection / "plugins" / "action"
     actions.mkdir(parents=True)
-    for name in ("plugin", "plugins/filter", "roles"):
+    for name in ("plugin", "plugins/filter", "plugins/lookup", "plugins/plugin_utils", "plugins/module_utils", "roles"):
         (collection / name).symlink_to(CHECKOUT / name)
     for path in (CHECKOUT / "plugins" / "modules").glob("*.py"):
         (actions / path.name).write_text(ACTION)
 
-    def run(**variables):
+    def run(name="site.yml", **variables):
         read = declaration.read({"node_devices_resources": RESOURCES}, lambda value: value)
         file = tmp_path / "arguments"
         of_host = {
@@ -61,7 +61,7 @@ def given(tmp_path):
         inventory = {"node_devices": {"hosts": {"a": of_host}}}
         (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
         program = pathlib.Path(sys.executable).parent / "ansible-playbook"
-        book = CHECKOUT / "playbooks" / "site.yml"
+        book = CHECKOUT / "playbooks" / name
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(tmp_path),
@@ -71,6 +71,7 @@ def given(tmp_path):
         command = [program, "--inventory", tmp_path / "hosts.yml", book]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
+        assert "WARNING" not in done.stderr
         found = {}
         for line in file.read_text().splitlines():
             module, arguments = json.loads(line)
@@ -110,7 +111,13 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
     assert [each["name"] for each in asked["service"]] == units
     assert asked["service"] == done.get("service", [])
     names = ("modules", "udev_rules", "nodes", "prune")
-    assert asked["host_devices"] == [{name: done["host_devices"][0][name] for name in names}]
+    first, pruned = done["host_devices"]
+    # The action adds the last key.
+    assert pruned["state"] == "pruned"
+    assert asked["host_devices"] == [
+        {name: first[name] for name in names},
+        {**{name: pruned[name] for name in names}, "made": True},
+    ]
     assert asked["host_devices"][0]["nodes"] == LAMPS["host_devices_nodes"]
     (tools,) = asked["node_tools"]
     assert tools == {name: done["node_tools"][0][name] for name in tools}
@@ -121,3 +128,12 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
         assert json.loads(config["content"].partition("\n")[2])["resources"][0]["name"] == "example.com/lamp"
         assert "ExecStart=" in unit["content"]
         assert sockets["private"] is True
+
+
+def test_an_uninstall_asks_whether_the_role_has_devices(given):
+    done = given("uninstall.yml", **LAMPS)
+    (asked,) = done["node_preflight"][0]["converge"]["host_devices"]
+    (given_to_role,) = done["host_devices"]
+    # The action of an uninstall gives no other option to its module.
+    assert given_to_role["state"] == "absent"
+    assert asked == {"prune": given_to_role["prune"]}

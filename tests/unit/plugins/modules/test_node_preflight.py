@@ -422,10 +422,12 @@ def test_only_what_host_devices_creates_may_be_missing_before_it(look, variables
     missing = [line.removeprefix("node1: ").partition(" does not exist")[0] for line in lines]
     assert missing == [path for path in paths if path not in awaited]
     # The preflight has found that the role changes nothing.
-    for answer, lines in (({"changed": False}, len(paths)), ({"changed": True}, len(missing))):
-        converged = {"host_devices": [of_module(**answer)]}
-        result, _given = look({**facts, "converged": converged}, converge={"host_devices": [{}]}, **first)
-        assert len(result["msg"].splitlines()) == 1 + lines
+    refused = {"changed": False, "problems": ["no"]}
+    for answer, lines in (({"changed": False}, paths), ({"changed": True}, missing), (refused, ["no", *missing])):
+        # The second one is for the task that prunes.
+        converged = {"host_devices": [of_module(**answer), of_module(changed=False)]}
+        result, _given = look({**facts, "converged": converged}, converge={"host_devices": [{}, {"a": 1}]}, **first)
+        assert len(result["msg"].splitlines()) == 1 + len(lines)
 
 
 @pytest.mark.parametrize("wrote", [False, True])
