@@ -11,7 +11,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge im
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, preflight, wheels
 
 
 class Node:
@@ -168,3 +168,27 @@ def test_a_refused_set_of_files_is_no_answer(node):
     assert problem == "etc/relative: must be an absolute path in its shortest form"
     (problem,) = node.look([{"path": "/etc/x"}])["converged"]["managed_files"][0]["answer"]["problems"]
     assert problem == "/etc/x: content is required for a file"
+
+
+def test_the_preflight_asks_with_the_targets_that_the_task_gives(monkeypatch):
+    monkeypatch.setattr(wheels, "targets", lambda: {"cp39-x86_64": {}})
+    given = {"converge": {"node_tools": [{"root": "/a"}], "service": [{"name": "a"}]}}
+    parsed = asked.parse(given, None, "node1", 1, None)
+    assert parsed.converge == {
+        "node_tools": [{"root": "/a", "targets": {"cp39-x86_64": {}}}],
+        "service": [{"name": "a"}],
+    }
+    assert given == {"converge": {"node_tools": [{"root": "/a"}], "service": [{"name": "a"}]}}
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "needs"),
+    [
+        ("node_tools", {}, True),
+        ("node_preflight", {"converge": {"node_tools": [{}]}}, True),
+        ("node_preflight", {"converge": {"service": [{}]}}, False),
+        ("service", {}, False),
+    ],
+)
+def test_which_executions_need_the_code(module, arguments, needs):
+    assert preflight._needs_code(module, arguments) is needs
