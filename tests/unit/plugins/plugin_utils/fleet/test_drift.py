@@ -217,7 +217,8 @@ def test_the_files_are_those_of_the_role(tmp_path, root):
     collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
     (collection / "plugins").mkdir(parents=True)
     plugins = CHECKOUT / "plugins"
-    for path in [CHECKOUT / "plugin", CHECKOUT / "roles", plugins / "filter", *plugins.glob("*_utils")]:
+    shared = [plugins / "filter", plugins / "lookup", *plugins.glob("*_utils")]
+    for path in [CHECKOUT / "plugin", CHECKOUT / "roles", *shared]:
         (collection / path.relative_to(CHECKOUT)).symlink_to(path)
     for kind in ("action", "modules"):
         (collection / "plugins" / kind).mkdir()
