@@ -427,8 +427,6 @@ def running(module, command, socket):
         return None
 
 
-
-
 def main():
     module = AnsibleModule(
         argument_spec={
