@@ -1,11 +1,10 @@
-# SPDX-License-Identifier: Apache-2.0
 """Defines the types that all adapters use."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
+from ...support import directory_names
 
 #: The directories of the role's specs and of the plugin's specs. All runtimes read them by default.
 SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Provides one adapter for each container runtime. An adapter knows how to edit, restart and query its runtime.
 
 | adapter | changed file | source of the effective configuration | source of the running daemon's state |
@@ -9,7 +8,7 @@
 | Microk8s, K0s | none; if CDI is not effective, a message has the fix | config dump | CRI |
 | CriDockerd, Unknown | none; a message has the fix | - | - |
 
-Adapters run on the controller and edit only texts. `adapter.Adapter` has their methods.
+Adapters run on the node and edit only texts, which never leave the node. `adapter.Adapter` has their methods.
 """
 
 from __future__ import annotations
@@ -28,5 +27,5 @@ ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio,
 
 
 def of(runtime: Mapping[str, Any]) -> Adapter:
-    """Return the adapter for a runtime in the facts of module node_preflight."""
+    """Return the adapter for a runtime. runtime: its facts, with the texts of its configuration."""
     return next(adapter for adapter in ADAPTERS if adapter.claims(runtime))(runtime)
