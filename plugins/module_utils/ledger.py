@@ -127,7 +127,7 @@ class Ledger:
 
     def save(self):
         """Write changed entries durably. Without entries, remove the file."""
-        if self.entries == self._saved:
+        if self.is_saved:
             return
         if self.entries:
             make_directory(self.directory, MODE)
@@ -136,6 +136,11 @@ class Ledger:
         else:
             remove_file(self.path)
         self._saved = json.loads(json.dumps(self.entries))
+
+    @property
+    def is_saved(self):
+        """Whether the file has these entries."""
+        return self.entries == self._saved
 
     def of(self, owner):
         """Return the paths of the files, links and trees that ``owner`` wrote."""

@@ -7,6 +7,7 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
@@ -68,7 +69,7 @@ class Managed:
 
     ledger: already read; to write, also entered as a context manager.
     owner: a role's name.
-    check: whether to only report the changes.
+    check: whether to only report the changes. The ledger's entries then change in memory alone.
     pending: with ``check``, the owner's files that an earlier task of the play would have written: path to content
         (bytes).
     """
@@ -108,9 +109,11 @@ class Managed:
             self.report.written.append(directory)
             self.report.contents.append(directory)
             self.report.add_diff(directory, None, {"kind": "directory", "mode": mode})
-        if self.check:
-            return
         self._claim_directories(wanted, directories)
+        if self.check:
+            # The ledger's entries change in memory, which shows whether a real run would save others.
+            self._enter(wanted, todo)
+            return
         self.ledger.save()
         staged = []
         try:
@@ -280,7 +283,7 @@ class Managed:
                         self.after_write(path)
         if not self.check:
             ledgers.remove_leftover(path)
-            del self.ledger.entries[path]
+        del self.ledger.entries[path]
 
     def _leave(self, path, state, before):
         """Leave a path that someone else changed, and write the original beside that path."""
@@ -313,8 +316,6 @@ class Managed:
                 if is_removed:
                     self.report.removed.append(directory)
                     self.report.add_diff(directory, state, None)
-        if self.check:
-            return True
         if owners:
             self.ledger.entries[directory]["owners"] = owners
         else:
@@ -331,7 +332,10 @@ def settled(ledger):
 def _is_settled(ledger, owner):
     try:
         wanted = _as_written(ledger, owner)
-        report = None if wanted is None else Managed(ledger, owner, check=True).converge(wanted)
+        # The entries of the original stay as they are.
+        trial = copy.copy(ledger)
+        trial.entries = copy.deepcopy(ledger.entries)
+        report = None if wanted is None else Managed(trial, owner, check=True).converge(wanted)
     except (LedgerConflict, OSError):
         return False
     return report is not None and not report.changed and not report.kept

@@ -99,33 +99,12 @@ leftovers:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_devices import HostDevices
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import host_devices, node
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
-            "modules": {"type": "list", "elements": "raw", "default": []},
-            "udev_rules": {"type": "list", "elements": "str", "default": []},
-            "nodes": {"type": "raw"},
-            "node": {"type": "dict"},
-            "prune": {"type": "bool", "default": True},
-            "made": {"type": "bool", "default": False},
-            "command": {"type": "path"},
-            "kubelet_root": {"type": "path"},
-            "device_plugin_dir": {"type": "path"},
-            "cdi_dir": {"type": "path"},
-            "files": {"type": "dict", "default": {}},
-            "held": {"type": "list", "elements": "dict", "default": []},
-        },
-        supports_check_mode=True,
-    )
-    with node_module.ledger_of(module) as ledger:
-        host = HostDevices(module, ledger)
-        host.converge()
-    node_module.end(module, host.report, **host.more)
+    module = AnsibleModule(argument_spec=host_devices.PARAMS, supports_check_mode=True)
+    node.finish(module, host_devices.converge)
 
 
 if __name__ == "__main__":

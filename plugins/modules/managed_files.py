@@ -12,8 +12,7 @@ description:
   - The set must contain all files that the owner wants on the node. If the ledger contains another file of the owner,
     the module removes that file or restores its previous content. If someone else has changed the file since, the file
     stays, and the module prints a warning.
-  - The action of the same name executes no module if the play's preflight check (C(node_devices_node)) found that the
-    files match.
+  - The action of the same name executes no module if the play's preflight check has the answer for these options.
   - The module creates missing directories. It removes these directories when they are empty and no owner needs them.
 options:
   owner:
@@ -94,59 +93,13 @@ kept:
   returned: success
 """
 
-import os
-import shlex
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-
-
-def item_of(module, file):
-    """Return an element of ``files`` as a wanted item of Managed."""
-    path, kind = file["path"], file["type"]
-    if not os.path.isabs(path) or os.path.normpath(path) != path:
-        module.fail_json(msg=f"{path}: must be an absolute path in its shortest form")
-    if kind == "directory":
-        return {"path": path, "kind": kind, "mode": 0o700 if file.get("private") else 0o755}
-    if file["content"] is None:
-        module.fail_json(msg=f"{path}: content is required for a file")
-    content = file["content"].encode()
-    return {"path": path, "kind": kind, "mode": 0o644, "content": content, "validate": file["validate"]}
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files, node
 
 
 def main():
-    file_options = {
-        "path": {"type": "path", "required": True},
-        "type": {"type": "str", "choices": ["file", "directory"], "default": "file"},
-        "private": {"type": "bool", "default": False},
-        "content": {"type": "str"},
-        "validate": {"type": "str"},
-    }
-    module = AnsibleModule(
-        argument_spec={
-            "owner": {"type": "str", "required": True},
-            "files": {"type": "list", "elements": "dict", "default": [], "options": file_options},
-            "pending": {"type": "dict", "default": {}},
-        },
-        supports_check_mode=True,
-    )
-
-    def validate(item, staged):
-        if not item["validate"]:
-            return
-        command = [word.replace("%s", staged) for word in shlex.split(item["validate"])]
-        code, output, error = module.run_command(command)
-        if code:
-            said = (error.strip() or output.strip() or "exit code %d" % code).replace(staged, item["path"])
-            raise LedgerConflict("{} would not be valid, so nothing was written: {}".format(item["path"], said))
-
-    wanted = [item_of(module, file) for file in module.params["files"]]
-    pending = {path: text.encode() for path, text in (module.params["pending"] or {}).items()}
-    with node_module.ledger_of(module) as ledger:
-        managed = node_module.managed(module, ledger, module.params["owner"], pending)
-        report = managed.converge(wanted, validate)
-    node_module.end(module, report)
+    module = AnsibleModule(argument_spec=files.PARAMS, supports_check_mode=True)
+    node.finish(module, files.converge)
 
 
 if __name__ == "__main__":

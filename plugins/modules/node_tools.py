@@ -126,46 +126,15 @@ kept:
   returned: success
 """
 
-import os
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, node_tools
 
 
 def main():
     module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "choices": ["present", "absent", "rolled_back"], "default": "present"},
-            "root": {"type": "path", "default": "/opt/node-devices"},
-            "command": {"type": "str", "default": "/usr/local/bin/node-device-plugin"},
-            "keep": {"type": "int", "default": 2},
-            "timeout": {"type": "int", "default": 60},
-            "retry": {"type": "bool", "default": False},
-            "node": {"type": "dict"},
-            "cache": {"type": "path"},
-            "wheelhouse": {"type": "path"},
-            "specs": {"type": "dict"},
-            "host_devices": {"type": "dict"},
-            "left": {"type": "list", "elements": "str"},
-            "name": {"type": "str"},
-            "archive": {"type": "path"},
-            "wheels": {"type": "dict"},
-        },
-        required_if=[("state", "present", ["name"])],
-        supports_check_mode=True,
+        argument_spec=node_tools.PARAMS, required_if=[("state", "present", ["name"])], supports_check_mode=True
     )
-    name, state = module.params["name"], module.params["state"]
-    directory = os.path.join(module.params["root"], "versions", name or "")
-    with node_module.ledger_of(module) as ledger:
-        environments = Environments(module, ledger)
-        if state == "present" and not (is_complete(directory, name) or module.check_mode or module.params["archive"]):
-            # Check this before the controller builds and sends the wheels.
-            environments.refuse_again(name)
-            module.exit_json(changed=False, incomplete=True, environment=directory)
-        report = environments.converge(state, name)
-    node_module.end(module, report, incomplete=False, **environments.told)
+    node.finish(module, node_tools.converge)
 
 
 if __name__ == "__main__":

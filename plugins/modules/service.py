@@ -15,7 +15,7 @@ description:
   - Runs a daemon-reload only if a unit changed, because a daemon-reload can remove device rules from running
     containers.
   - If the service does not start, the module fails with the service's last journal lines.
-  - The action of the same name executes no module if the play's preflight check found that nothing needs to change.
+  - The action of the same name executes no module if the play's preflight check has the answer for these options.
 options:
   name:
     description: Name of the unit, with its suffix.
@@ -81,31 +81,13 @@ invocation_id:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.service import Service, run, stop
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, service
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec={
-            "name": {"type": "str", "required": True},
-            "state": {"type": "str", "choices": ["started", "absent"], "default": "started"},
-            "files": {"type": "list", "elements": "path", "default": []},
-            "reload_files": {"type": "list", "elements": "path", "default": []},
-            "reload_check": {"type": "list", "elements": "str", "default": []},
-            "pending": {"type": "bool", "default": False},
-            "pending_reload": {"type": "bool", "default": False},
-        },
-        required_by={"reload_files": ["reload_check"]},
-        supports_check_mode=True,
-    )
-    play_lock.renew(module)
-    service = Service(module)
-    if module.params["state"] == "started":
-        run(service, module.params)
-    else:
-        stop(service)
-    module.exit_json(**service.answer())
+    required_by = {"reload_files": ["reload_check"]}
+    module = AnsibleModule(argument_spec=service.PARAMS, required_by=required_by, supports_check_mode=True)
+    node.finish(module, service.converge)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
@@ -32,13 +31,14 @@ _SHOWN = 5
 class Environments:
     """The role's environments, links and records below one root on the node."""
 
-    def __init__(self, module, ledger):
-        self.module = module
+    def __init__(self, node, ledger, params):
+        self.node = node
         self.ledger = ledger
-        self.root = module.params["root"]
+        self.params = params
+        self.root = params["root"]
         self.owner = f"{_OWNER} {self.root}"
         self.directories = os.path.join(self.root, "versions")
-        self.versions = change.Versions(self.root, Unit(_SERVICE), module.params["timeout"])
+        self.versions = change.Versions(self.root, Unit(_SERVICE), params["timeout"])
         self.previous = os.path.join(self.root, "previous")
         #: Further keys of the module's result.
         self.told = {}
@@ -46,7 +46,7 @@ class Environments:
         self.laid_out = Report()
 
     def managed(self):
-        return node_module.managed(self.module, self.ledger, self.owner)
+        return self.node.managed(self.ledger, self.owner)
 
     def wanted(self, name, previous, failed=None):
         """Return the environments' directory, the links and the record of a failed upgrade as wanted items.
@@ -59,17 +59,13 @@ class Environments:
         ]
         if previous:
             wanted.append({"kind": "link", "path": self.previous, "target": f"versions/{previous}"})
-        command = self.module.params["command"]
+        command = self.params["command"]
         if command:
             target = os.path.join(self.root, "current", "bin", COMMAND)
             wanted.append({"kind": "link", "path": command, "target": target})
         if failed:
             wanted.append(failed_upgrade.item(self.root, failed))
         return wanted
-
-    def answer(self, report):
-        """Return the module's result."""
-        return node_module.answer(report, incomplete=False, **self.told)
 
     def names(self):
         """Return the names of the existing environments, the last installed first.
@@ -89,7 +85,7 @@ class Environments:
         """Undo an earlier run's interrupted change."""
         known = self.ledger.entries.get(self.versions.link, {}).get("target", "")
         if self.versions.settle(os.path.basename(known) or None):
-            self.module.warn("a change of the plugin's version by an earlier, interrupted run was undone")
+            self.node.warn("a change of the plugin's version by an earlier, interrupted run was undone")
 
     def install(self, name):
         """Create the environment if it is missing, edited or cannot run. Returns whether the creation is necessary."""
@@ -98,7 +94,7 @@ class Environments:
             # The entry is missing only if the ledger was lost.
             self.ledger.entries.setdefault(directory, {"kind": "tree", "owner": self.owner})
             return False
-        if self.module.check_mode:
+        if self.node.check_mode:
             return True
         # Create the directories and the ledger's entry first, so that an interrupted run leaves nothing unrecorded.
         directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
@@ -109,7 +105,7 @@ class Environments:
             self.ledger.entries.setdefault(path, {"kind": "tree", "owner": self.owner})
         self.ledger.save()
         try:
-            build(directory, name, self.module.params["archive"], self.module.params["wheels"])
+            build(directory, name, self.params["archive"], self.params["wheels"])
             self.ledger.entries[directory].setdefault("number", number)
         finally:
             # After a failure, the partial environment may be what filled the disk.
@@ -127,13 +123,13 @@ class Environments:
         """
         first = [name] + [previous] * (previous not in (name, None))
         others = [other for other in self.names() if other not in (*first, without) and self._can_run(other)]
-        stay = first + others[: max(self.module.params["keep"] - len(first), 0)]
+        stay = first + others[: max(self.params["keep"] - len(first), 0)]
         return [self.versions.directory(each) for each in stay]
 
     def refuse_again(self, name):
         """Raise VersionError if the running service already failed an upgrade to ``name``, unless ``retry`` is set."""
         was, failed = self.versions.current(), failed_upgrade.read(self.root)
-        asked_for = self.module.params["retry"] or was in (None, name)
+        asked_for = self.params["retry"] or was in (None, name)
         if failed and failed.name == name and not asked_for and self.versions.runs():
             raise VersionError(failed.sentence(was))
 
@@ -199,16 +195,16 @@ class Environments:
         """Make a version current and remove surplus versions. If the service runs from this root, check its health."""
         tried = was is not None and (was != name or remade) and self.versions.runs()
         self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
-        if tried and not self.module.check_mode:
+        if tried and not self.node.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
         failed = failed_upgrade.read(self.root) if was == name else None
         managed, wanted, stay = self.managed(), self.wanted(name, previous, failed), self.stay(name, previous)
-        if tried and not self.module.check_mode:
+        if tried and not self.node.check_mode:
             # Keep the previous version, because the next boot may restore it until the change is closed.
             managed.converge(wanted, keep=[*stay, self.versions.directory(was)])
             change.close()
         report = managed.converge(wanted, keep=stay)
-        if tried and was != name and not self.module.check_mode:
+        if tried and was != name and not self.node.check_mode:
             report.written.append(self.versions.link)
             report.add_diff(self.versions.link, _link(was), _link(name))
         return report
@@ -233,7 +229,7 @@ class Environments:
                 )
                 report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
             return report
-        left = self.module.params["left"]
+        left = self.params["left"]
         others = self.others() if left is None else left
         if not others:
             return self.managed().converge([])
@@ -249,7 +245,7 @@ class Environments:
 
     def converge(self, state, name):
         """Converge to the state and return the report."""
-        if not self.module.check_mode:
+        if not self.node.check_mode:
             self._settle()
         self._enter_link()
         if state == "present":

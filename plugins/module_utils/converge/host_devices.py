@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from ansible.module_utils.common.process import get_bin_path
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
     MODULES,
     NODES,
@@ -20,6 +20,21 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
+PARAMS = {
+    "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
+    "modules": {"type": "list", "elements": "raw", "default": []},
+    "udev_rules": {"type": "list", "elements": "str", "default": []},
+    "nodes": {"type": "raw"},
+    "node": {"type": "dict"},
+    "prune": {"type": "bool", "default": True},
+    "made": {"type": "bool", "default": False},
+    "command": {"type": "path"},
+    "kubelet_root": {"type": "path"},
+    "device_plugin_dir": {"type": "path"},
+    "cdi_dir": {"type": "path"},
+    "files": {"type": "dict", "default": {}},
+    "held": {"type": "list", "elements": "dict", "default": []},
+}
 OWNER = "host_devices"
 # udevd's socket; udevd does not run in containers.
 _UDEV = "/run/udev/control"
@@ -27,23 +42,33 @@ _UDEV = "/run/udev/control"
 _PENDING = "/run/udev"
 
 
+def converge(node, params):
+    """Converge the node's devices to ``files``."""
+    with node.ledger() as ledger:
+        host = HostDevices(node, ledger, params)
+        host.converge()
+    changed = host.report.changed or bool(host.actions)
+    return {**node.answer(host.report, leftovers=host.leftovers, actions=host.actions), "changed": changed}
+
+
 class HostDevices:
     """The wanted state of a node's devices.
 
-    module: has the parameters. ledger: entered as a context manager, unless nothing is written.
+    node: a node.Node. ledger: entered as a context manager, unless nothing is written.
     """
 
-    def __init__(self, module, ledger):
-        self._module = module
+    def __init__(self, node, ledger, params):
+        self._node = node
         self._ledger = ledger
-        self._check = module.check_mode
-        self._prune = module.params["prune"]
-        self._managed = node_module.managed(module, ledger, OWNER)
+        self._check = node.check_mode
+        self._params = params
+        self._prune = params["prune"]
+        self._managed = node.managed(ledger, OWNER)
         self.report = self._managed.report
         self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
-        self._new = {path: list((module.params["files"] or {}).get(path, ())) for path in self._old}
+        self._new = {path: list(params["files"].get(path, ())) for path in self._old}
         #: Whether to assume the wanted state, because an earlier task in check mode would have converged to it.
-        self._is_made = self._check and module.params["made"]
+        self._is_made = self._check and params["made"]
         self.actions = []
         self.leftovers = False
 
@@ -86,17 +111,6 @@ class HostDevices:
             self._make(wanted, access)
         self._apply_rules()
 
-    @property
-    def more(self):
-        """The keys of the module's result that are not in the report."""
-        changed = self.report.changed or bool(self.actions)
-        return {"changed": changed, "leftovers": self.leftovers, "actions": self.actions}
-
-    @property
-    def is_recorded(self):
-        """Whether the ledger has every wanted device node."""
-        return self._ledger.entries.keys() >= device_nodes.parsed(self._new[NODES]).keys()
-
     def _records(self):
         """Return the device nodes' ledger entries.
 
@@ -107,7 +121,7 @@ class HostDevices:
             if path not in records and device_nodes.is_node(path, node.device):
                 is_the_kernels = device_nodes.is_the_kernels(path, node.device)
                 if not is_the_kernels:
-                    self._module.warn(
+                    self._node.warn(
                         f"{path} counts as created by this collection, because the earlier release did not record "
                         "what was there before: an uninstall deletes it"
                     )
@@ -139,7 +153,7 @@ class HostDevices:
 
     def _holders_of(self, path):
         real = os.path.realpath(path)
-        return ", ".join(sorted({held["who"] for held in self._module.params["held"] if real in held["paths"]}))
+        return ", ".join(sorted({held["who"] for held in self._params["held"] if real in held["paths"]}))
 
     def _refuse(self, wanted, records):
         """Return the paths where our node becomes another device. Raises LedgerConflict if it must not change."""
@@ -175,7 +189,7 @@ class HostDevices:
 
     def _keep_lines(self, leaving):
         """Keep unwanted modules, options and rules that a held device may still need."""
-        held = [held for held in self._module.params["held"] if held["ours"]]
+        held = [held for held in self._params["held"] if held["ours"]]
         by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
         for path in (MODULES, OPTIONS, RULES):
             gone = leaving[path]
@@ -188,8 +202,6 @@ class HostDevices:
 
     def _claim(self, wanted, records, replaced):
         """Record the nodes to create and the rules that udev must apply in the ledger, before any change."""
-        if self._check:
-            return
         for path, node in wanted.items():
             if path in records and path not in replaced:
                 self._ledger.entries[path] = records[path]
@@ -202,7 +214,12 @@ class HostDevices:
         if rules:
             entry = {"kind": "udev rules", "owner": "host_devices udev", "rules": rules}
             self._ledger.entries[_PENDING] = entry
-        self._ledger.save()
+        self._save()
+
+    def _save(self):
+        """Save the ledger. In check mode, the entries change only in memory."""
+        if not self._check:
+            self._ledger.save()
 
     def _changed_rules(self):
         """Return the new rules that udev has not applied yet, and the old rules that udev must forget."""
@@ -232,16 +249,15 @@ class HostDevices:
                 self.actions.append(f"restored {path}")
                 if not self._check:
                     device_nodes.set_access(path, before)
-        if not self._check:
-            self._ledger.entries.pop(path, None)
-            if stays:
-                node = device_nodes.parsed(self._new[NODES])[path]
-                self._ledger.entries[path] = node.entry(None)
-            self._ledger.save()
+        self._ledger.entries.pop(path, None)
+        if stays:
+            node = device_nodes.parsed(self._new[NODES])[path]
+            self._ledger.entries[path] = node.entry(None)
+        self._save()
 
     def _loads(self):
         """Return the commands that load the missing kernel modules. Raises LedgerConflict if one cannot be loaded."""
-        names = [name for name in self._module.params["modules"] if not _is_loaded(name)]
+        names = [name for name in self._params["modules"] if not _is_loaded(name)]
         if not names:
             return []
         try:
@@ -253,7 +269,7 @@ class HostDevices:
             ) from None
         commands = []
         for name in names:
-            code, output, error = self._module.run_command([modprobe, "--show-depends", name])
+            code, output, error = self._node.run_command([modprobe, "--show-depends", name])
             if code:
                 said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()[-1]
                 raise LedgerConflict(
@@ -302,15 +318,14 @@ class HostDevices:
                 self._run("udevadm", "trigger", "--action=change", *trigger)
             self._run("udevadm", "settle", "--timeout=30")
             if unnamed:
-                self._module.warn(
+                self._node.warn(
                     "these udev rules have neither SUBSYSTEM== nor KERNEL==, so until the next boot they apply only "
                     "to new devices: {}".format("; ".join(unnamed))
                 )
         else:
-            self._module.warn("udevd does not run on this node; the udev rules apply once it runs")
-        if not self._check:
-            self._ledger.entries.pop(_PENDING, None)
-            self._ledger.save()
+            self._node.warn("udevd does not run on this node; the udev rules apply once it runs")
+        self._ledger.entries.pop(_PENDING, None)
+        self._save()
 
     def _diff(self, path, before, after):
         self.report.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
@@ -318,7 +333,7 @@ class HostDevices:
     def _run(self, *command):
         if self._check:
             return
-        code, output, error = self._module.run_command(list(command))
+        code, output, error = self._node.run_command(list(command))
         if code:
             said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
             raise LedgerConflict("{}: {}".format(" ".join(command), said[-1]))

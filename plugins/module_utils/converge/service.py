@@ -6,8 +6,18 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.started_with import StartedWith
 
+PARAMS = {
+    "name": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["started", "absent"], "default": "started"},
+    "files": {"type": "list", "elements": "path", "default": []},
+    "reload_files": {"type": "list", "elements": "path", "default": []},
+    "reload_check": {"type": "list", "elements": "str", "default": []},
+    "pending": {"type": "bool", "default": False},
+    "pending_reload": {"type": "bool", "default": False},
+}
 _PROPERTIES = (
     "LoadState",
     "ActiveState",
@@ -20,20 +30,36 @@ _PROPERTIES = (
 _JOURNAL_LINES = "20"
 
 
+def converge(node, params):
+    """Converge a unit to its state."""
+    unit, problems = Service(node, params["name"]), []
+    try:
+        if params["state"] == "started":
+            run(unit, params)
+        else:
+            stop(unit)
+    except LedgerConflict as error:
+        problems.append(str(error))
+    return {
+        "changed": bool(unit.actions),
+        "actions": unit.actions,
+        "invocation_id": unit.state.get("InvocationID", ""),
+        "problems": problems,
+    }
+
+
 class Service:
     """A systemd unit and this run's actions on the unit."""
 
-    def __init__(self, module):
-        self.module = module
-        self.name = module.params["name"]
+    def __init__(self, node, name):
+        self.node = node
+        self.name = name
         self.actions = []
-        #: In check mode, whether the unit's present start is recorded, so that the module has nothing to write.
-        self.is_recorded = True
         self.state = self._show()
 
     def _show(self):
         command = ["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)]
-        _code, output, _error = self.module.run_command(command, check_rc=True)
+        _code, output, _error = self.node.run_command(command, check_rc=True)
         return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     @property
@@ -46,7 +72,7 @@ class Service:
         if self.state["NeedDaemonReload"] == "yes" or not self.state.get("Triggers"):
             return self.state["NeedDaemonReload"] == "yes"
         command = ["systemctl", "show", *self.state["Triggers"].split(), "--property=NeedDaemonReload"]
-        return "NeedDaemonReload=yes" in self.module.run_command(command, check_rc=True)[1].splitlines()
+        return "NeedDaemonReload=yes" in self.node.run_command(command, check_rc=True)[1].splitlines()
 
     def look_again(self):
         """Read the unit's state after an action."""
@@ -54,34 +80,28 @@ class Service:
 
     def holds(self, command):
         """Return whether a command succeeds."""
-        code, _output, _error = self.module.run_command(command)
+        code, _output, _error = self.node.run_command(command)
         return code == 0
 
-    def answer(self):
-        """Return the module's result."""
-        invocation = self.state.get("InvocationID", "")
-        return {"changed": bool(self.actions), "actions": self.actions, "invocation_id": invocation}
-
     def do(self, action, *arguments):
-        """Record an action and, unless in check mode, run systemctl for it. Fails the module if systemctl fails."""
+        """Record an action and, unless in check mode, run systemctl for it. Raises LedgerConflict if systemctl fails."""
         self.actions.append(action)
-        if self.module.check_mode:
+        if self.node.check_mode:
             return
-        code, _output, error = self.module.run_command(["systemctl", *arguments])
+        code, _output, error = self.node.run_command(["systemctl", *arguments])
         if code:
             journal = ["journalctl", "--unit", self.name, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"]
-            _code, lines, _error = self.module.run_command(journal)
-            self.module.fail_json(
-                msg="{} could not be {}: {}. Fix the cause and run the play again. Last journal lines:\n{}".format(
+            _code, lines, _error = self.node.run_command(journal)
+            raise LedgerConflict(
+                "{} could not be {}: {}. Fix the cause and run the play again. Last journal lines:\n{}".format(
                     self.name, action, error.strip().splitlines()[0] if error.strip() else "no reason given", lines
-                ),
-                actions=self.actions,
+                )
             )
 
 
 def run(service, parameters):
     """Enable and start a unit. If the unit started with other files, restart or reload the unit."""
-    check_mode = service.module.check_mode
+    check_mode = service.node.check_mode
     files = StartedWith(service.name, parameters["files"])
     is_stale = files.is_stale(service.state, service.state["NeedDaemonReload"] == "yes" or parameters["pending"])
     # `enable` also makes systemd reload its units.
@@ -99,7 +119,7 @@ def run(service, parameters):
     elif parameters["pending_reload"] or (parameters["reload_files"] and not service.holds(parameters["reload_check"])):
         service.do("reloaded", "reload", service.name)
     if check_mode:
-        service.is_recorded = bool(service.actions) or files.is_recorded(service.state)
+        service.node.has_unshown_work = not files.is_recorded(service.state)
         return
     if service.actions:
         service.look_again()
@@ -112,5 +132,8 @@ def stop(service):
         service.do("stopped", "stop", service.name)
     if service.state["UnitFileState"] in ("enabled", "enabled-runtime"):
         service.do("disabled", "disable", service.name)
-    if not service.module.check_mode:
-        StartedWith(service.name, ()).remove()
+    record = StartedWith(service.name, ())
+    if service.node.check_mode:
+        service.node.has_unshown_work = not record.is_recorded(service.state)
+        return
+    record.remove()

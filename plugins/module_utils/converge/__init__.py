@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each role does on a node, as one function each: it reads, decides, and writes.
+
+A file here has two names:
+
+    PARAMS: the parameters, as an AnsibleModule's ``argument_spec``
+    converge(node, params): makes the node as wanted, and returns the module's answer. node: a `node.Node`
+
+The answer has ``changed``, ``diff``, ``kept`` (what stays, each with a reason), ``problems`` (if the node is refused),
+and the keys that later tasks of a play read. In check mode, the function writes nothing and its answer is exact.
+
+The module of that name and the preflight check (`registry.py`) call the function in the same way.
+"""

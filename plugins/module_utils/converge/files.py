@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a role's files and directories, and removes the role's other files.
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+
+_FILE = {
+    "path": {"type": "path", "required": True},
+    "type": {"type": "str", "choices": ["file", "directory"], "default": "file"},
+    "private": {"type": "bool", "default": False},
+    "content": {"type": "str"},
+    "validate": {"type": "str"},
+}
+PARAMS = {
+    "owner": {"type": "str", "required": True},
+    "files": {"type": "list", "elements": "dict", "default": [], "options": _FILE},
+    "pending": {"type": "dict", "default": {}},
+}
+
+
+def converge(node, params):
+    """Converge the files of ``owner`` to ``files``."""
+
+    def validate(item, staged):
+        if not item["validate"]:
+            return
+        command = [word.replace("%s", staged) for word in shlex.split(item["validate"])]
+        code, output, error = node.run_command(command)
+        if code:
+            said = (error.strip() or output.strip() or "exit code %d" % code).replace(staged, item["path"])
+            raise LedgerConflict("{} would not be valid, so nothing was written: {}".format(item["path"], said))
+
+    wanted = [item_of(file) for file in params["files"]]
+    pending = {path: text.encode() for path, text in (params["pending"] or {}).items()}
+    with node.ledger() as ledger:
+        return node.answer(node.managed(ledger, params["owner"], pending).converge(wanted, validate))
+
+
+def item_of(file):
+    """Return an element of ``files`` as a wanted item of Managed. Raises LedgerConflict."""
+    path, kind = file["path"], file["type"]
+    if not os.path.isabs(path) or os.path.normpath(path) != path:
+        raise LedgerConflict(f"{path}: must be an absolute path in its shortest form")
+    if kind == "directory":
+        return {"path": path, "kind": kind, "mode": 0o700 if file.get("private") else 0o755}
+    if file["content"] is None:
+        raise LedgerConflict(f"{path}: content is required for a file")
+    content = file["content"].encode()
+    return {"path": path, "kind": kind, "mode": 0o644, "content": content, "validate": file["validate"]}
