@@ -1,33 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the plugin's source to the node's temporary directory, and runs the plugin's command scan on the node."""
+"""Executes the module that scans a node's devices by the plugin's code."""
 
 from __future__ import annotations
 
-import pathlib
-import tempfile
-
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import scan_archive, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels import WheelsError
 
 
 class ActionModule(HidingAction):
-    """Executes its module once. Ansible removes the archive with the task's temporary directory."""
+    """Executes its module once, and again if the node needs the code."""
 
     only_shown = True
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = task_arguments.of(self, task_vars)
-        self._make_tmp_path()
-        shell = self._connection._shell
-        on_node = shell.join_path(shell.tmpdir, "node-device-plugin.zip")
-        with tempfile.TemporaryDirectory() as directory:
-            archive = pathlib.Path(directory) / "node-device-plugin.zip"
-            scan_archive.write(archive)
-            self._transfer_file(str(archive), on_node)
-        self._fixup_perms2((shell.tmpdir, on_node))
-        arguments["archive"] = on_node
-        answer = self._execute_module(
-            module_name="nodedevices.kubernetes.node_scan", module_args=arguments, task_vars=task_vars
-        )
-        return {**result, **answer}
+        try:
+            return {**result, **self._execute_with_code("nodedevices.kubernetes.node_scan", arguments, task_vars)}
+        except WheelsError as error:
+            return {**result, "failed": True, "msg": str(error)}

@@ -7,17 +7,25 @@ DOCUMENTATION = r"""
 module: node_scan
 short_description: List the devices of a node, with a suggested resource for each
 description:
-  - Runs C(node-device-plugin scan) on a node that need not have the plugin. The action of the same name sends the
-    plugin's source to the task's temporary directory, and Ansible removes it after the task. The module changes nothing
-    and opens no device.
+  - Does the same as C(node-device-plugin scan) on a node that need not have the plugin. If the node does not have the
+    plugin's code, the action of the same name sends the code to the task's temporary directory, and Ansible removes it
+    after the task. The module changes nothing and opens no device.
 options:
   domain:
     description: Domain of the suggested resources.
     type: str
     default: devices.example.com
-  archive:
-    description: Path on the node of the plugin's source; set by the action.
-    type: path
+  code:
+    description: The archive of the plugin's code; set by the action.
+    type: dict
+    suboptions:
+      sha256:
+        description: SHA-256 hash of the archive.
+        type: str
+        required: true
+      path:
+        description: Path of a temporary copy on the node.
+        type: path
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -35,44 +43,33 @@ scan:
   returned: success
 """
 
-import json
-import sys
+import asyncio
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sentence
 
 
 def main():
     module = AnsibleModule(
         argument_spec={
             "domain": {"type": "str", "default": "devices.example.com"},
-            "archive": {"type": "path"},
+            "code": node_code.ARGUMENT,
         },
         supports_check_mode=True,
     )
-    # Check the version, because Ansible accepts an older Python on nodes.
-    if sys.version_info < (3, 9):  # noqa: UP036
-        found = "%d.%d" % sys.version_info[:2]
-        module.fail_json(
-            msg=f"the node's Python is {found}, but 3.9 or later is required: set ansible_python_interpreter"
-        )
-    # With -I, Python imports no modules from the working directory or the user's directory.
-    command = [
-        sys.executable,
-        "-I",
-        module.params["archive"],
-        "scan",
-        "-o",
-        "json",
-        "--domain",
-        module.params["domain"],
-    ]
-    code, answer, error = module.run_command(command)
+    node_code.load_for(module)
+    from node_device_plugin.diagnostics import scan
+
+    domain = module.params["domain"]
+    problem = scan.domain_problem(domain)
+    if problem:
+        module.fail_json(msg=f"node-device-plugin: --domain: {problem}")
     try:
-        # Ignore exit code 1, which means that a class of devices is unreadable. The answer has the reason.
-        module.exit_json(changed=False, scan=json.loads(answer))
-    except ValueError:
-        lines = error.strip().splitlines() or [f"exit code {code}"]
-        module.fail_json(msg=lines[-1])
+        # A class of devices that is unreadable is in the answer, with the reason.
+        module.exit_json(changed=False, scan=asyncio.run(scan.scan(domain)))
+    except OSError as error:
+        module.fail_json(msg=sentence(error))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from . import answer_shapes, answers
+from . import answer_shapes, answers, node_code
 
 #: Keys of a result that Ansible obeys.
 _OBEYED = frozenset(("ansible_facts", "add_host", "add_group", "ansible_stats", "include", "include_args", "results"))
@@ -39,6 +39,29 @@ class NodeAction(ActionBase):
         self._asked_host = str((given.get("task_vars") or {}).get("inventory_hostname", "the node"))
         answer: dict[str, Any] = super()._execute_module(module_name, *positional, **given)
         return answer
+
+    def _execute_with_code(self, module_name: str, arguments: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
+        """Execute a module that imports the plugin's code on the node. Send the code if the node does not have it.
+
+        Raises WheelsError if the controller cannot pack the code.
+        """
+        code = {"sha256": node_code.sha256()}
+        given = {"module_name": module_name, "task_vars": task_vars}
+        answer = self._execute_module(module_args={**arguments, "code": code}, **given)
+        if not answer.get("code_missing"):
+            return answer
+        code["path"] = self._sent("code.zip", node_code.archive())
+        return self._execute_module(module_args={**arguments, "code": code}, **given)
+
+    def _sent(self, name: str, content: bytes) -> str:
+        """Write a file in the task's temporary directory, which Ansible removes after the task. Returns its path."""
+        shell = self._connection._shell
+        # Ansible removes one directory a task, and an execution before may have created that one.
+        if shell.tmpdir is None:
+            self._make_tmp_path()
+        path: str = self._transfer_data(shell.join_path(shell.tmpdir, name), content)
+        self._fixup_perms2((shell.tmpdir, path))
+        return path
 
     def _parse_returned_data(self, res: dict[str, Any], profile: str) -> dict[str, Any]:
         """Return a module's answer. Ansible calls this method before it uses any key of the answer."""

@@ -7,11 +7,10 @@ import itertools
 import json
 import pathlib
 import shlex
-import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from . import answer_shapes, answers, framed, scan_archive
+from . import answer_shapes, answers, framed, node_code
 
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -77,14 +76,7 @@ def cdi_holders(action: Any, arguments: Mapping[str, Any], socket: str) -> list[
 
 def _ask_this_release(action: Any, command: str, *arguments: str) -> dict[str, Any]:
     """Let the environment of an earlier release run this release's source, as an uninstall without an upgrade needs."""
-    action._make_tmp_path()
-    shell = action._connection._shell
-    on_node = shell.join_path(shell.tmpdir, "node-device-plugin.zip")
-    with tempfile.TemporaryDirectory() as directory:
-        archive = pathlib.Path(directory) / "node-device-plugin.zip"
-        scan_archive.write(archive, only_scan=False)
-        action._transfer_file(str(archive), on_node)
-    action._fixup_perms2((shell.tmpdir, on_node))
+    on_node = action._sent("node-device-plugin.zip", node_code.archive(with_wire=True))
     # With -I, Python imports no modules from the working directory or the user's directory.
     return answer(
         action, [str(pathlib.PurePosixPath(command).parent / "python3"), "-I", on_node, *arguments, "-o", "json"]

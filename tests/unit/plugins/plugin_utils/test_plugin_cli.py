@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import types
@@ -35,11 +33,8 @@ def old(tmp_path):
 
     return types.SimpleNamespace(
         command=str(programs / "node-device-plugin"),
-        _connection=types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir=str(sent), join_path=os.path.join)),
         _low_level_execute_command=execute,
-        _make_tmp_path=lambda: None,
-        _transfer_file=shutil.copy,
-        _fixup_perms2=lambda paths: [os.chmod(path, 0o700) for path in paths],
+        _sent=lambda name, content: (sent / name).write_bytes(content) and str(sent / name),
     )
 
 

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the code importable that controller and node share: the plugin's package, and the packages that it imports.
+
+The code is one archive, which the controller builds and names by its hash. Role node_tools keeps the archive on the
+node. If the node does not have it, the action sends a temporary copy (plugin_utils/node_action.py).
+
+Runs on nodes: Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import bounded_reads
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import DIRECTORY as _LEDGER
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
+
+#: The directory of the kept archives. Only root can read it.
+DIRECTORY = os.path.join(_LEDGER, "code")
+#: The argument ``code`` of a module that imports the code; set by the action.
+ARGUMENT = {"type": "dict", "options": {"sha256": {"type": "str", "required": True}, "path": {"type": "path"}}}
+# The imports read the code from these files, so they stay open.
+_loaded = []
+
+
+class Missing(Exception):
+    """The node does not have the code."""
+
+
+def path_of(digest):
+    """Return the path of a kept archive. digest: its SHA-256 hash, as hex."""
+    return os.path.join(DIRECTORY, f"{digest}.zip")
+
+
+def load(code):
+    """Make the code importable. code: a module's argument ``code``. Raises Missing.
+
+    A user may replace a temporary copy. Therefore the bytes are read once, and the imports use exactly the bytes that
+    were hashed, in a file without a name.
+    """
+    places = [path_of(code["sha256"]), code.get("path")]
+    content = next((content for content in map(_read, places) if content and sha256(content) == code["sha256"]), None)
+    if content is None:
+        raise Missing
+    file = tempfile.TemporaryFile()
+    file.write(content)
+    file.flush()
+    _loaded.append(file)
+    sys.path.insert(0, f"/proc/self/fd/{file.fileno()}")
+
+
+def load_for(module):
+    """Make the code importable for a module. Without the code, the module exits, and the action sends the code."""
+    # Check the version, because Ansible accepts an older Python on nodes.
+    if sys.version_info < (3, 9):  # noqa: UP036
+        found = "%d.%d" % sys.version_info[:2]
+        module.fail_json(
+            msg=f"the node's Python is {found}, but 3.9 or later is required: set ansible_python_interpreter"
+        )
+    code = module.params["code"]
+    try:
+        load(code)
+    except Missing:
+        if code.get("path"):
+            module.fail_json(
+                msg="the plugin's code arrived with another SHA-256 than the one that was sent, so it was not loaded: "
+                "run again"
+            )
+        module.exit_json(changed=False, code_missing=True)
+
+
+def _read(path):
+    """Return a regular file's bytes; None if it cannot be read."""
+    try:
+        return bounded_reads.read_file(path, follow=False) if path else None
+    except OSError:
+        return None
