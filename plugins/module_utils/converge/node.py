@@ -14,10 +14,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed imp
 
 
 class Node:
-    """The node on which a module runs. check_mode: whether nothing may be written; by default, as the module says."""
+    """The node on which a module runs. check_mode: whether nothing may be written; by default, as the module says.
 
-    def __init__(self, module, check_mode=None):
+    facts: what the preflight has read of the node, so that a converge function need not read it again.
+    """
+
+    def __init__(self, module, check_mode=None, facts=None):
         self._module = module
+        self.facts = facts or {}
         self.check_mode = module.check_mode if check_mode is None else check_mode
         #: The warnings of the answer.
         self.warnings = []
@@ -42,6 +46,10 @@ class Node:
     def label(self, path):
         """Set a written path's default SELinux context."""
         self._module.set_default_selinux_context(path, False)
+
+    def context_of(self, path):
+        """Return a path's default SELinux context; None without SELinux."""
+        return ":".join(self._module.selinux_default_context(path)) if self._module.selinux_enabled() else None
 
     @contextlib.contextmanager
     def ledger(self):

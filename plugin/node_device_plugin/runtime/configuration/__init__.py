@@ -13,7 +13,7 @@ Adapters run on the node and edit only texts, which never leave the node. `adapt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .adapter import Adapter
@@ -29,3 +29,14 @@ ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio,
 def of(runtime: Mapping[str, Any]) -> Adapter:
     """Return the adapter for a runtime. runtime: its facts, with the texts of its configuration."""
     return next(adapter for adapter in ADAPTERS if adapter.claims(runtime))(runtime)
+
+
+def obstacles(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:
+    """Yield one message for each reason why a runtime cannot give devices. cdi: whether devices are injected by CDI."""
+    if runtime.get("problem"):
+        yield (
+            f"no container runtime answers at {runtime['socket']} ({runtime['problem']}): install and start containerd "
+            "1.7.2 or later, or set node_devices_cri_socket to the runtime's socket"
+        )
+    else:
+        yield from of(runtime).obstacles(cdi)

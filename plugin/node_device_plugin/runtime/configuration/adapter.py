@@ -82,7 +82,3 @@ class Adapter:
     def left_on(self, changes: Iterable[Change]) -> str | None:
         """Return another owner's file that keeps CDI on after the undo of our changes, or None."""
         return None
-
-    def question(self, command: str) -> list[str]:
-        """Return the command that queries the running daemon. command: the plugin's."""
-        return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]
