@@ -30,7 +30,6 @@ OF_EVERY_MODULE: dict[str, Any] = {
     "stderr?": str,
     "module_stdout?": str,
     "module_stderr?": str,
-    "code_missing?": bool,
 }
 
 _FILES: dict[str, Any] = {

@@ -27,6 +27,8 @@ class NodeAction(ActionBase):
 
     #: Whether the result may have ``ansible_facts``, which the action has checked.
     gives_facts = False
+    #: Whether a module may answer that the node does not have the code, instead of the keys of its shape.
+    _may_lack_code = False
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -47,7 +49,9 @@ class NodeAction(ActionBase):
         """
         code = {"sha256": node_code.sha256()}
         given = {"module_name": module_name, "task_vars": task_vars}
+        self._may_lack_code = True
         answer = self._execute_module(module_args={**arguments, "code": code}, **given)
+        self._may_lack_code = False
         if not answer.get("code_missing"):
             return answer
         code["path"] = self._sent("code.zip", node_code.archive())
@@ -73,18 +77,20 @@ class NodeAction(ActionBase):
                 raise answers.AnswerError(f"it has {len(output)} characters, at most {answers.LONGEST} are read")
             # Ansible prints what it finds around an answer.
             said = {key: answers.without_controls(res.get(key) or "") for key in ("stdout", "stderr")}
-            return _answer(shape, super()._parse_returned_data({**res, **said}, profile))
+            return _answer(shape, super()._parse_returned_data({**res, **said}, profile), self._may_lack_code)
         # Ansible's decoder and copies raise other errors for wrong types, forged tags and deep nesting.
         except (answers.AnswerError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             why = answers.readable(str(error), 400)
             return {"failed": True, "changed": False, "msg": f"{self._asked_host}'s answer of module {module}: {why}"}
 
 
-def _answer(shape: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(shape: Mapping[str, Any], data: Mapping[str, Any], may_lack_code: bool) -> dict[str, Any]:
     """Return the keys of an answer that its shape has. Raises AnswerError."""
     has_failed = data.get("failed") is True
-    if has_failed:
-        # A module that failed has none of its own keys, or some of them.
+    if may_lack_code:
+        shape = {**shape, "code_missing?": bool}
+    if has_failed or (may_lack_code and data.get("code_missing") is True):
+        # Such a module has none of its own keys, or some of them.
         shape = {key if key is ... else f"{key.removesuffix('?')}?": of_key for key, of_key in shape.items()}
     found = answers.shaped({**answer_shapes.OF_EVERY_MODULE, **shape}, data)
     for key in ("msg", "module_stdout", "module_stderr"):

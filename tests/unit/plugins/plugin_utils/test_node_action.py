@@ -8,6 +8,7 @@ import pytest
 from ansible.module_utils._internal._messages import Event, WarningSummary
 from ansible.plugins.action import ActionBase
 from ansible.template import is_trusted_as_template, trust_as_template
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, node_code
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 KEY = "discovered_interpreter_python"
@@ -94,3 +95,34 @@ def test_a_wrong_answer_is_a_failure(monkeypatch, module, data, says):
     result = answered(monkeypatch, module, data)
     assert result["failed"] is True
     assert result["msg"].startswith(says)
+
+
+def test_only_a_module_that_was_asked_so_may_answer_that_code_is_missing(monkeypatch):
+    missing, scanned = {"changed": False, "code_missing": True}, {"changed": False, "scan": {}}
+    answers = [missing, missing]
+    decoded = []
+    shapes = {"scanning": {"scan": {}}, "writing": {}}
+    monkeypatch.setattr(answer_shapes, "MODULES", shapes)
+    monkeypatch.setattr(node_code, "archive", lambda: b"the code")
+    monkeypatch.setattr(ActionBase, "_parse_returned_data", lambda self, res, profile: answers.pop(0))
+    action = object.__new__(type("Action", (NodeAction,), {"run": lambda self, tmp, task_vars: {}}))
+    action._sent = lambda name, content: f"/tmp/{name}" if content == b"the code" else None
+
+    def execute(self, module_name, module_args, task_vars):
+        decoded.append(module_args)
+        return self._parse_returned_data({"stdout": "{}"}, "legacy")
+
+    monkeypatch.setattr(ActionBase, "_execute_module", execute)
+    refused = action._execute_with_code("a.b.scanning", {"domain": "a"}, {"inventory_hostname": "node1"})
+    assert refused == {
+        "failed": True,
+        "changed": False,
+        "msg": "node1's answer of module scanning: scan is missing",
+    }
+    assert decoded[-1] == {"domain": "a", "code": {"sha256": node_code.sha256(), "path": "/tmp/code.zip"}}
+    answers[:] = [missing, missing]
+    assert action._execute_with_code("a.b.writing", {}, {}) == {"changed": False}
+    answers[:] = [{**missing, "code_missing": False}]
+    assert action._execute_with_code("a.b.scanning", {}, {})["failed"]
+    answers[:] = [scanned]
+    assert action._execute_with_code("a.b.scanning", {}, {}) == scanned
