@@ -48,12 +48,12 @@ class ActionModule(HidingAction):
             return self._execute(look, {**arguments, "may_restart": True})
 
     def _execute(self, look, arguments):
-        answer = look.execute("cdi_runtime", arguments)
+        answer = look.execute("cdi_runtime", arguments, None)
         if not answer.get("other_release"):
             return answer
         # The environment of an earlier release runs this release's source, as an uninstall without an upgrade needs.
         this_release = self._sent("node-device-plugin.zip", node_code.archive(with_wire=True))
-        return look.execute("cdi_runtime", {**arguments, "this_release": this_release})
+        return look.execute("cdi_runtime", {**arguments, "this_release": this_release}, None)
 
 
 def _arguments(look, given):

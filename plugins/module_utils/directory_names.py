@@ -9,6 +9,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable
 
+#: The directories of the role's specs and of the plugin's specs. All runtimes read them by default.
+CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
+
 
 def normal(path: str) -> str:
     """Return a directory without trailing slash, and with /run instead of /var/run, which systemd links to /run."""

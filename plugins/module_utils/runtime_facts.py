@@ -25,8 +25,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes i
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_unit import unit_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
-#: The directories of the role's CDI specs and of the plugin's CDI specs.
-CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 _NAMES = ("containerd", "crio", "cri-dockerd")
 #: The facts that the controller needs. The others have texts of the runtime's configuration, or come from them.
 _SHOWN = ("socket", "problem", "pid", "name", "version", "unit")
@@ -68,9 +66,9 @@ def spec_dirs(runtime):
     Our directories have our spelling.
     """
     its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
-    ours = {directory_names.normal(directory): directory for directory in CDI_DIRS}
+    ours = {directory_names.normal(directory): directory for directory in directory_names.CDI_DIRS}
     its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
-    return directory_names.with_ours(its, *CDI_DIRS)
+    return directory_names.with_ours(its, *directory_names.CDI_DIRS)
 
 
 class Texts(dict):

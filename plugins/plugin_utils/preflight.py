@@ -120,10 +120,21 @@ class Preflight:
             return answer
         if self.known is not None and not self._action._task.check_mode:
             self._written.touch()
-        done: dict[str, Any] = self._action._execute_module(
-            module_name=f"nodedevices.kubernetes.{module}", module_args=dict(arguments), task_vars=self._vars
-        )
-        return done
+        return self._execute(module, arguments)
+
+    def expects(self, module: str, arguments: Mapping[str, Any], key: str) -> bool:
+        """Return whether the preflight's answer of the module has a true ``key``. The node may have changed since."""
+        found = ((self.known or {}).get("foreseen") or {}).get(module) or {}
+        return found.get("arguments") == declaration.plain(arguments) and bool((found["answer"] or {}).get(key))
+
+    def _execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Execute a module, with the plugin's code if it imports the code."""
+        name = f"nodedevices.kubernetes.{module}"
+        if _needs_code(module, arguments):
+            answer: dict[str, Any] = self._action._execute_with_code(name, arguments, self._vars)
+        else:
+            answer = self._action._execute_module(module_name=name, module_args=dict(arguments), task_vars=self._vars)
+        return answer
 
     @property
     def _written(self) -> pathlib.Path:
@@ -246,8 +257,8 @@ class Preflight:
             task_arguments.minutes(drained, "node_devices_drain_minutes")
         cdi = boolean(arguments.pop("cdi", True))
         cdi = declared["needs_cdi"] if declared else cdi
-        if not cdi:
-            arguments.pop("ask", None)
+        if "runtime" in requires:
+            arguments["cdi"] = cdi
         if declared:
             arguments["device_plugin_dir"] = declared["kubelet_device_plugin_dir"]
             arguments["device_paths"] = declared["device_paths"]
@@ -416,9 +427,7 @@ class Preflight:
 
     def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._action._execute_module(
-                module_name=f"nodedevices.kubernetes.{module}", module_args=arguments, task_vars=self._vars
-            )
+            return self._execute(module, arguments)
         except AnsibleConnectionFailure:
             raise
         except Exception as error:
@@ -426,7 +435,7 @@ class Preflight:
 
     def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Finish or undo an earlier run's unfinished change. Return the node's new facts and the outcome."""
-        outcome = self._on_node("runtime_config", {"state": "recovered"})
+        outcome = self._on_node("cdi_runtime", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
@@ -445,6 +454,11 @@ class Preflight:
             return [] if plugin_cli.is_there(self._action, command) else [str(plugin_cli.PluginCliMissing(command))]
         except plugin_cli.PluginCliError as error:
             return [str(error)]
+
+
+def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a module imports the plugin's code. The preflight does so to find the runtime's obstacles."""
+    return "cdi" in arguments or (module == "cdi_runtime" and arguments["state"] != "recovered")
 
 
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:

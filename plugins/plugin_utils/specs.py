@@ -20,10 +20,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     model,
     parse,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.runtime.configuration import (
+    containerd_config,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import documents
 
 from .answers import ANY, AnswerError, Null, plain, shaped
-from .runtimes.containerd_config import always_on
 
 #: The directory of the role's specs.
 DIRECTORY = parse.STATIC_CDI_DIR
@@ -195,7 +197,7 @@ class Specs:
         """Return one message for each foreign file that crashes a runtime with CDI at its start."""
         runtime = self.node["runtime"]
         # Its library reads a kind of one letter.
-        reads_kinds = runtime.get("name") == "containerd" and always_on(runtime.get("version"))
+        reads_kinds = runtime.get("name") == "containerd" and containerd_config.always_on(runtime.get("version"))
         found = [
             (file.path, [each for each in file.crashes if not (reads_kinds and each.where == "kind")])
             for file in self._foreign_files

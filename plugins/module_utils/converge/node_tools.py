@@ -6,8 +6,6 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-import os
-
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 

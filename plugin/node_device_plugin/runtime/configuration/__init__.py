@@ -18,6 +18,7 @@ from typing import Any
 
 from .adapter import Adapter
 from .by_hand import CriDockerd, K0s, Microk8s, Unknown
+from .cdi import without_credentials
 from .containerd import Containerd
 from .crio import Crio
 from .rancher import Rancher
@@ -39,4 +40,4 @@ def obstacles(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:
             "1.7.2 or later, or set node_devices_cri_socket to the runtime's socket"
         )
     else:
-        yield from of(runtime).obstacles(cdi)
+        yield from map(without_credentials, of(runtime).obstacles(cdi))
