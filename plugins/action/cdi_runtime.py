@@ -48,22 +48,24 @@ class ActionModule(HidingAction):
             return self._execute(look, {**arguments, "may_restart": True})
 
     def _execute(self, look, arguments):
-        answer = look.execute("cdi_runtime", arguments, None)
+        answer = look.execute("cdi_runtime", arguments)
         if not answer.get("other_release"):
             return answer
         # The environment of an earlier release runs this release's source, as an uninstall without an upgrade needs.
         this_release = self._sent("node-device-plugin.zip", node_code.archive(with_wire=True))
-        return look.execute("cdi_runtime", {**arguments, "this_release": this_release}, None)
+        return look.execute("cdi_runtime", {**arguments, "this_release": this_release})
 
 
 def _arguments(look, given):
     """Return the module's arguments. The preflight's arguments lack the optional ones."""
-    settings = look.variable(declaration.SETTINGS, {})
+    state = given.get("state", "present")
     arguments = {
-        "state": given.get("state", "present"),
+        "state": state,
         "command": given["command"],
         "specs": given.get("specs"),
-        "device_plugin_dir": settings.get("kubelet_device_plugin_dir"),
         "cri_socket": look.variable("node_devices_cri_socket"),
     }
+    if state == "absent":
+        settings = look.variable(declaration.SETTINGS, {})
+        arguments["device_plugin_dir"] = settings.get("kubelet_device_plugin_dir")
     return {name: value for name, value in arguments.items() if value}

@@ -26,7 +26,9 @@ class ActionModule(HidingAction):
         look, arguments = preflight.Preflight(self, task_vars), task_arguments.of(self)
         state = arguments.get("state", "present")
         is_wanted = state != "absent"
-        wanted = {name: (arguments.get(name) or []) if is_wanted else [] for name in ("modules", "udev_rules", "nodes")}
+        names = ("modules", "udev_rules", "nodes")
+        given = {name: arguments[name] for name in names if name in arguments and is_wanted}
+        wanted = {name: given.get(name, []) for name in names}
         host = (task_vars or {}).get("inventory_hostname", "")
         lines = host_devices.problems(**wanted)
         if lines:
@@ -36,9 +38,9 @@ class ActionModule(HidingAction):
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         arguments = look.kubelet(seen.node, arguments)
-        return seen.told({**result, **self._converged(look, seen.node, state, wanted, arguments, host)})
+        return seen.told({**result, **self._converged(look, seen.node, state, given, wanted, arguments, host)})
 
-    def _converged(self, look, node, state, wanted, arguments, host):
+    def _converged(self, look, node, state, given, wanted, arguments, host):
         ours, files = _ours(node), host_devices.files(**wanted)
         may_go = _may_go(ours, files, wanted["nodes"])
         if (not any(wanted.values()) and ours == {}) or (state == "pruned" and not may_go):
@@ -54,13 +56,13 @@ class ActionModule(HidingAction):
                     plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
             except plugin_cli.PluginCliError as error:
                 return {"failed": True, "msg": f"{host}: {error}"}
-        of_module = {
-            **host_devices.module_arguments(**wanted),
-            "held": held,
-            "prune": boolean(arguments.get("prune", True)),
-            "made": state == "pruned",
-        }
-        return look.execute("host_devices", of_module, look.foreseen("host_devices", of_module))
+        of_module = {**given, "prune": boolean(arguments.get("prune", True))}
+        # The preflight's arguments lack these.
+        if held:
+            of_module["held"] = held
+        if state == "pruned":
+            of_module["made"] = True
+        return look.execute("host_devices", of_module)
 
 
 def _ours(node):

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import planned_files, preflight, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
 class ActionModule(HidingAction):
-    """Executes its module, unless the play's preflight showed that the files are right."""
+    """Executes its module, unless the play's preflight has its answer."""
 
     def run(self, tmp=None, task_vars=None):
         result, look = super().run(tmp, task_vars), preflight.Preflight(self, task_vars)
-        return {**result, **planned_files.converge(look, look.known, task_arguments.of(self))}
+        return {**result, **look.execute("managed_files", task_arguments.of(self))}

@@ -54,13 +54,14 @@ class ActionModule(HidingAction):
         return seen.told({**result, **self._installed(look, seen.node, arguments, cache, wheelhouse, task_vars)})
 
     def _installed(self, look, node, arguments, cache, wheelhouse, task_vars):
-        foreseen = look.foreseen("node_tools", {name: arguments.get(name) for name in ("root", "command", "keep")})
+        # The preflight asks before it knows the name, so the node answers for the current environment.
+        predicted = look.predicted("node_tools", arguments)
         try:
             target = target_of(node)
             arguments["name"] = wheels.environment_name(target)
-            if foreseen and os.path.basename(foreseen["environment"]) != arguments["name"]:
-                foreseen = None
-            answer = look.execute("node_tools", arguments, foreseen)
+            if predicted and os.path.basename(predicted["environment"]) == arguments["name"]:
+                return predicted
+            answer = look.execute("node_tools", arguments)
             if answer.get("failed") or not answer.get("incomplete"):
                 return answer
             gathered = wheels.gather(target, cache, wheelhouse)

@@ -8,14 +8,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 
 
 class ActionModule(HidingAction):
-    """Executes its module, unless the play's preflight predicted no change."""
+    """Executes its module, unless the play's preflight has its answer."""
 
     def run(self, tmp=None, task_vars=None):
-        result, look, arguments = (
-            super().run(tmp, task_vars),
-            preflight.Preflight(self, task_vars),
-            task_arguments.of(self),
-        )
-        # If the arguments differ from the preflight's arguments, the module runs.
-        asked = {name: value for name, value in arguments.items() if value}
-        return {**result, **look.execute("service", arguments, look.foreseen("service", asked))}
+        result, look = super().run(tmp, task_vars), preflight.Preflight(self, task_vars)
+        return {**result, **look.execute("service", task_arguments.of(self))}

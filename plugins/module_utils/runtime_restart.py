@@ -31,8 +31,8 @@ class NotApplied(LedgerConflict):
 class Restart(NamedTuple):
     """A wanted restart.
 
-    reason: why. changes: of files, as adapters plan them; empty if the daemon alone is outdated. undo: whether our change
-    is undone. original: the text that a later undo restores, if others changed the file; else None.
+    reason: why. changes: of files, as adapters plan them; empty if the daemon alone is outdated. undo: whether our
+    change is undone. original: the text that a later undo restores, if others changed the file; else None.
     """
 
     reason: str

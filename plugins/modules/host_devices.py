@@ -24,18 +24,52 @@ options:
     choices: [present, pruned, absent]
     default: present
   modules:
-    description: Kernel modules, each with C(name) and C(options). On the node, this option contains only the names.
+    description: Kernel modules.
     type: list
-    elements: raw
-    default: []
+    elements: dict
+    suboptions:
+      name:
+        description: Name of the module, as for modprobe.
+        type: str
+        required: true
+      options:
+        description: Parameters of the module.
+        type: str
   udev_rules:
     description: udev rules, one line each.
     type: list
     elements: str
-    default: []
   nodes:
-    description: Device nodes; read by the action.
-    type: raw
+    description: Device nodes that no driver creates.
+    type: list
+    elements: dict
+    suboptions:
+      path:
+        description: Absolute path below C(/dev).
+        type: str
+        required: true
+      type:
+        description: V(c) for a character device, V(b) for a block device.
+        type: str
+        choices: [c, b]
+        required: true
+      major:
+        description: Major number.
+        type: int
+        required: true
+      minor:
+        description: Minor number.
+        type: int
+        required: true
+      mode:
+        description: Octal mode. The default is V("0600").
+        type: str
+      owner:
+        description: Name or number of the user. The default is V(root).
+        type: str
+      group:
+        description: Name or number of the group. The default is V(root).
+        type: str
   node:
     description:
       - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
@@ -60,10 +94,6 @@ options:
   cdi_dir:
     description: Directory of the plugin's CDI specs, if it is not the default; read by the action.
     type: path
-  files:
-    description: Wanted lines of each file, by the file's path; set by the action.
-    type: dict
-    default: {}
   held:
     description: Devices that containers hold, each with C(who), C(paths) and C(ours); set by the action.
     type: list

@@ -47,11 +47,12 @@ options:
         If no kubelet process is found, as with k3s, the default is the first well-known socket on which a process
         listens. A distribution such as k3s comes first, then CRI-O, cri-dockerd and containerd.
     type: path
-  foresee:
+  converge:
     description:
-      - Modules of this collection by name (C(node_tools), C(service)), with the arguments that the play will use, and
-        C(host_devices) with the variables of its role. If a module would change nothing, RV(foreseen) contains its
-        answer, and the play does not execute the module.
+      - Modules of this collection by name, each with a list of the arguments that the play will use
+        (C(cdi_runtime), C(managed_files), C(service), C(host_devices), C(node_tools)). The node does the work of each
+        module in check mode (RV(converged)). If a module would refuse the node, the action fails. If a module would
+        change nothing, the play does not execute it. If the play runs in check mode, it executes none of them.
     type: dict
     default: {}
   lock:
@@ -190,8 +191,11 @@ runtime:
     - The container runtime's socket, process, name, version and unit, and why it cannot give devices (C(obstacles)).
   type: dict
   returned: always
-foreseen:
-  description: Arguments and answer of each module of O(foresee) that would change nothing.
+converged:
+  description:
+    - What each module of O(converge) would do, by its name, as a list. C(answer) is the module's answer, C(arguments) the
+      hash of its arguments, and C(has_unshown_work) says whether the module would also write a record that the answer
+      does not show.
   type: dict
   returned: always
 kubelet:
@@ -278,8 +282,9 @@ import threading
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import foreseen, node_code, play_lock
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts
@@ -430,7 +435,7 @@ def main():
             "accounts": {"type": "dict", "default": {}},
             "cdi": {"type": "bool", "default": True},
             "code": node_code.ARGUMENT,
-            "foresee": {"type": "dict", "default": {}},
+            "converge": {"type": "dict", "default": {}},
             "lock": {"type": "dict"},
             "device_plugin_dir": {"type": "path", "default": "/var/lib/kubelet/device-plugins"},
         },
@@ -454,8 +459,8 @@ def main():
         kubelet, refused, kubelet_problem = None, [], str(error)
     for each in refused:
         module.warn(each)
-    runtime = runtime_facts(socket_of(module.params["cri_socket"], kubelet))
-    root = module.params["foresee"].get("node_tools", {}).get("root")
+    runtime, asked = runtime_facts(socket_of(module.params["cri_socket"], kubelet)), module.params["converge"]
+    root = next((arguments.get("root") for arguments in asked.get("node_tools", ())), None)
     module.exit_json(
         changed=False,
         python={
@@ -469,7 +474,7 @@ def main():
         libc=libc(),
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=with_obstacles(runtime, module),
-        foreseen=foreseen.answers(module, module.params["foresee"]),
+        converged=registry.answers(module, asked, {"runtime": runtime}) if os.geteuid() == 0 and _CAN_IMPORT else {},
         kubelet=kubelet,
         identity=node_identity(kubelet),
         kubelet_problem=kubelet_problem,

@@ -117,8 +117,10 @@ _SCAN = {
 }
 
 
-def _foreseen(answer: dict[str, Any]) -> dict[str, Any]:
-    return {"arguments": ANY, "answer": Null({"changed?": bool, **answer}), "refused?": str}
+def _converged(answer: dict[str, Any]) -> list[Any]:
+    """Return the shape of a module's answers in check mode."""
+    of_every = {"changed": bool, "warnings": _TEXTS, "problems?": _TEXTS}
+    return [Null({"answer": {**of_every, **answer}, "has_unshown_work": bool})]
 
 
 #: The answers of the collection's modules, and of Ansible's modules that actions of the collection execute.
@@ -143,10 +145,12 @@ MODULES: dict[str, dict[str, Any]] = {
         "libc": Matching(r"(\S.{0,60})?", "a C library such as glibc 2.41"),
         "init": str,
         "runtime": _RUNTIME,
-        "foreseen": {
-            "node_tools?": _foreseen(_NODE_TOOLS),
-            "service?": _foreseen(_SERVICE),
-            "host_devices?": _foreseen(_HOST_DEVICES),
+        "converged": {
+            "cdi_runtime?": _converged(_CDI_RUNTIME),
+            "host_devices?": _converged(_HOST_DEVICES),
+            "managed_files?": _converged(_FILES),
+            "node_tools?": _converged(_NODE_TOOLS),
+            "service?": _converged(_SERVICE),
         },
         "kubelet": Null(_KUBELET),
         "kubelet_problem": Null(str),

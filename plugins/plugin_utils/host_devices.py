@@ -9,11 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
-    MODULES,
-    NODES,
-    OPTIONS,
-    RULES,
     content,
+    lines,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
@@ -80,30 +77,12 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def files(
     modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return path, content and lines of the files that create the devices at every boot.
+    """Return path and content of the files that create the devices at every boot.
 
     An empty variable has no file.
     """
-    texts = {
-        MODULES: [module["name"] for module in modules],
-        OPTIONS: [f"options {module['name']} {module['options']}" for module in modules if module.get("options")],
-        RULES: list(udev_rules),
-        NODES: [_line(node) for node in nodes],
-    }
-    return [{"path": path, "content": content(lines), "lines": lines} for path, lines in texts.items() if lines]
-
-
-def module_arguments(
-    modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return the arguments of module host_devices for a run that removes nothing."""
-    return {
-        "modules": [module["name"] for module in modules],
-        "files": {file["path"]: file["lines"] for file in files(modules, udev_rules, nodes)},
-        "held": [],
-        "prune": False,
-        "made": False,
-    }
+    texts = lines(modules, udev_rules, nodes)
+    return [{"path": path, "content": content(texts[path])} for path in texts if texts[path]]
 
 
 def may_make(path: str, modules: Sequence[Any], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]) -> bool:
@@ -111,9 +90,3 @@ def may_make(path: str, modules: Sequence[Any], udev_rules: Sequence[str], nodes
     if any(isinstance(node, Mapping) and node.get("path") == path for node in nodes):
         return True
     return path.startswith(_MADE) and (bool(modules) or any(Rule(str(rule)).may_make(path) for rule in udev_rules))
-
-
-def _line(node: Mapping[str, Any]) -> str:
-    mode = str(node.get("mode") or "0600").zfill(4)
-    owner, group = node.get("owner") or "root", node.get("group") or "root"
-    return f"{node['type']} {node['path']} {mode} {owner} {group} - {node['major']}:{node['minor']}"

@@ -22,8 +22,9 @@ def converge(look: preflight.Preflight, node: Mapping[str, Any] | None, argument
     node: result of the play's or action's preflight, or None. arguments: of the module managed_files.
     """
     planned = node is not None and not arguments.get("pending")
-    is_right = planned and in_place(node or {}, arguments["owner"], arguments.get("files") or ())
-    return look.execute("managed_files", arguments, dict(_UNCHANGED) if is_right else None)
+    if planned and in_place(node or {}, arguments["owner"], arguments.get("files") or ()) and not look.has_written:
+        return dict(_UNCHANGED)
+    return look.execute("managed_files", arguments)
 
 
 def in_place(node: Mapping[str, Any], owner: str, files: Sequence[Mapping[str, Any]]) -> bool:

@@ -9,32 +9,22 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible import constants
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 
-from . import (
-    declaration,
-    host_devices,
-    misspelled,
-    play,
-    plugin_cli,
-    requirements,
-    spec_templates,
-    specs,
-    task_arguments,
-)
-from .kubernetes import cluster_access, drain, same_machine
+from . import declaration, misspelled, play, plugin_cli, readiness, requirements, spec_templates
+from .asked import Asked, parse
+from .kubernetes import cluster_access, same_machine
 
-#: Variables of role host_devices, which creates paths on the node, without their prefix.
-_MAKERS = ("modules", "udev_rules", "nodes")
 #: The variable in which a playbook registers the preflight's result.
 KNOWN = "node_devices_node"
 #: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
@@ -67,6 +57,15 @@ class Seen(NamedTuple):
         if self.settled:
             more["changed"] = True
         return {**result, **more}
+
+
+class Read(NamedTuple):
+    """Facts for one look at a node. is_fresh: whether they are no earlier task's. settled: as a sentence, or None."""
+
+    facts: dict[str, Any]
+    is_fresh: bool
+    warnings: Sequence[str] = ()
+    settled: str | None = None
 
 
 class Preflight:
@@ -105,27 +104,30 @@ class Preflight:
     def _play(self) -> str:
         return str(self._action._task.get_play()._uuid)
 
-    def foreseen(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the module's answer if the preflight predicted no change for these arguments, else None."""
-        found = ((self.known or {}).get("foreseen") or {}).get(module)
-        return found["answer"] if found and found["arguments"] == declaration.plain(arguments) else None
+    def predicted(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the module's answer from the preflight for these arguments, if it still holds, else None."""
+        digest = _digest(arguments)
+        for found in ((self.known or {}).get("converged") or {}).get(module, ()):
+            is_right = self._is_check or not (found["answer"]["changed"] or found["has_unshown_work"])
+            if found["arguments"] == digest and is_right and not self.has_written:
+                answer: dict[str, Any] = found["answer"]
+                return answer
+        return None
 
-    def execute(self, module: str, arguments: Mapping[str, Any], answer: dict[str, Any] | None) -> dict[str, Any]:
-        """Execute a module that writes, or return its predicted answer.
-
-        answer: the predicted answer; None to execute the module. The module also runs if this play may have written to
-        the node since the preflight.
-        """
-        if answer is not None and not self._written.exists():
+    def execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the module's answer from the preflight, or else execute the module, which writes."""
+        answer = self.predicted(module, arguments)
+        if answer is not None:
             return answer
-        if self.known is not None and not self._action._task.check_mode:
+        if self.known is not None and not self._is_check:
             self._written.touch()
         return self._execute(module, arguments)
 
     def expects(self, module: str, arguments: Mapping[str, Any], key: str) -> bool:
         """Return whether the preflight's answer of the module has a true ``key``. The node may have changed since."""
-        found = ((self.known or {}).get("foreseen") or {}).get(module) or {}
-        return found.get("arguments") == declaration.plain(arguments) and bool((found["answer"] or {}).get(key))
+        digest = _digest(arguments)
+        known = ((self.known or {}).get("converged") or {}).get(module, ())
+        return any(found["arguments"] == digest and found["answer"].get(key) for found in known)
 
     def _execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a module, with the plugin's code if it imports the code."""
@@ -135,6 +137,11 @@ class Preflight:
         else:
             answer = self._action._execute_module(module_name=name, module_args=dict(arguments), task_vars=self._vars)
         return answer
+
+    @property
+    def has_written(self) -> bool:
+        """Whether this play may have written to the node since the preflight."""
+        return self._written.exists()
 
     @property
     def _written(self) -> pathlib.Path:
@@ -230,182 +237,141 @@ class Preflight:
 
     def look(self, arguments: Mapping[str, Any]) -> Seen:
         """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError."""
-        arguments = {key: value for key, value in arguments.items() if value is not None}
-        declared = declaration.plain(arguments.pop("declaration", None))
-        if boolean(arguments.pop("declared", False)):
+        given = {key: value for key, value in arguments.items() if value is not None}
+        declared = declaration.plain(given.pop("declaration", None))
+        if boolean(given.pop("declared", False)):
             declared = self.declaration(declared)
         of_play = {"read_in": self._play(), **({"declaration": declared} if declared else {})}
         if self.api_only:
             return Seen({**_UNREACHED, **of_play}, [], settled=False)
-        requires = arguments.pop("requires", [])
-        requires = requires.split(",") if isinstance(requires, str) else list(requires)
-        command = arguments.pop("command", None)
-        if command:
-            arguments["commands"] = [command]
-        lock = declaration.plain(arguments.pop("lock", None))
-        if lock is not None:
-            batch = self._vars.get("ansible_play_batch", ())
-            arguments["lock"] = _wanted_lock(lock, self.host, len(batch))
-        if "foresee" in arguments:
-            arguments["foresee"] = _foreseen_by_node(declaration.plain(arguments["foresee"]))
-        mode, takeover = arguments.pop("mode", None), boolean(arguments.pop("takeover", False))
-        path, node_name = arguments.pop("kubeconfig", None), arguments.pop("node_name", None)
-        deployment = declaration.plain(arguments.pop("deployment", None) or {})
-        drained = declaration.plain(arguments.pop("drain", None))
-        if drained:
-            # Raises AnsibleError if the minutes are not a valid number.
-            task_arguments.minutes(drained, "node_devices_drain_minutes")
-        cdi = boolean(arguments.pop("cdi", True))
-        cdi = declared["needs_cdi"] if declared else cdi
-        if "runtime" in requires:
-            arguments["cdi"] = cdi
-        if declared:
-            arguments["device_plugin_dir"] = declared["kubelet_device_plugin_dir"]
-            arguments["device_paths"] = declared["device_paths"]
-            arguments["host_paths"] = list(declared["host_paths"])
-            if declared.get("accounts"):
-                arguments["accounts"] = declared["accounts"]
-        arguments.setdefault("cri_socket", self.variable("node_devices_cri_socket"))
-        if arguments["cri_socket"] is None:
-            del arguments["cri_socket"]
-        device_paths = arguments.get("device_paths") or {}
-        host_paths = (declared or {}).get("host_paths", {})
-        warnings: list[str] = []
-        no_access: list[str] = []
-        settled = None
-        known = self.known if lock is None else None
-        if known:
-            facts = self._with_devices(known, requires, arguments, host_paths)
-        else:
-            facts, settled = self._looked(arguments, warnings)
-        if facts.get("failed") or "runtime" not in facts:
-            sentences = [requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))]
-        else:
-            of_node = [name for name in requires if name != "command"]
-            is_before = "devices" in requires and (lock is not None or self._action._task.check_mode)
-            present = self._without_awaited(facts) if is_before else facts
-            sentences = requirements.unmet(of_node, present, device_paths, cdi, host_paths)
-            if facts["uid"] == 0:
-                predicted = (facts.get("foreseen") or {}).values()
-                sentences += [module["refused"] for module in predicted if "refused" in module]
-            if facts["uid"] == 0 and (mode == "service" or boolean(self.variable("extended_resources_restore", False))):
-                sentences += requirements.not_for_service(facts["python"])
-            if "command" in requires:
-                sentences += self._without(command, facts)
-            if declared:
-                accounts = self._accounts(facts, arguments.get("accounts") or {})
-                declared, unknown = declaration.with_numbers(declared, accounts)
-                sentences += unknown
-            if cdi and "runtime" in requires:
-                sentences += specs.Specs(declared or {}, facts).crashing()
-            if declared and facts["runtime"].get("version"):
-                refused, broken = _specs_of(declared, facts)
-                sentences += refused
-                # Warn only once in a play, although each role runs this check.
-                warnings += [] if known else [f"{self.host}: {sentence}" for sentence in broken]
-            if declared and mode and not takeover:
-                if path and declared["foreign_kinds"] and not known:
-                    drivers, unknown = cluster_access.dra_drivers(path, node_name or self.host)
-                    plugins = facts["device_plugins"]
-                    facts = {**facts, "device_plugins": {**plugins, "drivers": [*plugins["drivers"], *drivers]}}
-                    warnings += [f"{self.host}: {unknown}"] if unknown else []
-                names = [resource["name"] for resource in declared["resources"]]
-                sentences += requirements.taken(facts["device_plugins"], names, mode, declared["foreign_kinds"])
-            if drained:
-                sentences += drain.obstacles(drained, bool(path))
-            if path and not known:
-                capacities = bool((declared or {}).get("capacities"))
-                pod = deployment if mode == "daemonset" else None
-                no_access = list(
-                    cluster_access.problems(
-                        path, node_name or self.host, declared is not None or bool(drained), capacities, pod
-                    )
-                )
-                sentences += no_access
-            if path and not no_access:
-                try:
-                    other, unchecked = self._other_machine(path, node_name or self.host, facts)
-                except (ApiError, kubeconfig.KubeconfigError) as error:
-                    other, unchecked = cluster_access.failure(path, error), ""
-                sentences += [other] if other else []
-                warnings += [f"{self.host}: {unchecked}"] if unchecked else []
-            if declared and mode and not known:
-                # The node serves what an earlier run installed.
-                gone = set((facts["device_plugins"]["instance"] or {}).get("resources", ()))
-                gone.difference_update(resource["name"] for resource in declared["resources"])
-                if path and not no_access:
-                    gone |= cluster_access.removed(path, node_name or self.host, declared["capacities"])
-                warnings += [f"{self.host}: {sentence}" for sentence in requirements.removed(gone)]
-            if not sentences:
-                untested = [] if known else requirements.untested(of_node, facts)
-                warnings += [f"{self.host}: {sentence}" for sentence in untested]
-        if lock is not None and not declared:
-            # With a declaration, the task that read the declaration has checked the names.
-            sentences = [*misspelled.found(self._vars).errors, *sentences]
-        if settled:
-            warnings.append(f"{self.host}: {settled}")
-        if sentences:
-            if lock is not None and not self._action._task.check_mode:
-                self._on_node("node_lock", {"owner": arguments["lock"]["owner"]})
-            head = f"The node is not ready; {self._done(lock is not None, settled)}."
-            lines = [f"{self.host}: {sentence}" for sentence in [*([settled] if settled else []), *sentences]]
-            raise NotReady("\n".join([head, *lines]))
-        facts = {**facts, "read_in": self._play(), "host": self.host}
-        if declared:
-            facts["declaration"] = declared
-        if lock is not None and not self._action._task.check_mode:
-            facts["environment"] = play.environment(arguments["lock"])
-        return Seen(facts, warnings, settled is not None)
+        if "converge" in given and self._skips("cdi_runtime", "configure"):
+            # Another tool may own the runtime's configuration.
+            given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
+        batch = self._vars.get("ansible_play_batch", ())
+        asked = parse(given, declared, self.host, len(batch), self.variable("node_devices_cri_socket"))
+        read = self._read(asked)
+        problems, warnings, facts = self._judged(asked, read)
+        if problems:
+            self._refuse(asked, read, problems)
+        facts.update(read_in=self._play(), host=self.host)
+        if asked.is_first and not self._is_check:
+            facts["environment"] = play.environment(asked.of_module["lock"])
+        settled = [read.settled] if read.settled else []
+        warnings = [f"{self.host}: {warning}" for warning in [*read.warnings, *warnings, *settled]]
+        return Seen(facts, warnings, read.settled is not None)
+
+    def _judged(self, asked: Asked, read: Read) -> tuple[list[str], list[str], dict[str, Any]]:
+        """Return problems, warnings, and the facts with what other sources add to them."""
+        # With a declaration, the task that read the declaration has checked the names.
+        names = misspelled.found(self._vars).errors if asked.is_first and not asked.declared else ()
+        if not readiness.is_answered(read.facts):
+            return [*names, requirements.unanswered(read.facts, self._vars.get("ansible_python_interpreter"))], [], {}
+        cluster = self._ask_cluster(asked, read)
+        facts, unknown = readiness.with_drivers(read.facts, cluster.drivers), []
+        if asked.declared:
+            accounts = self._accounts(facts, asked.accounts)
+            facts["declaration"], unknown = declaration.with_numbers(asked.declared, accounts)
+        refused, broken = readiness.of_specs(asked, facts)
+        problems = [
+            *names,
+            *readiness.of_node(asked, facts, self._present(asked, facts), self._runs_units(asked)),
+            *self._without_command(asked, facts),
+            *unknown,
+            *refused,
+            *readiness.of_plugins(asked, facts),
+            *readiness.of_drain(asked),
+            *cluster.problems,
+        ]
+        # Warn only once in a play, although each role runs this check.
+        once = [*readiness.removed(asked, facts, cluster.removed), *requirements.untested(asked.of_node, facts)]
+        warnings = [*broken, *cluster.warnings, *once] if read.is_fresh else cluster.warnings
+        return list(dict.fromkeys(problems)), list(warnings), facts
+
+    def _ask_cluster(self, asked: Asked, read: Read) -> readiness.Cluster:
+        """Ask the API server about the node, and whether the run may do its work."""
+        path, name, declared = asked.kubeconfig, asked.node_name, asked.declared or {}
+        if not path:
+            return readiness.Cluster()
+        drivers, warnings, problems = [], [], []
+        if read.is_fresh:
+            if asked.mode and not asked.takeover and declared.get("foreign_kinds"):
+                drivers, unknown = cluster_access.dra_drivers(path, name)
+                warnings += [unknown] if unknown else []
+            needs_node, pod = bool(declared or asked.drain), asked.deployment if asked.mode == "daemonset" else None
+            problems += cluster_access.problems(path, name, needs_node, bool(declared.get("capacities")), pod)
+        if not problems:
+            try:
+                other, unchecked = self._other_machine(path, name, read.facts)
+            except (ApiError, kubeconfig.KubeconfigError) as error:
+                other, unchecked = cluster_access.failure(path, error), ""
+            problems += [other] if other else []
+            warnings += [unchecked] if unchecked else []
+        is_removing = read.is_fresh and declared and asked.mode and not problems
+        gone = cluster_access.removed(path, name, declared["capacities"]) if is_removing else ()
+        return readiness.Cluster(drivers, problems, warnings, frozenset(gone))
+
+    def _skips(self, *tags: str) -> bool:
+        """Return whether the run skips a role. tags: the role's."""
+        wanted, skipped = set(self._vars.get("ansible_run_tags") or ["all"]), self._vars.get("ansible_skip_tags") or ()
+        return wanted.isdisjoint(["all", *tags]) or not set(tags).isdisjoint(skipped)
+
+    def _refuse(self, asked: Asked, read: Read, problems: list[str]) -> None:
+        """Release the lock that the preflight took, and raise NotReady."""
+        if asked.is_first and not self._is_check:
+            self._on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
+        head = f"The node is not ready; {self._done(asked.is_first, read.settled)}."
+        sentences = [*([read.settled] if read.settled else []), *problems]
+        raise NotReady("\n".join([head, *(f"{self.host}: {sentence}" for sentence in sentences)]))
+
+    @property
+    def _is_check(self) -> bool:
+        return bool(self._action._task.check_mode)
+
+    def _runs_units(self, asked: Asked) -> bool:
+        """Return whether systemd will run the plugin's command."""
+        return asked.mode == "service" or boolean(self.variable("extended_resources_restore", False))
+
+    def _present(self, asked: Asked, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the facts; before role host_devices has run, without the missing paths that it will create."""
+        if "devices" not in asked.requires or not (asked.is_first or self._is_check):
+            return facts
+        makers = {name: self.variable(f"host_devices_{name}", []) for name in readiness.MAKERS}
+        return readiness.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
 
     def _done(self, is_first: bool, settled: str | None) -> str:
         """Return what has been written on a node that is not ready. is_first: whether no task has written before."""
-        if settled and not self._action._task.check_mode:
+        if settled and not self._is_check:
             return "only the change of an earlier run was finished or undone on it"
         if is_first:
             return "nothing was written on it"
-        earlier = "; earlier tasks of this play may have written on it" if self._written.exists() else ""
+        earlier = "; earlier tasks of this play may have written on it" if self.has_written else ""
         return f"this task wrote nothing on it{earlier}"
 
-    def _without_awaited(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the facts without the missing paths that role host_devices will create.
-
-        If the run skips the role, or the preflight predicted that the role changes nothing, the role creates nothing.
-        """
-        makers = {name: self.variable(f"host_devices_{name}", []) for name in _MAKERS}
-        foreseen = (facts.get("foreseen") or {}).get("host_devices") or {}
-        is_skipped = "host_devices" in (self._vars.get("ansible_skip_tags") or ())
-        if is_skipped or not any(makers.values()) or foreseen.get("answer"):
-            return facts
-        return {
-            **facts,
-            **{
-                key: [path for path in facts[key] if not host_devices.may_make(path, **makers)]
-                for key in ("missing_devices", "missing_host_paths")
-            },
-        }
-
-    def _looked(self, arguments: dict[str, Any], warnings: list[str]) -> tuple[dict[str, Any], str | None]:
-        """Return the node's facts, and the outcome of an earlier run's unfinished change, or None. Raises NotReady."""
-        facts = self._facts(arguments)
+    def _read(self, asked: Asked) -> Read:
+        """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node."""
+        known = None if asked.is_first else self.known
+        if known:
+            return Read(self._with_devices(known, asked), is_fresh=False)
+        facts, warnings = self._facts(asked.of_module), []
         holder = facts.pop("locked_by", None)
-        if holder and self._action._task.check_mode:
-            warnings.append(f"{self.host}: {play.sentence(holder)}; this result may show that play half done")
-        elif holder:
+        if holder and not self._is_check:
             raise NotReady(f"Nothing was written.\n{self.host}: {play.sentence(holder)}")
+        if holder:
+            warnings.append(f"{play.sentence(holder)}; this result may show that play half done")
+        settled = None
         if facts.get("transaction_left"):
-            return self._settled(facts, arguments)
-        return facts, None
+            facts, settled = self._settled(facts, asked.of_module)
+        facts["converged"] = _by_arguments(asked.converge, facts.get("converged") or {})
+        return Read(facts, True, warnings, settled)
 
-    def _with_devices(
-        self, known: dict[str, Any], requires: list[str], arguments: dict[str, Any], host_paths: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _with_devices(self, known: dict[str, Any], asked: Asked) -> dict[str, Any]:
         """Return the known facts. Read missing paths again, because a role may have created them."""
-        device_paths = arguments.get("device_paths") or {}
-        if "devices" not in requires or not requirements.unmet(["devices"], known, device_paths, True, host_paths):
+        if "devices" not in asked.requires:
             return known
-        afresh = self._on_node(
-            "node_preflight", {key: value for key, value in arguments.items() if key not in ("ask", "commands")}
-        )
+        if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
+            return known
+        of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
+        afresh = self._on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
 
@@ -441,13 +407,14 @@ class Preflight:
         if not outcome["changed"]:
             # A killed play's module has finished the change since the first facts.
             return self._on_node("node_preflight", arguments), None
-        if not self._action._task.check_mode:
+        if not self._is_check:
             facts = self._on_node("node_preflight", arguments)
-        return facts, _became(outcome, self._action._task.check_mode)
+        return facts, _became(outcome, self._is_check)
 
-    def _without(self, command: str, facts: Mapping[str, Any]) -> list[str]:
+    def _without_command(self, asked: Asked, facts: Mapping[str, Any]) -> list[str]:
         """Return a message if the command is missing; none in check mode, because a real run installs it."""
-        if self._action._task.check_mode or command in facts["commands"]:
+        command = asked.command
+        if "command" not in asked.requires or self._is_check or command in facts["commands"]:
             return []
         try:
             # The known facts may be older than the command's installation.
@@ -456,32 +423,28 @@ class Preflight:
             return [str(error)]
 
 
+def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the node's answers in check mode by the module's name, each with the digest of its arguments."""
+    return {
+        name: [
+            {"arguments": _digest(arguments), **found}
+            for arguments, found in zip(each, answered.get(name, ()), strict=False)
+            if found
+        ]
+        for name, each in asked.items()
+    }
+
+
+def _digest(arguments: Mapping[str, Any]) -> str:
+    """Return the hash of a module's arguments without omitted ones."""
+    given = {name: value for name, value in declaration.plain(arguments).items() if value is not None}
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+
+
 def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
     """Return whether a module imports the plugin's code. The preflight does so to find the runtime's obstacles."""
-    return "cdi" in arguments or (module == "cdi_runtime" and arguments["state"] != "recovered")
-
-
-def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:
-    """Convert the option ``lock`` for the module. hosts: number of the batch. Raises AnsibleError for wrong minutes."""
-    try:
-        minutes = float(lock.get("minutes", 15))
-    except (TypeError, ValueError):
-        minutes = 0
-    if not minutes > 0:
-        raise AnsibleError(
-            f"lock.minutes: must be a number above 0, not {lock.get('minutes')} (the playbooks read it from "
-            "node_devices_lock_minutes)"
-        )
-    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host, hosts)
-
-
-def _foreseen_by_node(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the option ``foresee`` for the module. Variables of role host_devices become arguments."""
-    by_node = dict(asked)
-    wanted = {name: value or [] for name, value in (by_node.pop("host_devices", None) or {}).items()}
-    if any(wanted.values()) and not host_devices.problems(**wanted):
-        by_node["host_devices"] = host_devices.module_arguments(**wanted)
-    return by_node
+    has_own = module == "cdi_runtime" and arguments["state"] != "recovered"
+    return has_own or "cdi" in arguments or "cdi_runtime" in arguments.get("converge", {})
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
@@ -492,14 +455,3 @@ def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
     if outcome["error"]:
         return f"{change} was undone: {outcome['error']}"
     return f"{change} was finished" if outcome["begun"] else f"{change} had not begun, so nothing was undone"
-
-
-def _specs_of(declared: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return problems of declared CDI specs, and problems of other owners' broken specs."""
-    node_specs = specs.Specs(declared, facts)
-    refused = list(node_specs.missing())
-    try:
-        node_specs.check(node_specs.leftovers)
-    except specs.SpecsError as error:
-        refused += error.lines
-    return refused, node_specs.broken()

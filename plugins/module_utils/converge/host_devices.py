@@ -16,15 +16,26 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device
     OPTIONS,
     RULES,
     content,
+    lines,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
+_MODULE = {"name": {"type": "str", "required": True}, "options": {"type": "str"}}
+_NODE = {
+    "path": {"type": "str", "required": True},
+    "type": {"type": "str", "choices": ["c", "b"], "required": True},
+    "major": {"type": "int", "required": True},
+    "minor": {"type": "int", "required": True},
+    "mode": {"type": "str"},
+    "owner": {"type": "str"},
+    "group": {"type": "str"},
+}
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
-    "modules": {"type": "list", "elements": "raw", "default": []},
-    "udev_rules": {"type": "list", "elements": "str", "default": []},
-    "nodes": {"type": "raw"},
+    "modules": {"type": "list", "elements": "dict", "options": _MODULE},
+    "udev_rules": {"type": "list", "elements": "str"},
+    "nodes": {"type": "list", "elements": "dict", "options": _NODE},
     "node": {"type": "dict"},
     "prune": {"type": "bool", "default": True},
     "made": {"type": "bool", "default": False},
@@ -32,7 +43,6 @@ PARAMS = {
     "kubelet_root": {"type": "path"},
     "device_plugin_dir": {"type": "path"},
     "cdi_dir": {"type": "path"},
-    "files": {"type": "dict", "default": {}},
     "held": {"type": "list", "elements": "dict", "default": []},
 }
 OWNER = "host_devices"
@@ -43,9 +53,10 @@ _PENDING = "/run/udev"
 
 
 def converge(node, params):
-    """Converge the node's devices to ``files``."""
+    """Converge the node's devices to ``modules``, ``udev_rules`` and ``nodes``."""
+    wanted = [params[name] or [] for name in ("modules", "udev_rules", "nodes")]
     with node.ledger() as ledger:
-        host = HostDevices(node, ledger, params)
+        host = HostDevices(node, ledger, {**params, "files": lines(*wanted)})
         host.converge()
     changed = host.report.changed or bool(host.actions)
     return {**node.answer(host.report, leftovers=host.leftovers, actions=host.actions), "changed": changed}
@@ -257,7 +268,7 @@ class HostDevices:
 
     def _loads(self):
         """Return the commands that load the missing kernel modules. Raises LedgerConflict if one cannot be loaded."""
-        names = [name for name in self._params["modules"] if not _is_loaded(name)]
+        names = [name for name in self._new[MODULES] if not _is_loaded(name)]
         if not names:
             return []
         try:

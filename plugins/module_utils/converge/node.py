@@ -60,7 +60,7 @@ class Node:
         ledger = Ledger()
         with contextlib.nullcontext() if self.check_mode else ledger:
             yield ledger
-        self.has_unshown_work = self.check_mode and not ledger.is_saved
+        self.has_unshown_work |= self.check_mode and not ledger.is_saved
 
     def managed(self, ledger, owner, pending=None):
         """Return an owner's `Managed`."""

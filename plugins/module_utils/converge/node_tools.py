@@ -29,12 +29,18 @@ PARAMS = {
 
 
 def converge(node, params):
-    """Converge the environments below ``root`` to ``state``."""
+    """Converge the environments below ``root`` to ``state``.
+
+    Without ``name``, the present state is the current environment: the preflight check does not know the name yet.
+    """
+    state = params["state"]
     with node.ledger() as ledger:
         environments = Environments(node, ledger, params)
-        name, state = params["name"], params["state"]
-        directory = environments.versions.directory(name or "")
-        if state == "present" and not (is_complete(directory, name) or node.check_mode or params["archive"]):
+        versions = environments.versions
+        name = params["name"] or (versions.current() if state == "present" else None)
+        directory = versions.directory(name or "")
+        is_missing = state == "present" and not is_complete(directory, name)
+        if is_missing and not (params["archive"] or (node.check_mode and name)):
             # Check this before the controller builds and sends the wheels.
             environments.refuse_again(name)
             return {"changed": False, "incomplete": True, "environment": directory}

@@ -6,27 +6,41 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-from ansible.module_utils.common.arg_spec import ModuleArgumentSpecValidator
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import (
+    cdi_runtime,
+    files,
+    host_devices,
+    node_tools,
+    service,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
 
-#: The converge functions' files, by the name of their module. A role's module is registered here.
-CONVERGE = {}
+#: The converge functions' files, by the name of their module. Each role registers its module here.
+CONVERGE = {
+    "cdi_runtime": cdi_runtime,
+    "host_devices": host_devices,
+    "managed_files": files,
+    "node_tools": node_tools,
+    "service": service,
+}
 
 
-def answers(module, asked):
+def answers(module, asked, facts=None):
     """Return the answers of converge functions in check mode.
 
-    asked: for each module's name, a list of its arguments. Returns a list of the same length for each name. An item has
-    ``answer`` and ``has_unshown_work``. The item is None if only the module itself can say what is wrong.
+    asked: for each module's name, a list of its arguments. facts: see `Node`. Returns a list of the same length for
+    each name. An item has ``answer`` and ``has_unshown_work``. The item is None if only the module itself can say what
+    is wrong.
     """
-    return {name: [_answer(module, CONVERGE[name], params) for params in each] for name, each in asked.items()}
+    return {name: [_answer(module, CONVERGE[name], params, facts) for params in each] for name, each in asked.items()}
 
 
-def _answer(module, file, params):
-    validated = ModuleArgumentSpecValidator(file.PARAMS).validate(params)
-    if validated.errors:
+def _answer(module, file, params, facts):
+    validated = ArgumentSpecValidator(file.PARAMS).validate(params)
+    if validated.error_messages:
         return None
-    node = Node(module, check_mode=True)
+    node = Node(module, check_mode=True, facts=facts)
     try:
         answer = node.converged(file.converge, validated.validated_parameters)
     except (OSError, KeyError, ValueError):

@@ -245,7 +245,9 @@ class Environments:
 
     def converge(self, state, name):
         """Converge to the state and return the report."""
-        if not self.node.check_mode:
+        if self.node.check_mode:
+            self.node.has_unshown_work = self.versions.is_open()
+        else:
             self._settle()
         self._enter_link()
         if state == "present":

@@ -9,9 +9,9 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime, cdi_specs, node_tools
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
-from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools as node_tools_module
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
 
 CONFIG = "/etc/containerd/config.toml"
@@ -179,8 +179,7 @@ def environments(tmp_path):
         root.mkdir()
         book.entries = {str(root): {"kind": "tree", "owner": f"node_tools {root}"}, **others}
         params = {"root": str(root), "left": left, "service": "x.service", "timeout": 0}
-        module = types.SimpleNamespace(params=params, check_mode=False)
-        return root, node_tools_module.Environments(module, book)
+        return root, Environments(Node(types.SimpleNamespace(check_mode=False)), book, params)
 
     return make
 
@@ -191,9 +190,8 @@ def test_the_plugin_cli_stays_while_another_role_has_something(environments):
     assert report.kept == [
         {"path": str(root), "reason": "still needed to remove what is left of cdi_runtime and cdi_specs"}
     ]
-    warnings = []
-    node_module.end(types.SimpleNamespace(warn=warnings.append, exit_json=lambda **_answer: None), report)
-    assert warnings == [f"kept: {root}, still needed to remove what is left of cdi_runtime and cdi_specs"]
+    tools.node.answer(report)
+    assert tools.node.warnings == [f"kept: {root}, still needed to remove what is left of cdi_runtime and cdi_specs"]
     assert not report.changed
     assert root.is_dir()
 

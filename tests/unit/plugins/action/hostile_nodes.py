@@ -40,7 +40,7 @@ _PREFLIGHT = {
         },
     },
     "running": None,
-    "foreseen": {},
+    "converged": {},
     "kubelet": None,
     "kubelet_problem": None,
     "identity": {"name": None, "machine_id": None, "system_uuid": None},

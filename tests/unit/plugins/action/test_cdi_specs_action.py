@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
-from ansible_collections.nodedevices.kubernetes.plugins.modules.managed_files import item_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.files import item_of
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, plugin_cli, specs
 
 
@@ -54,7 +54,7 @@ class Node:
 
         def execute(module_name, module_args, task_vars):
             given = [{"type": "file", "validate": None, **file} for file in module_args["files"]]
-            wanted = [item_of(None, file) for file in given]
+            wanted = [item_of(file) for file in given]
             pending = {path: text.encode() for path, text in module_args.get("pending", {}).items()}
             ledger = Ledger(self.ledger)
             managed = Managed(ledger, module_args["owner"], check=check, pending=pending)

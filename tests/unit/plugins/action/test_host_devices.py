@@ -9,7 +9,7 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, host_device_files
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, host_devices, plugin_cli, preflight
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'
@@ -24,10 +24,10 @@ def test_files_of_what_is_asked_for_alone():
         f["path"]: f["content"].decode() for f in host_devices.files(modules, [RULE], [NODE, {**NODE, "mode": None}])
     }
     assert files == {
-        host_devices.MODULES: HEAD + "vfio-pci\ncdc_acm\n",
-        host_devices.OPTIONS: HEAD + "options vfio-pci ids=10de:1eb8\n",
-        host_devices.RULES: HEAD + RULE + "\n",
-        host_devices.NODES: HEAD + "c /dev/crand0 0666 root 44 - 1:8\nc /dev/crand0 0600 root 44 - 1:8\n",
+        host_device_files.MODULES: HEAD + "vfio-pci\ncdc_acm\n",
+        host_device_files.OPTIONS: HEAD + "options vfio-pci ids=10de:1eb8\n",
+        host_device_files.RULES: HEAD + RULE + "\n",
+        host_device_files.NODES: HEAD + "c /dev/crand0 0666 root 44 - 1:8\nc /dev/crand0 0600 root 44 - 1:8\n",
     }
     assert host_devices.files([], [], []) == []
 
@@ -138,17 +138,14 @@ def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkey
 def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(monkeypatch, tmp_path, more, executed):
     """The preflight asks with the role's variables, and the role with the same ones or others."""
     done = []
-    asked = preflight._foreseen_by_node({"host_devices": {**NOTHING, "nodes": [NODE]}})["host_devices"]
-    known = {
-        "read_in": "this play",
-        "ledger": {},
-        "foreseen": {"host_devices": {"arguments": asked, "answer": {"a": 1}}},
-    }
+    asked = {"host_devices": [{**NOTHING, "nodes": [NODE], "prune": False}]}
+    answered = {"host_devices": [{"answer": {"changed": False, "a": 1}, "has_unshown_work": False}]}
+    known = {"read_in": "this play", "ledger": {}, "converged": preflight._by_arguments(asked, answered)}
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(preflight.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
     run = object.__new__(action.ActionModule)
     run._task = types.SimpleNamespace(
-        args={"nodes": [{**NODE, **more}], "prune": False},
+        args={**NOTHING, "nodes": [{**NODE, **more}], "prune": False},
         check_mode=False,
         get_play=lambda: types.SimpleNamespace(_uuid="this play"),
     )
@@ -157,15 +154,6 @@ def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(monkeypatch
     monkeypatch.setattr(preflight.Preflight, "look", lambda self, arguments: preflight.Seen(known, [], False))
     answer = run.run(None, {"inventory_hostname": "node1", "node_devices_node": known})
     assert (len(done), answer["a"]) == (executed, 1 + executed)
-
-
-def test_variables_with_a_mistake_are_not_asked_of_the_node():
-    """The role refuses them, with the reason."""
-    mistaken = {**NODE, "path": "/tmp/x"}
-    assert preflight._foreseen_by_node({"service": {}, "host_devices": {**NOTHING, "nodes": [mistaken]}}) == {
-        "service": {}
-    }
-    assert preflight._foreseen_by_node({"host_devices": NOTHING}) == {}
 
 
 @pytest.mark.parametrize(("gave", "executed"), [(True, 0), (False, 1)])
@@ -219,11 +207,11 @@ def test_who_holds_what_is_asked_where_something_may_go(monkeypatch, arguments, 
     run._execute_module = lambda module_name, module_args, task_vars: executed.update(module_args) or {"changed": False}
     run.run()
     assert asked == (["/bin/plugin"] if asks else [])
-    assert executed["held"] == (
+    assert executed.get("held") == (
         [
             {"who": "default/c1 as example.com/lamp", "paths": ["/dev/ctl", "/dev/lamp0"], "ours": True},
             {"who": "default/c1 as example.com/others", "paths": ["/dev/other0"], "ours": False},
         ]
         if asks
-        else []
+        else None
     )

@@ -13,7 +13,8 @@ import types
 
 import crash_states
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger, node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, settled
 from ansible_collections.nodedevices.kubernetes.plugins.modules import managed_files
@@ -378,11 +379,10 @@ def test_a_change_by_someone_else_stays_when_ours_goes(node):
 
 @pytest.mark.parametrize("check", [True, False])
 def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
-    warnings, ended = [], []
+    ended = []
     module = types.SimpleNamespace(
         params={"owner": "role", "files": [], "pending": {}},
         check_mode=check,
-        warn=warnings.append,
         exit_json=lambda **answer: ended.append(answer),
     )
     monkeypatch.setattr(managed_files, "AnsibleModule", lambda **_arguments: module)
@@ -390,8 +390,8 @@ def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     node.converge(node.file("a", "ours"), node.file("b", "ours"))
     (node.root / "a").write_text("theirs")
     managed_files.main()
-    assert warnings == [f"kept: {node.path('a')}, it was changed by someone else"]
     (answer,) = ended
+    assert answer["warnings"] == [f"kept: {node.path('a')}, it was changed by someone else"]
     assert (answer["removed"], [kept["path"] for kept in answer["kept"]]) == ([node.path("b")], [node.path("a")])
 
 

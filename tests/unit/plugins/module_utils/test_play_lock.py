@@ -159,14 +159,14 @@ MODULES = Path(__file__).parents[4] / "plugins" / "modules"
 def test_every_module_that_writes_on_a_node_renews_it():
     # The others have an action that does their work on the controller.
     on_nodes = {path.name for path in MODULES.glob("*.py") if "AnsibleModule(" in path.read_text()}
-    # node_module.ledger_of renews it before it reads the ledger.
+    # node.finish renews it before it calls the converge function.
     renewing = {
         path.name
         for path in MODULES.glob("*.py")
-        if re.search(r"play_lock\.renew\(module|node_module\.ledger_of\(module", path.read_text())
+        if re.search(r"play_lock\.renew\(module|node\.finish\(module", path.read_text())
     }
     assert on_nodes - renewing == {"node_scan.py"}  # it writes nothing
-    assert "    play_lock.renew(module)\n" in (MODULES.parent / "module_utils" / "node_module.py").read_text()
+    assert "    play_lock.renew(module)\n" in (MODULES.parent / "module_utils" / "converge" / "node.py").read_text()
     assert len(on_nodes) >= 7
 
 

@@ -47,6 +47,11 @@ PLAY = "play-2"
 MISSING = "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first"
 
 
+def of_module(unshown=False, **answer):
+    """What the node would do for a module, as the preflight's module says."""
+    return {"answer": answer, "has_unshown_work": unshown}
+
+
 @pytest.fixture
 def look(monkeypatch):
     """look(facts, code of `test -x`, check mode, answers of the first modules, arguments).
@@ -117,11 +122,12 @@ def test_environments_that_the_service_cannot_see_are_refused(look):
 
 def test_what_a_module_would_refuse_later_is_refused_now(look):
     """For example modules that no modprobe can load, although the roles before host_devices change the node."""
-    refused = {"host_devices": {"arguments": {}, "answer": None, "refused": "this node has no modprobe"}}
-    result, _given = look({**FACTS, "foreseen": refused}, requires=["python"])
+    refused = {"host_devices": [of_module(changed=False, problems=["this node has no modprobe"])]}
+    asked = {"requires": ["python"], "converge": {"host_devices": [{}]}}
+    result, _given = look({**FACTS, "converged": refused}, **asked)
     assert result["msg"].splitlines()[1:] == ["node1: this node has no modprobe"]
     # Without root, the node's answer is unreliable.
-    result, _given = look({**FACTS, "foreseen": refused, "uid": 1000}, requires=["python"])
+    result, _given = look({**FACTS, "converged": refused, "uid": 1000}, **asked)
     assert len(result["msg"].splitlines()) == 2
     assert "the collection needs root" in result["msg"]
 
@@ -416,9 +422,10 @@ def test_only_what_host_devices_creates_may_be_missing_before_it(look, variables
     missing = [line.removeprefix("node1: ").partition(" does not exist")[0] for line in lines]
     assert missing == [path for path in paths if path not in awaited]
     # The preflight has found that the role changes nothing.
-    foreseen = {"host_devices": {"arguments": {}, "answer": {"changed": False}}}
-    result, _given = look({**facts, "foreseen": foreseen}, **first)
-    assert len(result["msg"].splitlines()) == 1 + len(paths)
+    for answer, lines in (({"changed": False}, len(paths)), ({"changed": True}, len(missing))):
+        converged = {"host_devices": [of_module(**answer)]}
+        result, _given = look({**facts, "converged": converged}, converge={"host_devices": [{}]}, **first)
+        assert len(result["msg"].splitlines()) == 1 + lines
 
 
 @pytest.mark.parametrize("wrote", [False, True])

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import started_with
-from ansible_collections.nodedevices.kubernetes.plugins.modules import service
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import service
 
 
 class Node:
@@ -18,7 +18,7 @@ class Node:
     check_mode = False
 
     def __init__(self, directory) -> None:
-        self.params = {"name": "x.service"}
+        self.has_unshown_work = False
         self.directory = directory
         self.current = self.active = True
         self.starts = 1
@@ -60,7 +60,7 @@ class Node:
         self.starts, self.active = self.starts + 1, True
 
     def run(self, *, files=None, reload_files=(), pending=False, pending_reload=False):
-        unit = service.Service(self)
+        unit = service.Service(self, "x.service")
         parameters = {
             "files": [self.unit] if files is None else files,
             "reload_files": reload_files,
@@ -73,13 +73,9 @@ class Node:
 
     def foreseen(self):
         self.check_mode = True
-        unit = service.Service(self)
-        service.run(
-            unit,
-            {"files": [self.unit], "reload_files": (), "reload_check": [], "pending": False, "pending_reload": False},
-        )
+        actions = self.run()
         self.check_mode = False
-        return unit.is_recorded and not unit.actions
+        return not self.has_unshown_work and not actions
 
 
 @pytest.fixture
@@ -200,10 +196,13 @@ def test_a_process_that_has_taken_the_configuration_in_is_left_alone(node) -> No
 def test_a_stopped_unit_leaves_no_record(node) -> None:
     node.run()
     assert list((node.directory / "run").iterdir())
-    unit = service.Service(node)
-    service.stop(unit)
-    assert unit.actions == ["stopped", "disabled"]
-    assert not list((node.directory / "run").iterdir())
+    for check in (True, False):
+        node.check_mode = check
+        unit = service.Service(node, "x.service")
+        service.stop(unit)
+        assert unit.actions == ["stopped", "disabled"]
+        assert bool(list((node.directory / "run").iterdir())) is node.has_unshown_work is check
+        node.has_unshown_work = False
 
 
 @pytest.mark.parametrize(

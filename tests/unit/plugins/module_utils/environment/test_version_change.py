@@ -14,7 +14,8 @@ from pathlib import Path
 
 import crash_states
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, node_module, node_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, node_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import (
     change,
     environments,
@@ -195,15 +196,15 @@ class Node:
     def run(self, state, name=None):
         """What the module does; returns the report and what it tells beside."""
         with Ledger(self.ledger_directory) as ledger:
-            environments = node_tools.Environments(self, ledger)
-            environments.versions = self.versions
-            return environments.converge(state, name), environments.told
+            of_node = node_module.Node(self)
+            found = environments.Environments(of_node, ledger, self.params)
+            found.versions = self.versions
+            done = found.converge(state, name)
+            self.warnings += of_node.warnings
+            return done, found.told
 
     def set_default_selinux_context(self, path, changed):
         pass
-
-    def warn(self, text):
-        self.warnings.append(text)
 
     @property
     def links(self):

@@ -1,4 +1,4 @@
-"""What the preflight foresees: the whole answer of a module that has nothing to do; else the module is executed."""
+"""The answers of converge functions in check mode, in one execution: exact, and nothing ends the look at the node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import sys
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, foreseen, started_with
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, started_with
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
@@ -25,11 +27,11 @@ class Node:
     def __init__(self, directory):
         self.root, self.book = directory / "tools", str(directory / "ledger")
         self.settings = {"root": str(self.root), "command": str(directory / "command"), "keep": 2}
-        self.params = {**self.settings, "timeout": 0, "retry": False, "left": None}
         self.unit, self.said = "LoadState=loaded\nActiveState=active\nUnitFileState=enabled\nNeedDaemonReload=no\n", []
         self.lay_out(A)
         with Ledger(self.book) as ledger:
-            Environments(self, ledger).converge("present", A)
+            params = {**self.settings, "timeout": 0, "retry": False, "left": None}
+            Environments(node_module.Node(self), ledger, params).converge("present", A)
 
     def lay_out(self, name):
         binaries = self.root / "versions" / name / "bin"
@@ -54,27 +56,37 @@ class Node:
 def node(tmp_path, monkeypatch):
     made = Node(tmp_path)
     monkeypatch.setattr(boot_unit, "UNITS", str(tmp_path / "units"))
-    monkeypatch.setattr(foreseen, "Ledger", lambda: Ledger(made.book))
+    monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(made.book))
     return made
 
 
-def test_an_environment_that_is_right_is_foreseen(node):
+def look(node, name, arguments):
+    """The answer for one module's arguments, and whether a real run would do something."""
+    (found,) = registry.answers(node, {name: [arguments]})[name]
+    return found and (found["answer"], found["answer"]["changed"] or found["has_unshown_work"])
+
+
+def test_an_environment_that_is_right_needs_no_execution(node):
     before = Ledger(node.book).entries
-    asked = {"node_tools": node.settings}
-    assert foreseen.answers(node, asked) == {
-        "node_tools": {
-            "arguments": node.settings,
-            "answer": {
-                "changed": False,
-                "incomplete": False,
-                **{key: [] for key in ("written", "contents", "removed", "kept", "diff")},
-                "was": A,
-                "environment": str(node.root / "versions" / A),
-                "restarted": False,
-            },
-        }
+    answer = {
+        "changed": False,
+        "incomplete": False,
+        **{key: [] for key in ("written", "contents", "removed", "kept", "diff", "warnings")},
+        "was": A,
+        "environment": str(node.root / "versions" / A),
+        "restarted": False,
     }
+    assert look(node, "node_tools", node.settings) == (answer, False)
     assert Ledger(node.book).entries == before
+
+
+def test_every_arguments_have_an_answer_in_their_order(node):
+    asked = {"node_tools": [node.settings, {"keep": "many"}, {**node.settings, "root": str(node.root / "other")}]}
+    first, wrong, other = registry.answers(node, asked)["node_tools"]
+    assert first["answer"]["environment"].endswith(A)
+    # The module itself says what is wrong with its arguments.
+    assert wrong is None
+    assert other["answer"]["incomplete"] is True
 
 
 def no_link(node):
@@ -122,6 +134,9 @@ def too_many(node):
     node.settings["keep"] = 1
 
 
+NAMES = {no_link: "", another_is_current: B}
+
+
 @pytest.mark.parametrize(
     "drift",
     [
@@ -136,9 +151,18 @@ def too_many(node):
         too_many,
     ],
 )
-def test_an_environment_with_something_to_do_is_not(node, drift):
+def test_an_environment_with_something_to_do_is_executed(node, drift):
     drift(node)
-    assert foreseen.answers(node, {"node_tools": node.settings}) == {}
+    before = sorted(os.walk(node.root))
+    if drift is ledger_broken:
+        (problem,) = look(node, "node_tools", node.settings)[0]["problems"]
+        assert "ledger.json is damaged" in problem
+    else:
+        answer, is_needed = look(node, "node_tools", node.settings)
+        assert is_needed or answer["incomplete"]
+        # The controller compares the name of the environment, which only it knows.
+        assert os.path.basename(answer["environment"]) == NAMES.get(drift, A)
+    assert sorted(os.walk(node.root)) == before
 
 
 def asked_of(node, monkeypatch, recorded):
@@ -151,15 +175,13 @@ def asked_of(node, monkeypatch, recorded):
     path.write_text("unit")
     if node.unit:
         node.unit += "InvocationID=1\n"
-    return {"service": {"name": "x.service", "files": [str(path)]}}
+    return {"name": "x.service", "files": [str(path)]}
 
 
 def test_a_service_that_started_with_its_files_is_foreseen(node, monkeypatch):
     asked = asked_of(node, monkeypatch, "unit")
-    answer = {"changed": False, "actions": [], "invocation_id": "1"}
-    assert foreseen.answers(node, {"service": {**asked["service"], "reload_files": []}}) == {
-        "service": {"arguments": {**asked["service"], "reload_files": []}, "answer": answer}
-    }
+    answer = {"changed": False, "actions": [], "invocation_id": "1", "problems": [], "warnings": []}
+    assert look(node, "service", asked) == (answer, False)
     assert node.said == [["systemctl", "show"]]
 
 
@@ -176,8 +198,8 @@ def test_a_service_that_started_with_its_files_is_foreseen(node, monkeypatch):
         (None, "unit"),
     ],
 )
-def test_a_service_with_something_to_do_is_not(node, monkeypatch, unit, recorded):
+def test_a_service_with_something_to_do_is_executed(node, monkeypatch, unit, recorded):
     node.unit = unit
-    asked = {**asked_of(node, monkeypatch, recorded)["service"], "reload_files": []}
-    assert foreseen.answers(node, {"service": asked}) == {}
+    found = look(node, "service", asked_of(node, monkeypatch, recorded))
+    assert found is None if not unit else found[1]
     assert node.said in ([["systemctl", "show"]], [])
