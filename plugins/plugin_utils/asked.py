@@ -82,18 +82,19 @@ def parse(
             rest["accounts"] = declared["accounts"]
     cdi = boolean(rest.pop("cdi", True))
     cdi = declared["needs_cdi"] if declared else cdi
-    if not cdi:
-        rest.pop("ask", None)
-    if cri_socket is not None:
-        rest.setdefault("cri_socket", cri_socket)
     requires = requires.split(",") if isinstance(requires, str) else list(requires)
-    converge = {**(rest.pop("converge", None) or {})}
+    if "runtime" in requires:
+        rest["cdi"] = cdi
+    if not cdi:
+        rest.get("converge", {}).pop("cdi_runtime", None)
+    if cri_socket is not None:
+        for place in (rest, *rest.get("converge", {}).get("cdi_runtime", ())):
+            place.setdefault("cri_socket", cri_socket)
     if declared or (cdi and "runtime" in requires):
         # The node also judges other owners' specs.
+        converge = rest.setdefault("converge", {})
         given = converge.get("cdi_specs") or [{}]
         converge["cdi_specs"] = [spec_arguments.module_arguments(declared, each) for each in given]
-    if converge:
-        rest["converge"] = converge
     return Asked(
         declared=declared,
         requires=requires,

@@ -125,21 +125,25 @@ class Preflight:
             return answer
         if self.known is not None and not self._is_check:
             self._written.touch()
-        if facts is None:
-            return self._executed(module, dict(arguments), needs_code=False)
         try:
-            return self._executed(module, {**arguments, "facts": facts}, needs_code=True)
+            return self._execute(module, arguments if facts is None else {**arguments, "facts": facts})
         except WheelsError as error:
             return {"failed": True, "changed": False, "msg": f"{self.host}: {error}"}
 
-    def _executed(self, module: str, arguments: dict[str, Any], needs_code: bool) -> dict[str, Any]:
+    def expects(self, module: str, arguments: Mapping[str, Any], key: str) -> bool:
+        """Return whether the preflight's answer of the module has a true ``key``. The node may have changed since."""
+        digest = _digest(arguments)
+        known = ((self.known or {}).get("converged") or {}).get(module, ())
+        return any(found["arguments"] == digest and found["answer"].get(key) for found in known)
+
+    def _execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Execute a module, with the plugin's code if it imports the code."""
         name = f"nodedevices.kubernetes.{module}"
-        done: dict[str, Any] = (
-            self._action._execute_with_code(name, arguments, self._vars)
-            if needs_code
-            else self._action._execute_module(module_name=name, module_args=arguments, task_vars=self._vars)
-        )
-        return done
+        if _needs_code(module, arguments):
+            answer: dict[str, Any] = self._action._execute_with_code(name, arguments, self._vars)
+        else:
+            answer = self._action._execute_module(module_name=name, module_args=dict(arguments), task_vars=self._vars)
+        return answer
 
     @property
     def has_written(self) -> bool:
@@ -247,6 +251,9 @@ class Preflight:
         of_play = {"read_in": self._play(), **({"declaration": declared} if declared else {})}
         if self.api_only:
             return Seen({**_UNREACHED, **of_play}, [], settled=False)
+        if "converge" in given and self._skips("cdi_runtime", "configure"):
+            # Another tool may own the runtime's configuration.
+            given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
         batch = self._vars.get("ansible_play_batch", ())
         asked = parse(given, declared, self.host, len(batch), self.variable("node_devices_cri_socket"))
         read = self._read(asked)
@@ -310,6 +317,11 @@ class Preflight:
         gone = cluster_access.removed(path, name, declared["capacities"]) if is_removing else ()
         return readiness.Cluster(drivers, problems, warnings, frozenset(gone))
 
+    def _skips(self, *tags: str) -> bool:
+        """Return whether the run skips a role. tags: the role's."""
+        wanted, skipped = set(self._vars.get("ansible_run_tags") or ["all"]), self._vars.get("ansible_skip_tags") or ()
+        return wanted.isdisjoint(["all", *tags]) or not set(tags).isdisjoint(skipped)
+
     def _refuse(self, asked: Asked, read: Read, problems: list[str]) -> None:
         """Release the lock that the preflight took, and raise NotReady."""
         if asked.is_first and not self._is_check:
@@ -365,7 +377,7 @@ class Preflight:
             return known
         if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
             return known
-        of_module = {key: value for key, value in asked.of_module.items() if key not in ("ask", "commands", "converge")}
+        of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
         afresh = self._on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
@@ -388,7 +400,7 @@ class Preflight:
 
     def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._executed(module, arguments, needs_code="cdi_specs" in arguments.get("converge", ()))
+            return self._execute(module, arguments)
         except AnsibleConnectionFailure:
             raise
         except Exception as error:
@@ -396,7 +408,7 @@ class Preflight:
 
     def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Finish or undo an earlier run's unfinished change. Return the node's new facts and the outcome."""
-        outcome = self._on_node("runtime_config", {"state": "recovered"})
+        outcome = self._on_node("cdi_runtime", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
@@ -434,6 +446,12 @@ def _digest(arguments: Mapping[str, Any]) -> str:
     """Return the hash of a module's arguments without omitted ones."""
     given = {name: value for name, value in declaration.plain(arguments).items() if value is not None}
     return hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()
+
+
+def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a module imports the plugin's code. The preflight does so to find the runtime's obstacles."""
+    has_own = module == "cdi_specs" or (module == "cdi_runtime" and arguments["state"] != "recovered")
+    return has_own or "cdi" in arguments or not {"cdi_runtime", "cdi_specs"}.isdisjoint(arguments.get("converge", {}))
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:
