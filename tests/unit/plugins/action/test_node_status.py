@@ -49,7 +49,8 @@ def look(monkeypatch):
         executed = []
 
         def execute(module_name, module_args, task_vars):
-            executed.append((module_name, module_args))
+            # The plugin's code has a test of its own.
+            executed.append((module_name, {name: each for name, each in module_args.items() if name != "code"}))
             if isinstance(facts, Exception):
                 raise facts
             return dict(facts)
