@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     host_devices,
@@ -15,11 +13,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
-_OWNER = "host_devices"
-
 
 class ActionModule(HidingAction):
-    """Executes its module once, or not at all if the node needs no change."""
+    """Executes its module, and again with the holders if something goes that a pod may hold."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
@@ -28,65 +24,36 @@ class ActionModule(HidingAction):
         is_wanted = state != "absent"
         names = ("modules", "udev_rules", "nodes")
         given = {name: arguments[name] for name in names if name in arguments and is_wanted}
-        wanted = {name: given.get(name, []) for name in names}
         host = (task_vars or {}).get("inventory_hostname", "")
-        lines = host_devices.problems(**wanted)
+        lines = host_devices.problems(*(given.get(name, []) for name in names))
         if lines:
             return {**result, "failed": True, "msg": "\n".join(f"{host}: {line}" for line in lines)}
         try:
             seen = look.node(arguments.get("node"), ["python", *(["systemd"] if is_wanted else [])])
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
-        arguments = look.kubelet(seen.node, arguments)
-        return seen.told({**result, **self._converged(look, seen.node, state, given, wanted, arguments, host)})
-
-    def _converged(self, look, node, state, given, wanted, arguments, host):
-        ours, files = _ours(node), host_devices.files(**wanted)
-        may_go = _may_go(ours, files, wanted["nodes"])
-        if (not any(wanted.values()) and ours == {}) or (state == "pruned" and not may_go):
-            return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
-        held = []
-        # In state pruned, the preflight's facts are outdated, because the role has written files since.
-        if (may_go or state == "pruned") and arguments.get("command"):
-            try:
-                try:
-                    held = _held(plugin_cli.holders(self, arguments), node)
-                except plugin_cli.PluginCliMissing as error:
-                    # A missing command means that the plugin allocated nothing, unless someone deleted the command.
-                    plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
-            except plugin_cli.PluginCliError as error:
-                return {"failed": True, "msg": f"{host}: {error}"}
         of_module = {**given, "prune": boolean(arguments.get("prune", True))}
-        # The preflight's arguments lack these.
-        if held:
-            of_module["held"] = held
         if state == "pruned":
             of_module["made"] = True
-        return look.execute("host_devices", of_module)
+        answer = look.execute("host_devices", of_module)
+        if answer.get("needs_holders"):
+            try:
+                held = self._holders(look.kubelet(seen.node, arguments), seen.node)
+            except plugin_cli.PluginCliError as error:
+                return {**result, "failed": True, "msg": f"{host}: {error}"}
+            answer = look.execute("host_devices", {**of_module, "held": held})
+        return seen.told({**result, **answer})
 
-
-def _ours(node):
-    """Return the ledger's entries of this role; None if unknown."""
-    if "ledger" not in node or node.get("ledger_problem"):
-        return None
-    return {
-        path: entry
-        for path, entry in node["ledger"].items()
-        if _OWNER in (entry.get("owner", "").partition(" ")[0], *entry.get("owners", ()))
-    }
-
-
-def _may_go(ours, files, nodes):
-    """Return whether the node may have unwanted files or device nodes of ours."""
-    if ours is None:
-        return True
-    wanted = {file["path"]: hashlib.sha256(file["content"]).hexdigest() for file in files}
-    numbers = {node["path"]: (node["major"], node["minor"]) for node in nodes}
-    return any(
-        (entry["kind"] == "file" and wanted.get(path) != entry["sha256"])
-        or (entry["kind"] == "node" and numbers.get(path) != (entry["major"], entry["minor"]))
-        for path, entry in ours.items()
-    )
+    def _holders(self, arguments, node):
+        """Return the devices that pods hold. Raises PluginCliError."""
+        if not arguments.get("command"):
+            return []
+        try:
+            return _held(plugin_cli.holders(self, arguments), node)
+        except plugin_cli.PluginCliMissing as error:
+            # A missing command means that the plugin allocated nothing, unless someone deleted the command.
+            plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
+            return []
 
 
 def _held(holders, node):

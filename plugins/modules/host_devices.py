@@ -74,7 +74,6 @@ options:
     description:
       - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
         registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
-      - If no entry is wanted and the node's ledger has no entry of this module, the action executes no module.
     type: dict
   prune:
     description: Whether to remove unneeded entries. If false, they stay for a later task.
@@ -95,10 +94,11 @@ options:
     description: Directory of the plugin's CDI specs, if it is not the default; read by the action.
     type: path
   held:
-    description: Devices that containers hold, each with C(who), C(paths) and C(ours); set by the action.
+    description:
+      - Devices that containers hold, each with C(who), C(paths) and C(ours); set by the action. If left out, the module
+        changes nothing that a held device may need (RV(needs_holders)).
     type: list
     elements: dict
-    default: []
 extends_documentation_fragment:
   - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
@@ -121,6 +121,10 @@ kept:
   description: Unneeded entries that the module could not remove, each with C(path) and C(reason).
   type: list
   elements: dict
+  returned: success
+needs_holders:
+  description: Whether the module did nothing, because the result depends on O(held). In check mode, nothing is held.
+  type: bool
   returned: success
 leftovers:
   description: Whether unneeded entries stay because O(prune) is false.

@@ -193,9 +193,9 @@ runtime:
   returned: always
 converged:
   description:
-    - What each module of O(converge) would do, by its name, as a list. C(answer) is the module's answer, C(arguments) the
-      hash of its arguments, and C(has_unshown_work) says whether the module would also write a record that the answer
-      does not show.
+    - What each module of O(converge) would do, by its name, as a list. C(answer) is the module's answer, and
+      C(arguments) the hash of its arguments. C(has_unshown_work) says whether the module would also write a record that
+      the answer does not show.
   type: dict
   returned: always
 kubelet:

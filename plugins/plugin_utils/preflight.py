@@ -350,7 +350,8 @@ class Preflight:
     def _read(self, asked: Asked) -> Read:
         """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node."""
         known = None if asked.is_first else self.known
-        if known:
+        # The play's preflight has the runtime's obstacles if it required a runtime.
+        if known and ("runtime" not in asked.requires or "obstacles" in known["runtime"]):
             return Read(self._with_devices(known, asked), is_fresh=False)
         facts, warnings = self._facts(asked.of_module), []
         holder = facts.pop("locked_by", None)
@@ -438,7 +439,7 @@ def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict
 def _digest(arguments: Mapping[str, Any]) -> str:
     """Return the hash of a module's arguments without omitted ones."""
     given = {name: value for name, value in declaration.plain(arguments).items() if value is not None}
-    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(sorted(given.items())).encode()).hexdigest()
 
 
 def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:

@@ -50,8 +50,9 @@ def without_awaited(facts: Mapping[str, Any], makers: Mapping[str, Any], skip_ta
 
     If the run skips the role, or the role's module would change nothing, the role creates nothing.
     """
-    looked = (facts.get("converged") or {}).get("host_devices") or ()
-    creates_nothing = any(not (found["answer"]["changed"] or found["answer"].get("problems")) for found in looked)
+    # The first answer is for the task that creates, and a later one for the task that prunes.
+    answers = [found["answer"] for found in (facts.get("converged") or {}).get("host_devices") or ()][:1]
+    creates_nothing = any(not (answer["changed"] or answer.get("problems")) for answer in answers)
     if "host_devices" in skip_tags or not any(makers.values()) or creates_nothing:
         return facts
     awaited = {

@@ -43,7 +43,7 @@ PARAMS = {
     "kubelet_root": {"type": "path"},
     "device_plugin_dir": {"type": "path"},
     "cdi_dir": {"type": "path"},
-    "held": {"type": "list", "elements": "dict", "default": []},
+    "held": {"type": "list", "elements": "dict"},
 }
 OWNER = "host_devices"
 # udevd's socket; udevd does not run in containers.
@@ -58,8 +58,8 @@ def converge(node, params):
     with node.ledger() as ledger:
         host = HostDevices(node, ledger, {**params, "files": lines(*wanted)})
         host.converge()
-    changed = host.report.changed or bool(host.actions)
-    return {**node.answer(host.report, leftovers=host.leftovers, actions=host.actions), "changed": changed}
+    answer = node.answer(host.report, leftovers=host.leftovers, needs_holders=host.needs_holders, actions=host.actions)
+    return {**answer, "changed": host.report.changed or bool(host.actions)}
 
 
 class HostDevices:
@@ -82,6 +82,9 @@ class HostDevices:
         self._is_made = self._check and params["made"]
         self.actions = []
         self.leftovers = False
+        self._held = params["held"] or ()
+        #: Whether the result depends on ``held``, which is unknown. Then only check mode goes on.
+        self.needs_holders = False
 
     def _lines(self, path):
         """Return the current lines of one of our files."""
@@ -101,6 +104,10 @@ class HostDevices:
         gone = self._gone(wanted, records)
         access = {node.path: node.access for node in wanted.values()}
         replaced = self._refuse(wanted, records)
+        may_go = bool(replaced) or (self._prune and bool(gone or any(leaving.values())))
+        self.needs_holders = may_go and self._params["held"] is None
+        if self.needs_holders and not self._check:
+            return
         loads = [] if self._is_made else self._loads()
         self._keep_lines(leaving)
         if self._is_made:
@@ -164,7 +171,7 @@ class HostDevices:
 
     def _holders_of(self, path):
         real = os.path.realpath(path)
-        return ", ".join(sorted({held["who"] for held in self._params["held"] if real in held["paths"]}))
+        return ", ".join(sorted({held["who"] for held in self._held if real in held["paths"]}))
 
     def _refuse(self, wanted, records):
         """Return the paths where our node becomes another device. Raises LedgerConflict if it must not change."""
@@ -200,7 +207,7 @@ class HostDevices:
 
     def _keep_lines(self, leaving):
         """Keep unwanted modules, options and rules that a held device may still need."""
-        held = [held for held in self._params["held"] if held["ours"]]
+        held = [held for held in self._held if held["ours"]]
         by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
         for path in (MODULES, OPTIONS, RULES):
             gone = leaving[path]

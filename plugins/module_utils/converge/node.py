@@ -31,12 +31,12 @@ class Node:
     def run_command(self, command, check_rc=False):
         """Run a command. Returns exit code, output and errors. Raises OSError if the program is missing.
 
-        check_rc: whether to raise LedgerConflict if the command fails.
+        check_rc: whether to raise OSError if the command fails, too.
         """
         code, output, error = self._module.run_command(command, handle_exceptions=False)
         if code and check_rc:
             said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
-            raise LedgerConflict("{}: {}".format(" ".join(command), said[-1]))
+            raise OSError("{}: {}".format(" ".join(command), said[-1]))
         return code, output, error
 
     def warn(self, warning):

@@ -84,7 +84,7 @@ class Service:
         return code == 0
 
     def do(self, action, *arguments):
-        """Record an action and, unless in check mode, run systemctl for it. Raises LedgerConflict if systemctl fails."""
+        """Record an action and, unless in check mode, run systemctl. Raises LedgerConflict if systemctl fails."""
         self.actions.append(action)
         if self.node.check_mode:
             return

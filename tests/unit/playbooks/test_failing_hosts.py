@@ -32,7 +32,7 @@ class ActionModule(ActionBase):
             # As what an action did not foresee: `failed_when` has no say in it.
             raise RuntimeError(f"{host} cannot {step}")
         known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True, "declaration": {}}
-        shown = {"table": "", "resources": [], "capacities": {}}
+        shown = {"table": "", "resources": [], "capacities": {}, "configuration": {}, "kubelet_device_plugin_dir": ""}
         return {"changed": False, "what": [], "other_daemonsets": {}, **known, **shown}
 """
 
@@ -71,7 +71,7 @@ def run(tmp_path):
     role = CHECKOUT / "roles" / "device_plugin"
     for name in ("daemonset.yml", "absent.yml"):
         shutil.copy(role / "tasks" / name, collection / "roles" / "device_plugin" / "tasks")
-    for path in [*(CHECKOUT / "roles").glob("*/defaults"), role / "vars"]:
+    for path in [*(CHECKOUT / "roles").glob("*/defaults"), *(CHECKOUT / "roles").glob("*/vars")]:
         shutil.copytree(path, collection / path.relative_to(CHECKOUT))
     shutil.copy(role / "tasks" / "main.yml", collection / "roles" / "device_plugin" / "tasks")
     steps = tmp_path / "steps"

@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 
-TASKS = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin/tasks/pod_directories.yml"
+ROLE = pathlib.Path(__file__).resolve().parents[3] / "roles/device_plugin"
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,9 @@ def test_they_are_what_the_pod_mounts(settings, directories):
     read = declaration.read(
         {"node_devices_resources": [resource]}, lambda value: value, {"http_address": ":9100", **settings}
     ).as_data()
-    (task, _reload) = yaml.safe_load(TASKS.read_text())
-    variables = {"device_plugin_declaration": read, **trust(task["vars"])}
+    (task, _reload) = yaml.safe_load((ROLE / "tasks" / "pod_directories.yml").read_text())
+    of_role = DataLoader().load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True)
+    variables = {**of_role, "device_plugin_declaration": read}
     files = Templar(DataLoader(), variables=variables).template(
         trust_as_template(task["nodedevices.kubernetes.managed_files"]["files"])
     )
@@ -45,7 +46,3 @@ def test_they_are_what_the_pod_mounts(settings, directories):
     ]
     ground = nodes.common_ground({"node1": parse_configuration(read["configuration"])})
     assert list(ground.static_cdi_dirs) == directories
-
-
-def trust(variables):
-    return {name: trust_as_template(value) for name, value in variables.items()}

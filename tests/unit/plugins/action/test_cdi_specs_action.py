@@ -9,9 +9,9 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.files import item_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.files import item_of
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, plugin_cli, specs
 
 

@@ -97,43 +97,6 @@ def test_which_node_is_there(tmp_path):
     assert device_nodes.in_sysfs(str(tmp_path / "unknown")) is None
 
 
-MODULES_FILE = "/etc/modules-load.d/node-devices.conf"
-OURS = {MODULES_FILE: {"kind": "file", "owner": "host_devices", "before": None, "sha256": "0"}}
-RECORDED = {
-    "/dev/lamp0": {"kind": "node", "owner": "host_devices nodes", "type": "c", "major": 1, "minor": 8, "before": None}
-}
-DIRECTORY = {"/etc/modules-load.d": {"kind": "directory", "owners": ["host_devices"]}}
-OTHERS = {"/etc/cdi/a.json": {"kind": "file", "owner": "cdi_specs"}, "/etc/cdi": {"kind": "directory", "owners": ["b"]}}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "executed"),
-    [
-        ({"node": {"ledger": {}}}, 0),
-        ({"node": {"ledger": OTHERS}}, 0),
-        ({"node": {"ledger": {**OTHERS, **OURS}}}, 1),
-        ({"node": {"ledger": RECORDED}}, 1),
-        ({"node": {"ledger": DIRECTORY}}, 1),
-        ({"node": {"ledger": {}}, "nodes": [NODE]}, 1),
-        ({"node": {"ledger": {}, "ledger_problem": "it is damaged"}}, 1),
-        ({"node": {}}, 1),
-    ],
-)
-def test_nothing_is_executed_where_nothing_is_wanted_and_nothing_is_there(monkeypatch, arguments, executed):
-    done = []
-
-    def execute(module_name, module_args, task_vars):
-        done.append(module_name)
-        return {"changed": False, "written": [], "removed": [], "kept": [], "diff": [], "actions": []}
-
-    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    run = object.__new__(action.ActionModule)
-    run._task = types.SimpleNamespace(args=arguments)
-    run._execute_module = execute
-    answer = run.run()
-    assert (len(done), answer["changed"], answer["actions"], answer["diff"]) == (executed, False, [], [])
-
-
 @pytest.mark.parametrize(("more", "executed"), [({}, 0), ({"mode": "0600"}, 1)])
 def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(monkeypatch, tmp_path, more, executed):
     """The preflight asks with the role's variables, and the role with the same ones or others."""
@@ -156,62 +119,73 @@ def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(monkeypatch
     assert (len(done), answer["a"]) == (executed, 1 + executed)
 
 
-@pytest.mark.parametrize(("gave", "executed"), [(True, 0), (False, 1)])
-def test_without_the_command_nothing_goes_where_a_kubelet_gave_devices(monkeypatch, gave, executed):
-    done, asked = [], []
+NEEDED = {"changed": False, "needs_holders": True}
+DONE = {"changed": True, "needs_holders": False}
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs the action; returns its result and what the module was given. The module needs the holders, if any go."""
+
+    def run_action(answers, **arguments):
+        done, answers = [], list(answers)
+        monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+        made = object.__new__(action.ActionModule)
+        made._task = types.SimpleNamespace(args={"node": {}, "command": "/bin/plugin", **arguments}, check_mode=False)
+        made._execute_module = lambda module_name, module_args, task_vars: done.append(module_args) or answers.pop(0)
+        return made.run(None, {"inventory_hostname": "node1"}), done
+
+    return run_action
+
+
+@pytest.mark.parametrize("gave", [True, False])
+def test_without_the_command_nothing_goes_where_a_kubelet_gave_devices(run, monkeypatch, gave):
+    asked = []
 
     def command(_action, line, _given=None):
         asked.append(line)
         return framed.Said(127 if line.startswith("/bin/plugin") else 0 if gave else 1, "", "")
 
-    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    run = object.__new__(action.ActionModule)
-    run._task = types.SimpleNamespace(args={"node": {"ledger": RECORDED}, "command": "/bin/plugin"})
     monkeypatch.setattr(framed, "run", command)
-    run._execute_module = lambda module_name, module_args, task_vars: done.append(module_args) or {"changed": True}
-    result = run.run(None, {"inventory_hostname": "node1"})
-    assert (len(done), result.get("failed", False)) == (executed, gave)
+    result, done = run([NEEDED, DONE])
+    assert result.get("failed", False) is gave
+    assert done == [{"prune": True}, *([] if gave else [{"prune": True, "held": []}])]
     assert asked[-1] == "test -e /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
 
 
 HELD = {"resource": "example.com/lamp", "device": "l0", "namespace": "default", "pod": "c1", "container": "main"}
 
 
+def holders(_action, given):
+    assert given["command"] == "/bin/plugin"
+    shared = {**HELD, "resource": "example.com/others", "host_paths": ["/dev/other0"], "by_our_cdi": False}
+    # A command of an earlier release says nothing of what several devices give.
+    lamp = {**HELD, "host_paths": ["/dev/lamp0"], "all_host_paths": ["/dev/ctl", "/dev/lamp0"], "by_our_cdi": True}
+    held = [lamp, shared, {**shared, "host_paths": []}]
+    return {"held": held, "allocatable": {"example.com/others": ["l0"]}}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "asks"),
+    ("arguments", "given"),
     [
-        ({"node": {"ledger": RECORDED}}, True),
-        ({"node": {"ledger": OURS}}, True),
-        # Before a node becomes another device.
-        ({"node": {"ledger": OURS}, "prune": False}, True),
-        ({"node": {"ledger": RECORDED}, "nodes": [{**NODE, "path": "/dev/lamp0"}]}, False),
-        ({"node": {"ledger": RECORDED}, "nodes": [{**NODE, "path": "/dev/lamp0", "minor": 9}]}, True),
-        ({"node": {"ledger": {}}, "nodes": [NODE]}, False),
+        ({"nodes": [NODE]}, {"nodes": [NODE], "prune": True}),
+        ({"nodes": [NODE], "prune": False}, {"nodes": [NODE], "prune": False}),
+        ({"nodes": [NODE], "state": "pruned"}, {"nodes": [NODE], "prune": True, "made": True}),
+        ({"nodes": [NODE], "state": "absent"}, {"prune": True}),
     ],
 )
-def test_who_holds_what_is_asked_where_something_may_go(monkeypatch, arguments, asks):
-    executed, asked = {}, []
-
-    def holders(_action, given):
-        asked.append(given["command"])
-        shared = {**HELD, "resource": "example.com/others", "host_paths": ["/dev/other0"], "by_our_cdi": False}
-        # A command of an earlier release says nothing of what several devices give.
-        lamp = {**HELD, "host_paths": ["/dev/lamp0"], "all_host_paths": ["/dev/ctl", "/dev/lamp0"], "by_our_cdi": True}
-        held = [lamp, shared, {**shared, "host_paths": []}]
-        return {"held": held, "allocatable": {"example.com/others": ["l0"]}}
-
-    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+def test_who_holds_what_is_asked_where_something_may_go(run, monkeypatch, arguments, given):
     monkeypatch.setattr(plugin_cli, "holders", holders)
-    run = object.__new__(action.ActionModule)
-    run._task = types.SimpleNamespace(args={**arguments, "command": "/bin/plugin"})
-    run._execute_module = lambda module_name, module_args, task_vars: executed.update(module_args) or {"changed": False}
-    run.run()
-    assert asked == (["/bin/plugin"] if asks else [])
-    assert executed.get("held") == (
-        [
-            {"who": "default/c1 as example.com/lamp", "paths": ["/dev/ctl", "/dev/lamp0"], "ours": True},
-            {"who": "default/c1 as example.com/others", "paths": ["/dev/other0"], "ours": False},
-        ]
-        if asks
-        else None
-    )
+    result, done = run([NEEDED, DONE], **arguments)
+    assert result["changed"] is True
+    held = [
+        {"who": "default/c1 as example.com/lamp", "paths": ["/dev/ctl", "/dev/lamp0"], "ours": True},
+        {"who": "default/c1 as example.com/others", "paths": ["/dev/other0"], "ours": False},
+    ]
+    assert done == [given, {**given, "held": held}]
+
+
+def test_nobody_is_asked_where_nothing_goes_or_without_a_command(run, monkeypatch):
+    monkeypatch.setattr(plugin_cli, "holders", lambda *_arguments: pytest.fail("asked"))
+    assert run([DONE])[1] == [{"prune": True}]
+    assert run([NEEDED, DONE], command="")[1] == [{"prune": True}, {"prune": True, "held": []}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import types
@@ -99,11 +98,13 @@ class Node:
         return 0, "", ""
 
     def run(self, nodes=(), rules=(), modules=(), options=(), held=(), prune=True, check=False, made=False):
-        """An execution; returns what there was to do and what was kept."""
+        """An execution; returns what there was to do and what was kept. held: None if nobody has asked yet."""
         files = {module.NODES: nodes, module.RULES: rules, module.MODULES: modules, module.OPTIONS: options}
         parameters = {
             "files": {path: list(lines) for path, lines in files.items() if lines},
-            "held": [{"who": who, "paths": [path], "ours": True} for path, who in dict(held).items()],
+            "held": None
+            if held is None
+            else [{"who": who, "paths": [path], "ours": True} for path, who in dict(held).items()],
             "prune": prune,
             "made": made,
         }
@@ -124,6 +125,7 @@ class Node:
             },
             changed=host.report.changed or bool(host.actions),
             leftovers=host.leftovers,
+            needs_holders=host.needs_holders,
             warnings=stand_in.warnings,
             unshown=stand_in.has_unshown_work,
         )
@@ -437,6 +439,31 @@ def test_our_node_becomes_another_device_but_not_while_it_is_held_and_a_foreign_
         match="/dev/theirs already exists and is another device or file: remove it, or declare another path",
     ):
         node.run([line("/dev/theirs", minor=9)])
+
+
+def test_what_a_pod_may_hold_stays_until_somebody_has_asked(node):
+    """The module does nothing then; check mode says what it would do if nobody holds a device."""
+    one, other = line("/dev/lamp0"), line("/dev/lamp1")
+    assert not node.run([one], [TTY], ["lamp"], ["options lamp a=1"], held=None).needs_holders
+    kept = {"nodes": [one], "rules": [TTY], "modules": ["lamp"], "options": ["options lamp a=1"]}
+    less = [{"nodes": [other]}, {"rules": [FULL]}, {"modules": ["fan"], "options": []}]
+    for each in [*less, {"nodes": [line("/dev/lamp0", minor=9)]}]:
+        wanted, before = {**kept, **each}, (node.entries(), dict(node.devices), node.lines("nodes"))
+        said = node.run(**wanted, held=None, check=True)
+        assert said.needs_holders
+        assert said.changed
+        asking = node.run(**wanted, held=None)
+        assert (asking.needs_holders, asking.changed) == (True, False)
+        assert (node.entries(), node.devices, node.lines("nodes")) == before
+        assert not node.run(**wanted, held={}, check=True).needs_holders
+    # Without ``prune``, nothing goes except a node that becomes another device.
+    for each in less:
+        assert not node.run(**{**kept, **each}, held=None, prune=False, check=True).needs_holders
+    assert node.run(**{**kept, "nodes": [line("/dev/lamp0", minor=9)]}, held=None, prune=False).needs_holders
+    # What is added, or of a wanted module has other options, needs no question.
+    more = {**kept, "nodes": [one, other], "options": ["options lamp a=2"]}
+    assert node.run(**more, held=None).actions == ["made /dev/lamp1"]
+    assert node.run(**more, held=None, made=True).needs_holders is False
 
 
 def test_a_user_that_the_node_lacks_is_named_before_anything_is_written(node):

@@ -31,7 +31,7 @@ FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
     "uid": 0,
     "init": "systemd",
-    "runtime": {"name": "containerd", "version": "1.7.24"},
+    "runtime": {"name": "containerd", "version": "1.7.24", "obstacles": []},
     "kubelet": None,
     "commands": [],
     "cdi_files": [],
@@ -381,10 +381,12 @@ def test_only_what_host_devices_creates_may_be_missing_before_it(look, variables
     missing = [line.removeprefix("node1: ").partition(" does not exist")[0] for line in lines]
     assert missing == [path for path in paths if path not in awaited]
     # The preflight has found that the role changes nothing.
-    for answer, lines in (({"changed": False}, len(paths)), ({"changed": True}, len(missing))):
-        converged = {"host_devices": [of_module(**answer)]}
-        result, _given = look({**facts, "converged": converged}, converge={"host_devices": [{}]}, **first)
-        assert len(result["msg"].splitlines()) == 1 + lines
+    refused = {"changed": False, "problems": ["no"]}
+    for answer, lines in (({"changed": False}, paths), ({"changed": True}, missing), (refused, ["no", *missing])):
+        # The second one is for the task that prunes.
+        converged = {"host_devices": [of_module(**answer), of_module(changed=False)]}
+        result, _given = look({**facts, "converged": converged}, converge={"host_devices": [{}, {"a": 1}]}, **first)
+        assert len(result["msg"].splitlines()) == 1 + len(lines)
 
 
 @pytest.mark.parametrize("wrote", [False, True])
@@ -481,8 +483,7 @@ def test_a_foreign_spec_of_the_same_name_stands_in_the_way(look):
     assert result["warnings"][0].endswith("affects no declared device: its owner has to fix it")
 
 
-def test_a_foreign_spec_that_crashes_the_runtime_is_refused_before_cdi_is_turned_on(look, monkeypatch):
-    monkeypatch.setattr(requirements, "_runtime", lambda runtime, cdi: [])
+def test_a_foreign_spec_that_crashes_the_runtime_is_refused_before_cdi_is_turned_on(look):
     crash = {**FOREIGN, "content": json.dumps({**STOLEN, "kind": "vendor.com/x"})}
     facts = {**FACTS, "cdi_files": [crash]}
     says = (
@@ -677,7 +678,7 @@ def test_a_lock_without_room_is_said_with_its_file(monkeypatch):
         check_mode = False
 
         def __init__(self, **_):
-            self.params = {"lock": {"owner": "play-1"}}
+            self.params = {"lock": {"owner": "play-1"}, "code": None}
 
         def fail_json(self, msg):
             raise Failed(msg)

@@ -1,0 +1,138 @@
+"""The preflight of site.yml looks at a node with the arguments that the roles' tasks give to their modules later.
+
+The collection's actions are stand-ins that write down their arguments. Playbook and roles are as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
+ACTION = """
+import json
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        with open(task_vars["arguments_file"], "a") as file:
+            file.write(json.dumps([self._task.action.rpartition(".")[2], self._task.args], default=dict) + "\\n")
+        known = {"environment": {}, "ledger": {}, "kubelet": None, "device_plugins": {"instance": None}}
+        shown = {"changed": False, "table": "", "what": [], "other_daemonsets": {}, "resources": [], "kept": []}
+        return {**known, **task_vars["declared"], **shown, "declaration": task_vars["declared"]}
+"""
+RESOURCES = [
+    {"name": "example.com/lamp", "devices": [{"id": "a", "nodes": [{"path": "/dev/lamp0"}]}]},
+    {"name": "example.com/licence", "capacity": 3},
+]
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Runs a playbook; returns the arguments of each execution of a module, by the module's name."""
+    collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
+    actions = collection / "plugins" / "action"
+    actions.mkdir(parents=True)
+    for name in ("plugin", "plugins/filter", "roles"):
+        (collection / name).symlink_to(CHECKOUT / name)
+    for path in (CHECKOUT / "plugins" / "modules").glob("*.py"):
+        (actions / path.name).write_text(ACTION)
+
+    def run(name="site.yml", **variables):
+        read = declaration.read({"node_devices_resources": RESOURCES}, lambda value: value)
+        file = tmp_path / "arguments"
+        of_host = {
+            "ansible_connection": "local",
+            "arguments_file": str(file),
+            "declared": read.as_data(),
+            "node_tools_environment": {"environment": "1.0.0", "changed": False},
+            **variables,
+        }
+        inventory = {"node_devices": {"hosts": {"a": of_host}}}
+        (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
+        program = pathlib.Path(sys.executable).parent / "ansible-playbook"
+        book = CHECKOUT / "playbooks" / name
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections"),
+        }
+        command = [program, "--inventory", tmp_path / "hosts.yml", book]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found = {}
+        for line in file.read_text().splitlines():
+            module, arguments = json.loads(line)
+            found.setdefault(module, []).append(arguments)
+        return found
+
+    return run
+
+
+LAMPS = {
+    "host_devices_modules": [{"name": "lamp"}],
+    "host_devices_udev_rules": ['KERNEL=="lamp*", MODE="0660"'],
+    "host_devices_nodes": [{"path": "/dev/lamp1", "type": "c", "major": 1, "minor": 8}],
+    "node_tools_keep": "3",
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "restores", "owners", "units"),
+    [
+        ("service", False, ["device_plugin"], ["node-device-plugin.service"]),
+        (
+            "service",
+            True,
+            ["device_plugin", "extended_resources"],
+            ["node-device-plugin.service", "node-device-capacities.timer"],
+        ),
+        ("daemonset", False, ["device_plugin"], []),
+        ("daemonset", True, ["device_plugin", "extended_resources"], ["node-device-capacities.timer"]),
+    ],
+)
+def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
+    done = given(device_plugin_mode=mode, extended_resources_restore=restores, **LAMPS)
+    asked = done["node_preflight"][0]["converge"]
+    assert [each["owner"] for each in asked["managed_files"]] == owners
+    assert asked["managed_files"] == done["managed_files"]
+    assert [each["name"] for each in asked["service"]] == units
+    assert asked["service"] == done.get("service", [])
+    names = ("modules", "udev_rules", "nodes", "prune")
+    first, pruned = done["host_devices"]
+    # The action adds the last key.
+    assert pruned["state"] == "pruned"
+    assert asked["host_devices"] == [
+        {name: first[name] for name in names},
+        {**{name: pruned[name] for name in names}, "made": True},
+    ]
+    assert asked["host_devices"][0]["nodes"] == LAMPS["host_devices_nodes"]
+    (tools,) = asked["node_tools"]
+    assert tools == {name: done["node_tools"][0][name] for name in tools}
+    # The action gives the others to no module.
+    assert set(done["node_tools"][0]) - set(tools) == {"cache", "specs", "host_devices"}
+    if mode == "service":
+        config, unit, sockets = asked["managed_files"][0]["files"]
+        assert json.loads(config["content"].partition("\n")[2])["resources"][0]["name"] == "example.com/lamp"
+        assert "ExecStart=" in unit["content"]
+        assert sockets["private"] is True
+
+
+def test_an_uninstall_asks_whether_the_role_has_devices(given):
+    done = given("uninstall.yml", **LAMPS)
+    (asked,) = done["node_preflight"][0]["converge"]["host_devices"]
+    (given_to_role,) = done["host_devices"]
+    # The action of an uninstall gives no other option to its module.
+    assert given_to_role["state"] == "absent"
+    assert asked == {"prune": given_to_role["prune"]}
