@@ -357,7 +357,8 @@ class Preflight:
     def _read(self, asked: Asked) -> Read:
         """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node."""
         known = None if asked.is_first else self.known
-        if known:
+        # The play's preflight has the runtime's obstacles if it required a runtime.
+        if known and ("runtime" not in asked.requires or "obstacles" in known["runtime"]):
             return Read(self._with_devices(known, asked), is_fresh=False)
         facts, warnings = self._facts(asked.of_module), []
         holder = facts.pop("locked_by", None)

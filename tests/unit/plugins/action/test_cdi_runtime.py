@@ -23,7 +23,7 @@ def action(monkeypatch):
     action.asked, action.expected, action.sent = [], False, []
     action._sent = lambda name, content: action.sent.append((name, content[:2])) or "/tmp/sent.zip"
     look = preflight.Preflight
-    monkeypatch.setattr(look, "execute", lambda _look, module, given, _answer: answer_of(module, given))
+    monkeypatch.setattr(look, "execute", lambda _look, module, given: answer_of(module, given))
     monkeypatch.setattr(look, "expects", lambda _look, module, given, key: action.expected and key == "restarted")
     monkeypatch.setattr(look, "node", lambda *_given, **_more: preflight.Seen({}, [], settled=False))
     monkeypatch.setattr(look, "declaration", lambda _look, given: {"needs_cdi": action.needs_cdi})
