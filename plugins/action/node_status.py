@@ -18,7 +18,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     plugin_cli,
     requirements,
     role_files,
-    runtimes,
     spec_arguments,
     spec_templates,
     task_arguments,
@@ -73,7 +72,8 @@ class ActionModule(HidingAction):
             return None
 
     def _of_node(self, declared, problems):
-        arguments = {"commands": [self._arguments["command"]]}
+        cdi = (declared or {}).get("needs_cdi", True)
+        arguments = {"commands": [self._arguments["command"]], "cdi": cdi}
         if (declared or {}).get("accounts"):
             arguments["accounts"] = declared["accounts"]
         if self._arguments.get("cri_socket"):
@@ -91,7 +91,7 @@ class ActionModule(HidingAction):
         if facts.get("failed") or "runtime" not in facts:
             problems.append(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
             return {}
-        problems.extend(requirements.unmet(_REQUIRED, facts, {}, (declared or {}).get("needs_cdi", True)))
+        problems.extend(requirements.unmet(_REQUIRED, facts, {}, cdi))
         if facts["transaction_left"]:
             problems.append(
                 "an earlier run was interrupted while it changed the container runtime's configuration: run "
@@ -103,7 +103,7 @@ class ActionModule(HidingAction):
         status = self._answer([command, "status", "-o", "json"], problems)
         runtime = None
         if not facts["runtime"].get("problem"):
-            runtime = self._answer(runtimes.of(facts["runtime"]).question(command), problems)
+            runtime = self._answer([command, "runtime", "--socket", facts["runtime"]["socket"], "-o", "json"], problems)
         return {"facts": facts, "status": status, "runtime": runtime}
 
     def _drift(self, parts, problems):

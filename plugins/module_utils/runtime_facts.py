@@ -12,8 +12,8 @@ import os
 import re
 from typing import Callable, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, safe_words
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import socket_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import (
     answer_of,
     listener,
@@ -26,6 +26,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_uni
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 
 _NAMES = ("containerd", "crio", "cri-dockerd")
+#: The facts that the controller needs. The others have texts of the runtime's configuration, or come from them.
+_SHOWN = ("socket", "problem", "pid", "name", "version", "unit")
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
 #: Sockets of distributions whose kubelet is not a separate process or has no socket option. The default socket is last,
 #: because it may belong to Docker's containerd.
@@ -46,6 +48,35 @@ def likely_socket(sockets=SOCKETS):
     Callers use it if the kubelet has no socket option.
     """
     return next((path for path in sockets if listener(path)[0] is not None), DEFAULT_SOCKET)
+
+
+def socket_of(given, kubelet):
+    """Return the path of the runtime's socket. given: the user's, or None. kubelet: its facts, or None."""
+    return socket_path(given) or (kubelet or {}).get("cri_socket") or likely_socket()
+
+
+def shown(runtime):
+    """Return a runtime's facts without anything from its configuration."""
+    return {name: runtime[name] for name in _SHOWN if name in runtime}
+
+
+def spec_dirs(runtime):
+    """Return the runtime's CDI directories and ours. A later directory overrides an earlier directory.
+
+    Our directories have our spelling.
+    """
+    its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
+    ours = {directory_names.normal(directory): directory for directory in directory_names.CDI_DIRS}
+    its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
+    return directory_names.with_ours(its, *directory_names.CDI_DIRS)
+
+
+class Texts(dict):
+    """The texts of files by path, each read once; None for a file that is no text."""
+
+    def __missing__(self, path):
+        self[path] = text_of(path)
+        return self[path]
 
 
 class Program(NamedTuple):
@@ -75,7 +106,7 @@ def installed(path):
 
 
 def runtime_facts(path):
-    """Return the facts of the container runtime behind a CRI socket."""
+    """Return the facts of the container runtime behind a CRI socket, with the texts of its configuration."""
     facts = {"socket": path}
     process, problem = listener(path)
     if process is None:
@@ -98,10 +129,7 @@ def runtime_facts(path):
     elif name == "containerd":
         facts["config"] = containerd_config(program, arguments, cwd)
     if "config" in facts:
-        config = facts["config"]
-        # Use the files' imports: `config dump` of 2.2 and later shows a directory that containerd does not read.
-        _patterns, imported = imports_of(config["path"], config["content"], None)
-        config["later"] = written_since(process.pid, [config["path"], *imported])
+        facts["config"]["later"] = written_since(process.pid, facts["config"].pop("read"))
     return facts
 
 
@@ -126,7 +154,7 @@ def path_of(arguments, cwd, default, *names):
 
 
 def file_facts(path):
-    """Return the facts of a configuration file."""
+    """Return the facts of a configuration file. ``read``: the files that the runtime reads at its start."""
     content, real_path = text_of(path), os.path.realpath(path)
     return {
         "path": path,
@@ -138,7 +166,7 @@ def file_facts(path):
         "content": content,
         # If a mount source is missing, Docker creates a directory at its path.
         "why_no_text": "it is a directory" if os.path.isdir(path) else "it is not UTF-8",
-        "sha256": ledgers.sha256(content.encode()) if content is not None else None,
+        "read": [path],
     }
 
 
@@ -153,18 +181,22 @@ def containerd_config(program, arguments, cwd="/"):
     # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = program.answer("--config", path, "config", dump)
-    patterns, others = imports_of(path, facts["content"], effective)
+    texts_read = Texts({path: facts["content"], facts["real_path"]: facts["content"]})
+    patterns, others = imports_of(path, facts["content"], effective, texts_read)
+    # Use the files' imports: `config dump` of 2.2 and later shows a directory that containerd does not read.
+    read = [path, *imports_of(path, facts["content"], None, texts_read)[1]]
     for itself in (path, facts["real_path"]):
         others.pop(itself, None)
     return dict(
         facts,
+        read=read,
         effective=effective,
         problem=safe_words.message(problem, (path, program.name)),
         # k3s and RKE2 generate the root file from these templates.
         files=texts([os.path.join(directory, "config*.toml.tmpl")]),
         imported=others,
         linked_imports=[name for name in others if os.path.islink(name)],
-        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and text_of(name) is None],
+        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and texts_read[name] is None],
         # With missing imports, `config dump` of 2.x succeeds, but the daemon fails to start. The dump omits the
         # directories of nested imports, so some of these paths may be wrong.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
@@ -172,21 +204,23 @@ def containerd_config(program, arguments, cwd="/"):
     )
 
 
-def imports_of(path, content, effective):
+def imports_of(path, content, effective, texts_read=None):
     """Return the paths and patterns that a root file imports, and the text of each existing file by path.
+
+    texts_read: the Texts that were read before, or None.
 
     The sources are containerd's effective configuration and the files. If containerd refuses the files, they are the
     only source. containerd 2 prints nested imports without their base directory.
     """
-    directory = os.path.dirname(path)
+    directory, texts_read = os.path.dirname(path), Texts() if texts_read is None else texts_read
     patterns, read, pending = listed(effective, directory), {}, [(directory, content)]
-    read.update(texts(patterns))
+    read.update(texts(patterns, texts_read))
     seen = {path}
     while pending:
         directory, text = pending.pop()
         for pattern in listed(text, directory):
             patterns += [] if pattern in patterns else [pattern]
-            for name, found_text in texts([pattern]).items():
+            for name, found_text in texts([pattern], texts_read).items():
                 read[name] = found_text
                 if name not in seen:
                     seen.add(name)
@@ -261,6 +295,7 @@ def found(patterns):
     return sorted(paths)
 
 
-def texts(patterns):
-    """Return the text of each file that matches the patterns, by path."""
-    return {path: text for path, text in ((path, text_of(path)) for path in found(patterns)) if text is not None}
+def texts(patterns, texts_read=None):
+    """Return the text of each file that matches the patterns, by path. texts_read: as in `imports_of`."""
+    texts_read = Texts() if texts_read is None else texts_read
+    return {path: texts_read[path] for path in found(patterns) if texts_read[path] is not None}

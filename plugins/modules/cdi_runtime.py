@@ -1,35 +1,45 @@
+#!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-# Documentation of the action of the same name, which runs other modules on the node.
+
+from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cdi_runtime
 short_description: Make CDI effective in a node's container runtime
 description:
-  - Plans the smallest change to the runtime's configuration on the controller. The node's own runtime parses the old
-    and the new text, and the action compares the results. If only CDI's two keys differ, the action writes the file,
-    restarts the runtime and queries it. If one of these steps fails, the action restores the old configuration and
-    restarts the runtime.
-  - If CDI is already effective, the action never touches the runtime.
+  - Plans the smallest change to the runtime's configuration, on the node. The node's own runtime parses the old and the
+    new text, and the module compares the results. If only CDI's two keys differ, the module writes the file, restarts
+    the runtime and queries it. If one of these steps fails, the module restores the old configuration and restarts the
+    runtime. No text of the runtime's configuration leaves the node.
+  - If CDI is already effective, the module never touches the runtime.
+  - The change is a transaction with a journal in C(/var/lib/node-devices). systemd runs the transaction independently
+    of this module, so a lost connection does not stop it. If the transaction's process is killed, systemd undoes the
+    change at once. After a power cut, the change is undone by the next boot before the runtime starts, or by
+    V(recovered).
+  - The action of the same name restarts at most O(max_parallel_restarts) runtimes at the same time.
 options:
   state:
     description:
       - V(absent) restores the earlier values of the two keys. CDI stays on while a CDI spec of this collection stays on
         the node, or while a container holds a device by any CDI name, because the container needs CDI at a restart.
         CDI also stays on if the kubelet's checkpoint or the container runtime does not tell who holds such a device.
+      - V(recovered) finishes or undoes an interrupted change. The preflight check uses this state.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, recovered]
     default: present
   declaration:
     description:
       - Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration. If no device uses
-        CDI, the action does nothing.
+        CDI, the action does nothing. Read by the action.
     type: dict
   command:
-    description: Path of the plugin's command on the node. The action uses this command to query the running runtime.
+    description:
+      - Path of the plugin's command on the node. The module uses this command to query the running runtime. Required,
+        except for V(recovered).
     type: path
-    required: true
   max_parallel_restarts:
-    description: How many nodes of a run may restart their runtime at the same time; the others wait.
+    description:
+      - How many nodes of a run may restart their runtime at the same time; the others wait. Read by the action.
     type: int
     default: 1
   specs:
@@ -37,6 +47,33 @@ options:
       - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before. This result contains the
         pods that hold the remaining devices and, in check mode, the specs that would stay.
     type: dict
+  cri_socket:
+    description: The container runtime's socket; set by the action. See M(nodedevices.kubernetes.node_preflight).
+    type: path
+  device_plugin_dir:
+    description: The kubelet's device plugin directory; set by the action.
+    type: path
+  may_restart:
+    description:
+      - Whether the module may restart the runtime; set by the action. Otherwise the module only reports that a restart
+        is necessary, as in check mode.
+    type: bool
+    default: false
+  this_release:
+    description:
+      - Path on the node of this release's source; set by the action, if RV(other_release) was set.
+    type: path
+  code:
+    description: The archive of the plugin's code; set by the action.
+    type: dict
+    suboptions:
+      sha256:
+        description: SHA-256 hash of the archive.
+        type: str
+        required: true
+      path:
+        description: Path of a temporary copy on the node.
+        type: path
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
 author: The node-devices authors (!UNKNOWN)
@@ -50,9 +87,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 restarted:
-  description: Whether the action restarted the runtime, or would restart it (check mode).
+  description: Whether the module restarted the runtime, or would restart it (check mode).
   type: bool
   returned: if something changes
+seconds:
+  description: Seconds during which the runtime did not answer; null if the recovery at boot completed the change.
+  type: float
+  returned: if the runtime was restarted
 answers:
   description: Whether the container runtime answers after a failed change.
   type: bool
@@ -62,4 +103,41 @@ kept:
   type: list
   elements: str
   returned: for V(absent), if CDI stays on
+other_release:
+  description: Whether the node's command is of an earlier release that cannot list the holders of CDI devices.
+  type: bool
+  returned: for V(absent), with such a command
+begun:
+  description: Whether the interrupted change had begun.
+  type: bool
+  returned: for V(recovered), if a change was interrupted
+error:
+  description: Reason why the change was undone; null if the change was completed.
+  type: str
+  returned: for V(recovered), if a change was interrupted
 """
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime, node
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            **cdi_runtime.PARAMS,
+            "state": {**cdi_runtime.PARAMS["state"], "choices": ["present", "absent", "recovered"]},
+            "command": {"type": "path"},
+            "code": node_code.ARGUMENT,
+        },
+        required_if=[("state", state, ["command", "code"]) for state in ("present", "absent")],
+        supports_check_mode=True,
+    )
+    if module.params["state"] == "recovered":
+        node.finish(module, cdi_runtime.recover)
+    node_code.load_for(module)
+    node.finish(module, cdi_runtime.converge)
+
+
+if __name__ == "__main__":
+    main()

@@ -29,8 +29,8 @@ options:
     default: []
   cdi:
     description:
-      - Whether containers get devices by CDI (C(needs_cdi) of M(nodedevices.kubernetes.declaration)); read by the
-        action. If false, the action accepts any version of runtime and kubelet.
+      - Whether containers get devices by CDI (C(needs_cdi) of M(nodedevices.kubernetes.declaration)). If false, any
+        version of runtime and kubelet is accepted.
     type: bool
     default: true
   command:
@@ -47,17 +47,13 @@ options:
         If no kubelet process is found, as with k3s, the default is the first well-known socket on which a process
         listens. A distribution such as k3s comes first, then CRI-O, cri-dockerd and containerd.
     type: path
-  ask:
-    description:
-      - Path of the plugin's command on the node. If set, the module queries the running container runtime about CDI
-        (RV(running)), unless no device of O(declaration) uses CDI.
-    type: path
   converge:
     description:
       - Modules of this collection by name, each with a list of the arguments that the play will use
-        (C(cdi_specs), C(managed_files), C(service), C(host_devices), C(node_tools)). The node does the work of each
-        module in check mode (RV(converged)). If a module would refuse the node, the action fails. If a module would
-        change nothing, the play does not execute it. If the play runs in check mode, it executes none of them.
+        (C(cdi_runtime), C(cdi_specs), C(managed_files), C(service), C(host_devices), C(node_tools)). The node does the
+        work of each module in check mode (RV(converged)). If a module would refuse the node, the action fails. If a
+        module would change nothing, the play does not execute it. If the play runs in check mode, it executes none of
+        them.
       - The action completes the arguments of C(cdi_specs) with O(declaration). If a declaration or V(runtime) of
         O(requires) is given, the action asks for C(cdi_specs) in any case.
     type: dict
@@ -184,13 +180,8 @@ init:
   type: str
   returned: always
 runtime:
-  description: The container runtime's socket, and its process, name, version, unit and configuration.
-  type: dict
-  returned: always
-running:
   description:
-    - The running container runtime's answer about CDI (C(cdi)), and the command of O(ask) that queried the runtime
-      (C(command)).
+    - The container runtime's socket, process, name, version and unit, and why it cannot give devices (C(obstacles)).
   type: dict
   returned: always
 converged:
@@ -272,7 +263,7 @@ settled:
 transaction_left:
   description:
     - Whether an interrupted change to the runtime's configuration has a result that no run has read. The action first
-      finishes or undoes the change (M(nodedevices.kubernetes.runtime_config)), except in check mode.
+      finishes or undoes the change (M(nodedevices.kubernetes.cdi_runtime)), except in check mode.
   type: bool
   returned: always
 locked_by:
@@ -290,27 +281,25 @@ import threading
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, node_code, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import NotTrusted
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
-    likely_socket,
     runtime_facts,
-    texts_of_list,
+    shown,
+    socket_of,
+    spec_dirs,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 
-# Directories of the role's CDI specs and of the plugin's CDI specs.
-_CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
 # Maximum bytes of a CDI spec. Larger files are not CDI specs.
 _LARGEST_SPEC = 16 << 20
 # Maximum seconds to look at all host paths.
@@ -319,16 +308,6 @@ _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
 _CAN_IMPORT = sys.version_info >= (3, 9)
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
-
-
-def in_order(its_dirs):
-    """Return the runtime's CDI directories and ours. A later directory overrides an earlier directory.
-
-    Our directories have our spelling. its_dirs: the directories in the runtime's configuration.
-    """
-    ours = {directory_names.normal(directory): directory for directory in _CDI_DIRS}
-    its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
-    return directory_names.with_ours(its, *_CDI_DIRS)
 
 
 def cdi_files(directories, own_paths=()):
@@ -403,28 +382,33 @@ def missing_of(paths):
     return sorted(missing)
 
 
-def ledger_facts(hidden):
-    """Return the ledger's entries without secrets, the settled owners, and the ledger's error if any."""
+def ledger_facts():
+    """Return the ledger's entries, the settled owners, and the ledger's error if any."""
     try:
         ledger = ledgers.Ledger()
-        return {"settled": settled(ledger), "ledger": hidden_ledger(ledger.entries, "cdi_runtime", hidden)}
+        return {"settled": settled(ledger), "ledger": {path: _shown(entry) for path, entry in ledger.entries.items()}}
     except (ledgers.LedgerConflict, OSError, ValueError) as error:
         return {"settled": [], "ledger": {}, "ledger_problem": str(error)}
 
 
-def running(module, command, socket):
-    """Return the running container runtime's CDI state; None if the plugin's command is missing or does not answer."""
-    if not command or not os.access(command, os.X_OK):
-        return None
-    question = [command, "runtime", "--socket", socket, "-o", "json"]
-    try:
-        # After an upgrade of the operating system, the command's Python may be missing.
-        _code, output, _error = module.run_command(question, handle_exceptions=False)
-        cdi = json.loads(output)["cdi"]
-        # Another release's command may report fewer keys.
-        return {"command": command, "cdi": cdi} if {"enabled", "spec_dirs"} <= set(cdi) else None
-    except (OSError, RecursionError, ValueError, KeyError, TypeError):
-        return None
+def _shown(entry):
+    """Return a ledger's entry without the former content, and without the hash of a file that may have secrets."""
+    if entry.get("owner") == "cdi_runtime":
+        entry = {name: value for name, value in entry.items() if name != "sha256"}
+    before = {name: value for name, value in (entry.get("before") or {}).items() if name != "content"}
+    return {**entry, "before": before} if before else entry
+
+
+def with_obstacles(runtime, module):
+    """Return the runtime's facts for the controller. With the plugin's code, they have the obstacles."""
+    told = shown(runtime)
+    if module.params["code"]:
+        told["obstacles"] = []
+        if _CAN_IMPORT:
+            from node_device_plugin.runtime import configuration
+
+            told["obstacles"] = list(configuration.obstacles(runtime, module.params["cdi"]))
+    return told
 
 
 def main():
@@ -441,9 +425,9 @@ def main():
             "device_paths": {"type": "dict", "default": {}},
             "host_paths": {"type": "list", "elements": "str", "default": []},
             "accounts": {"type": "dict", "default": {}},
-            "ask": {"type": "path"},
-            "converge": {"type": "dict", "default": {}},
+            "cdi": {"type": "bool", "default": True},
             "code": node_code.ARGUMENT,
+            "converge": {"type": "dict", "default": {}},
             "lock": {"type": "dict"},
             "device_plugin_dir": {"type": "path", "default": "/var/lib/kubelet/device-plugins"},
         },
@@ -467,19 +451,10 @@ def main():
         kubelet, refused, kubelet_problem = None, [], str(error)
     for each in refused:
         module.warn(each)
-    runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()
-    runtime = runtime_facts(runtime_socket)
-    hidden = Hidden()
-    root = next((arguments.get("root") for arguments in module.params["converge"].get("node_tools", ())), None)
-    its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
-    shown_runtime, of_ledger = hidden_runtime(runtime, hidden), ledger_facts(hidden)
-    directories = in_order(its_dirs)
-    can_converge = os.geteuid() == 0 and _CAN_IMPORT
-    facts = {
-        "runtime": {key: runtime.get(key) for key in ("name", "version")},
-        "cdi_directories": directories,
-        "kubelet_root": (kubelet or {}).get("root_dir"),
-    }
+    runtime, asked = runtime_facts(socket_of(module.params["cri_socket"], kubelet)), module.params["converge"]
+    root = next((arguments.get("root") for arguments in asked.get("node_tools", ())), None)
+    directories, of_ledger = spec_dirs(runtime), ledger_facts()
+    facts = {"runtime": runtime, "cdi_directories": directories, "kubelet_root": (kubelet or {}).get("root_dir")}
     own_paths = [path for path, entry in of_ledger["ledger"].items() if entry.get("owner") == "cdi_specs"]
     module.exit_json(
         changed=False,
@@ -493,9 +468,8 @@ def main():
         machine=platform.machine(),
         libc=targets.libc(),
         init=(text_of("/proc/1/comm") or "").strip(),
-        runtime=shown_runtime,
-        running=running(module, module.params["ask"], runtime_socket),
-        converged=registry.answers(module, module.params["converge"], facts) if can_converge else {},
+        runtime=with_obstacles(runtime, module),
+        converged=registry.answers(module, asked, facts) if os.geteuid() == 0 and _CAN_IMPORT else {},
         kubelet=kubelet,
         identity=node_identity(kubelet),
         kubelet_problem=kubelet_problem,

@@ -64,45 +64,33 @@ _LEDGER_ENTRY = {
     "owners?": _TEXTS,
     "mode?": int,
     "sha256?": str,
-    "before?": Null({"kind": str, "content?": str, ...: ANY}),
+    "before?": Null({"kind": str, ...: ANY}),
     "major?": int,
     "minor?": int,
-    ...: ANY,
-}
-_CONFIG = {
-    "path": str,
-    "real_path": str,
-    "unwritable?": Null(str),
-    "exists?": bool,
-    "other_names?": int,
-    "content": Null(str),
-    "why_no_text?": str,
-    "effective?": Null(str),
-    "problem?": Null(str),
-    "files?": Each(str),
-    "imported?": Each(str),
-    "linked_imports?": _TEXTS,
-    "unreadable_imports?": _TEXTS,
-    "missing_imports?": _TEXTS,
-    "dangling_imports?": _TEXTS,
-    "drop_in_directory?": str,
-    "given_dirs?": Null(str),
-    "later?": _TEXTS,
     ...: ANY,
 }
 _RUNTIME = {
     "socket": str,
     "problem?": Null(str),
     "pid?": _PID,
-    "executable?": str,
     "name?": str,
     "version?": _VERSION,
-    "installed_version?": _VERSION,
     "unit?": Null(str),
-    "kill_mode?": Null(str),
-    "next_start?": [{"option": str, "now": _TEXTS, "then": _TEXTS}],
-    "config?": _CONFIG,
-    ...: ANY,
+    "obstacles?": _TEXTS,
+}
+#: The answer of module cdi_runtime.
+_CDI_RUNTIME = {
+    "restarted?": bool,
+    "seconds?": Null(float),
+    "answers?": bool,
+    "kept?": _TEXTS,
+    "written?": _TEXTS,
+    "contents?": _TEXTS,
+    "removed?": _TEXTS,
+    "diff?": [Each(str)],
+    "other_release?": bool,
+    "begun?": bool,
+    "error?": Null(str),
 }
 _KUBELET = {
     "pid": _PID,
@@ -144,6 +132,7 @@ def _converged(answer: dict[str, Any]) -> list[Any]:
 
 #: The answers of the collection's modules, and of Ansible's modules that actions of the collection execute.
 MODULES: dict[str, dict[str, Any]] = {
+    "cdi_runtime": _CDI_RUNTIME,
     "command": {"start?": Null(str), "end?": Null(str), "delta?": Null(str)},
     "setup": {"ansible_facts?": Each(ANY)},
     "host_devices": _HOST_DEVICES,
@@ -164,8 +153,8 @@ MODULES: dict[str, dict[str, Any]] = {
         "libc": Matching(r"(\S.{0,60})?", "a C library such as glibc 2.41"),
         "init": str,
         "runtime": _RUNTIME,
-        "running": Null({"command": str, "cdi": _CDI}),
         "converged": {
+            "cdi_runtime?": _converged(_CDI_RUNTIME),
             "cdi_specs?": _converged(_CDI_SPECS),
             "host_devices?": _converged(_HOST_DEVICES),
             "managed_files?": _converged(_FILES),
@@ -197,15 +186,6 @@ MODULES: dict[str, dict[str, Any]] = {
     },
     "node_scan": {"scan": _SCAN},
     "node_tools": _NODE_TOOLS,
-    "runtime_config": {
-        "effective?": str,
-        "staged?": str,
-        "seconds?": Null(float),
-        "written?": _TEXTS,
-        "removed?": _TEXTS,
-        "begun?": bool,
-        "error?": Null(str),
-    },
     "service": _SERVICE,
 }
 

@@ -85,11 +85,14 @@ def parse(
             rest["accounts"] = declared["accounts"]
     cdi = boolean(rest.pop("cdi", True))
     cdi = declared["needs_cdi"] if declared else cdi
-    if not cdi:
-        rest.pop("ask", None)
-    if cri_socket is not None:
-        rest.setdefault("cri_socket", cri_socket)
     requires = requires.split(",") if isinstance(requires, str) else list(requires)
+    if "runtime" in requires:
+        rest["cdi"] = cdi
+    if not cdi:
+        rest.get("converge", {}).pop("cdi_runtime", None)
+    if cri_socket is not None:
+        for place in (rest, *rest.get("converge", {}).get("cdi_runtime", ())):
+            place.setdefault("cri_socket", cri_socket)
     if declared or (cdi and "runtime" in requires):
         # The node also judges other owners' specs.
         converge = rest.setdefault("converge", {})

@@ -130,6 +130,12 @@ class Preflight:
         except WheelsError as error:
             return {"failed": True, "changed": False, "msg": f"{self.host}: {error}"}
 
+    def expects(self, module: str, arguments: Mapping[str, Any], key: str) -> bool:
+        """Return whether the preflight's answer of the module has a true ``key``. The node may have changed since."""
+        digest = _digest(arguments)
+        known = ((self.known or {}).get("converged") or {}).get(module, ())
+        return any(found["arguments"] == digest and found["answer"].get(key) for found in known)
+
     def _execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a module, with the plugin's code if it imports the code."""
         name = f"nodedevices.kubernetes.{module}"
@@ -245,6 +251,9 @@ class Preflight:
         of_play = {"read_in": self._play(), **({"declaration": declared} if declared else {})}
         if self.api_only:
             return Seen({**_UNREACHED, **of_play}, [], settled=False)
+        if "converge" in given and self._skips("cdi_runtime", "configure"):
+            # Another tool may own the runtime's configuration.
+            given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
         batch = self._vars.get("ansible_play_batch", ())
         asked = parse(given, declared, self.host, len(batch), self.variable("node_devices_cri_socket"))
         read = self._read(asked)
@@ -308,6 +317,11 @@ class Preflight:
         gone = cluster_access.removed(path, name, declared["capacities"]) if is_removing else ()
         return readiness.Cluster(drivers, problems, warnings, frozenset(gone))
 
+    def _skips(self, *tags: str) -> bool:
+        """Return whether the run skips a role. tags: the role's."""
+        wanted, skipped = set(self._vars.get("ansible_run_tags") or ["all"]), self._vars.get("ansible_skip_tags") or ()
+        return wanted.isdisjoint(["all", *tags]) or not set(tags).isdisjoint(skipped)
+
     def _refuse(self, asked: Asked, read: Read, problems: list[str]) -> None:
         """Release the lock that the preflight took, and raise NotReady."""
         if asked.is_first and not self._is_check:
@@ -343,7 +357,8 @@ class Preflight:
     def _read(self, asked: Asked) -> Read:
         """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node."""
         known = None if asked.is_first else self.known
-        if known:
+        # The play's preflight has the runtime's obstacles if it required a runtime.
+        if known and ("runtime" not in asked.requires or "obstacles" in known["runtime"]):
             return Read(self._with_devices(known, asked), is_fresh=False)
         facts, warnings = self._facts(asked.of_module), []
         holder = facts.pop("locked_by", None)
@@ -363,7 +378,7 @@ class Preflight:
             return known
         if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
             return known
-        of_module = {key: value for key, value in asked.of_module.items() if key not in ("ask", "commands", "converge")}
+        of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
         afresh = self._on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
@@ -394,7 +409,7 @@ class Preflight:
 
     def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Finish or undo an earlier run's unfinished change. Return the node's new facts and the outcome."""
-        outcome = self._on_node("runtime_config", {"state": "recovered"})
+        outcome = self._on_node("cdi_runtime", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
@@ -435,8 +450,14 @@ def _digest(arguments: Mapping[str, Any]) -> str:
 
 
 def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a module imports the plugin's code, or keeps it on the node."""
-    return not {"cdi_specs", "node_tools"}.isdisjoint({module, *arguments.get("converge", {})})
+    """Return whether a module imports the plugin's code, or keeps it on the node.
+
+    The preflight imports it to find the runtime's obstacles.
+    """
+    if module == "cdi_runtime" and arguments["state"] == "recovered":
+        return False
+    asked = {module, *arguments.get("converge", {})}
+    return "cdi" in arguments or not {"cdi_runtime", "cdi_specs", "node_tools"}.isdisjoint(asked)
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:

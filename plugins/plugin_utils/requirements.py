@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 
 _OLDEST_PYTHON = (3, 9)
 # Matches a shell's error for a missing program.
@@ -32,7 +31,7 @@ def unmet(
     checks = {
         "python": lambda: _python(node["python"]),
         "systemd": lambda: _systemd(node["init"]),
-        "runtime": lambda: _runtime(node["runtime"], cdi),
+        "runtime": lambda: node["runtime"]["obstacles"],
         "kubelet": lambda: _kubelet(node["kubelet"]) if cdi else (),
         "devices": lambda: [*_devices(node, device_paths), *_host_paths(node, host_paths)],
     }
@@ -155,17 +154,6 @@ def _systemd(init: str) -> Iterator[str]:
             "the Kubernetes API should reach this node, set node_devices_api_only: true and device_plugin_mode: "
             "daemonset"
         )
-
-
-def _runtime(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:
-    place = runtime["socket"]
-    if runtime.get("problem"):
-        yield (
-            f"no container runtime answers at {place} ({runtime['problem']}): install and start containerd 1.7.2 or "
-            "later, or set node_devices_cri_socket to the runtime's socket"
-        )
-        return
-    yield from runtimes.of(runtime).obstacles(cdi)
 
 
 def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[str]:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from ..declaration import Problem, cdi
 from ..declaration.names import qualified_cdi_name
-from ..support import bounded_reads
+from ..support import bounded_reads, directory_names
 from . import readings
 from .fields import Crash
 from .kinds import may_have
 from .parsing import parse
 
 #: The runtimes' default spec directories; a later directory takes precedence.
-DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
+DEFAULT_DIRECTORIES = directory_names.CDI_DIRS
 _ENDINGS = (".json", ".yaml")
 #: Also the ending that people mistake for a spec's. Runtimes load hidden files, too.
 _SEEN = (*_ENDINGS, ".yml")

@@ -11,6 +11,7 @@ import time
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import holders as asking
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.plugin_command import CommandError, CommandMissing
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
@@ -75,7 +76,7 @@ def _staying(node, specs, params):
         if params["state"] == "present":
             return specs.all_stay(), _held_otherwise(node, specs, params)
         return (_held(node, specs, params) if specs.leftovers else []), []
-    except asking.Unanswered as error:
+    except CommandError as error:
         return specs.all_stay(), [str(error)]
 
 
@@ -84,12 +85,12 @@ def _holders(node, params):
 
 
 def _held_otherwise(node, specs, params):
-    """Return a message for each held device whose name would refer to another device. Raises Unanswered."""
+    """Return a message for each held device whose name would refer to another device. Raises CommandError."""
     if not (specs.redefined() and params["command"]):
         return []
     try:
         return specs.held_otherwise(_holders(node, params))
-    except asking.CommandMissing:
+    except CommandMissing:
         return []
 
 
@@ -101,7 +102,7 @@ def _held(node, specs, params):
     while True:
         try:
             holders = _holders(node, params)
-        except asking.CommandMissing as error:
+        except CommandMissing as error:
             asking.refuse_if_a_kubelet_gave_devices(params, error)
             return []
         staying, _going = specs.split(holders, advertised_counts)

@@ -47,6 +47,10 @@ class Node:
         """Set a written path's default SELinux context."""
         self._module.set_default_selinux_context(path, False)
 
+    def context_of(self, path):
+        """Return a path's default SELinux context; None without SELinux."""
+        return ":".join(self._module.selinux_default_context(path)) if self._module.selinux_enabled() else None
+
     @contextlib.contextmanager
     def ledger(self):
         """Yield the ledger. Except in check mode, the ledger is entered for writing.

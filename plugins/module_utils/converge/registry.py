@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import (
+    cdi_runtime,
     cdi_specs,
     files,
     host_devices,
@@ -18,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.no
 
 #: The converge functions' files, by the name of their module. Each role registers its module here.
 CONVERGE = {
+    "cdi_runtime": cdi_runtime,
     "cdi_specs": cdi_specs,
     "host_devices": host_devices,
     "managed_files": files,

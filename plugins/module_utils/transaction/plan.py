@@ -80,8 +80,6 @@ class Plan(NamedTuple):
     identity: a unique text. owner: a role's name in the ledger.
     files: to write or remove; empty to only restart the runtime. directories: to create, outermost first.
     entries: maps a path to its new entry in the ledger; None deletes the entry. undo: whether to undo our change.
-    check: a command that must succeed before the change, or empty. ``{staged}`` is the path of the first file's new
-        version.
     unit: the runtime's service. question: a command that queries the running runtime and prints JSON.
     spec_dirs: CDI directories that the runtime must report, with CDI enabled; None to skip this check.
     timeout: seconds that the runtime may take to answer.
@@ -93,7 +91,6 @@ class Plan(NamedTuple):
     directories: list[Directory]
     entries: dict[str, Any]
     undo: bool
-    check: list[str]
     unit: str
     question: list[str]
     spec_dirs: list[str] | None
@@ -115,6 +112,8 @@ class Plan(NamedTuple):
         try:
             with open(path, encoding="utf-8") as file:
                 data = {_RENAMED.get(name, name): value for name, value in json.load(file).items()}
+            # A plan of an earlier release has the command of a step that this release does not have.
+            data.pop("check", None)
             for each in data["files"]:
                 if each["content"] is not None:
                     each["content"] = base64.b64decode(each["content"])

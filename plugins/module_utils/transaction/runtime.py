@@ -149,7 +149,7 @@ class Runtime:
     @property
     def known_words(self):
         """The words that a message may have, because they come from the plan."""
-        return (self.plan.unit, *(file.path for file in self.plan.files), *(self.plan.check[:1]))
+        return (self.plan.unit, *(file.path for file in self.plan.files))
 
 
 def processes(answer):

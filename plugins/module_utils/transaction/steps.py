@@ -13,7 +13,6 @@ import time
 from typing import Any, Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, kept
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
@@ -22,7 +21,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
     Failed,
     Runtime,
     processes,
-    run,
 )
 
 DONE = "done"
@@ -77,16 +75,6 @@ class Transaction:
         for file in self.plan.files:
             if file.content is not None:
                 kept.stage(file)
-
-    def check(self):
-        """Let the runtime check the new text. Raises Failed if the runtime rejects the text."""
-        if not (self.plan.check and self.plan.files and self.plan.files[0].content is not None):
-            return
-        path = self.plan.files[0].path
-        code, _output, error = run([word.replace("{staged}", kept.new(path)) for word in self.plan.check])
-        if code:
-            said = safe_words.message(error.strip().replace(kept.new(path), path), self.runtime.known_words)
-            raise Failed(f"{self.plan.check[0]} rejects the new configuration: {said}")
 
     def write(self):
         """Move the new files into place."""
@@ -274,7 +262,6 @@ class Step(NamedTuple):
 STEPS = (
     Step("snapshot", Transaction.snapshot, Transaction.keep),
     Step("stage", _nothing, Transaction.stage),
-    Step("check", _nothing, Transaction.check),
     Step("guard", _nothing, lambda transaction: guard.write(transaction.places, transaction.plan)),
     Step("write", _nothing, Transaction.write),
     Step("restart", Transaction.running, Transaction.restart),

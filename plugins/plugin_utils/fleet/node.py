@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import SPEC_DIRS
 
 from . import resources
 
@@ -165,7 +164,7 @@ def _runtime(read: Read) -> dict[str, Any] | None:
         return None
     runtime = read.facts["runtime"]
     cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
-    missing = directory_names.missing(SPEC_DIRS, cdi["spec_dirs"] or SPEC_DIRS)
+    missing = directory_names.missing(directory_names.CDI_DIRS, cdi["spec_dirs"] or directory_names.CDI_DIRS)
     return {
         "name": runtime["name"],
         "version": runtime["version"],
@@ -187,7 +186,7 @@ def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
     if cdi["enabled"] is False:
         yield "CDI is off in the running container runtime, so containers do not get their devices: run site.yml"
     elif cdi["effective"] is False:
-        missing = ", ".join(directory_names.missing(SPEC_DIRS, cdi["spec_dirs"]))
+        missing = ", ".join(directory_names.missing(directory_names.CDI_DIRS, cdi["spec_dirs"]))
         yield f"the running container runtime does not read {missing}: run site.yml"
 
 

@@ -3,7 +3,7 @@
 Its container runtime is a file: which text it was started with. ``broken`` in a configuration keeps it from starting,
 ``no-cri`` and ``no-cdi`` from being what it should, ``crashes`` makes it end after its start, ``hurts`` takes a
 container along; with ``outlives`` the container ends meanwhile, and its shim does not; with ``ended``, an
-exit code and a reason both do, and the runtime knows these. ``invalid`` is refused by the check.
+exit code and a reason both do, and the runtime knows these.
 """
 
 from __future__ import annotations
@@ -119,7 +119,6 @@ class Node:
             directories=planning.directories,
             entries=planning.entries,
             undo=undo,
-            check=["check", "{staged}"],
             unit="containerd.service",
             question=["ask"],
             spec_dirs=None if undo else ["/etc/cdi"],
@@ -207,9 +206,6 @@ class Node:
                 error = "it failed"
         elif command[0] == "journalctl":
             output = "the program's last words" if launch.UNIT in command else JOURNAL
-        elif command[0] == "check":
-            if "invalid" in pathlib.Path(command[1]).read_text():
-                code, error = 1, "invalid at %s" % command[1]
         elif command[0] == "ask":
             if not self.daemon["active"]:
                 code, error = 1, "connection refused"

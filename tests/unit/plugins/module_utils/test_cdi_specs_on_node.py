@@ -98,8 +98,7 @@ def test_a_device_that_is_no_longer_declared_stays_until_nobody_holds_it(node):
         [{"device": "example.com/camera=a", "reason": "held by default/viewer"}],
     )
     assert node.asked[-1] == [
-        *("/bin/plugin", "holders", "-o", "json", "--kubelet-root", "/kubelet"),
-        *("--device-plugin-dir", node.plugins),
+        *("/bin/plugin", "holders", "--kubelet-root", "/kubelet", "--device-plugin-dir", node.plugins, "-o", "json")
     ]
     node.answers = [{"held": [], "allocatable": {}}]
     assert node.converge(camera("b"), state="pruned")["changed"] is True
@@ -201,7 +200,7 @@ def test_a_command_that_fails_stops_a_removal(node, said, why):
     node.answers = [said]
     answer = node.converge(state="absent", cdi_dir="/elsewhere")
     assert (answer["changed"], answer["in_use"]) == (False, [f"/bin/plugin holders failed: {why}"])
-    assert node.asked[-1][-2:] == ["--cdi-dir", "/elsewhere"]
+    assert node.asked[-1][-4:] == ["--cdi-dir", "/elsewhere", "-o", "json"]
     assert node.devices() == ["a"]
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Checked
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
+
+from node_device_plugin.runtime import configuration
+from node_device_plugin.runtime.configuration.cdi import Change
 
 DUMP = 'version = 2\n[plugins]\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = []\n'
 HEAD = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
@@ -18,39 +22,46 @@ OURS = HEAD + 'enable_cdi = true\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n
 
 
 @pytest.fixture
-def node(tmp_path):
-    return Node(tmp_path)
+def node(tmp_path, monkeypatch):
+    return Node(tmp_path, monkeypatch)
 
 
 class Node:
-    """One file, one ledger; writes are what the module would have the transaction do."""
+    """One file, one ledger; writes are what the role would have the transaction do."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, monkeypatch):
         self.file = directory / "config.toml"
         self.path = str(self.file)
-        self.entries = {}
+        self.places = Places(str(directory / "ours"))
+        monkeypatch.setattr(runtime_restart, "PLACES", self.places)
+        monkeypatch.setattr(launch, "carry_out", self._carry_out)
+        self._monkeypatch = monkeypatch
         self.file.write_text(FIRST)
         self.file.chmod(0o640)
 
+    @property
+    def entries(self):
+        return ledgers.Ledger(self.places.directory).entries
+
+    def _carry_out(self, _places, plan):
+        with ledgers.Ledger(self.places.directory) as ledger:
+            ledger.entries.update(plan.entries)
+            ledger.save()
+        return launch.Outcome("x", None, 0)
+
     def make_effective(self, after):
         """As the role does it when it finds CDI off."""
-        action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
         before = self.file.read_text() if self.file.exists() else None
         config = {"path": self.path, "real_path": self.path, "content": before, "effective": DUMP}
-        action._runtime = {"socket": "/s", "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
-        action._runtime["config"] = {**config, "exists": before is not None, "files": {}}
-        action._command, action._task = "plugin", types.SimpleNamespace(check_mode=False)
-        action._vars, action._node, action._max_parallel_restarts = {}, {"ledger": self.entries}, 1
-        action._check = lambda text, beside, drop_in: Checked(DUMP, "/staged")
-        given = {}
-        action._on_node = lambda **arguments: given.update(arguments) or {"seconds": 0}
-        action._adapter = runtimes.of(action._runtime)
-        action._adapter.plan = lambda check: Change(self.path, before, after)
-        action._require_command = lambda: None
-        action._make_effective()
-        planning = Planning(self.entries, "cdi_runtime", undo=False)
-        planning.add(**given["files"][0])
-        self.entries.update(planning.entries)
+        runtime = {"socket": "/s", "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
+        runtime["config"] = {**config, "exists": before is not None, "files": {}}
+        adapter = configuration.Containerd(runtime)
+        adapter.plan = lambda check: Change(self.path, before, after)
+        self._monkeypatch.setattr(configuration, "of", lambda _runtime: adapter)
+        params = {**dict.fromkeys(cdi_runtime.PARAMS), "command": "/bin/true", "may_restart": True}
+        module = types.SimpleNamespace(check_mode=False, selinux_enabled=lambda: False)
+        answer = nodes.Node(module, facts={"runtime": runtime}).converged(cdi_runtime.converge, params)
+        assert answer["changed"], answer
         self.file.write_text(after)
 
     def before(self):

@@ -75,7 +75,7 @@ def test_it_is_done_with_all_that_belongs_to_the_file(node):
 def test_the_steps_are_in_the_journal_in_their_order(node):
     node.carry_out()
     steps = [record["step"] for record in Journal(node.places.closed).records]
-    assert steps == ["snapshot", "stage", "check", "guard", "write", "restart", "probe", "ledger", "done"]
+    assert steps == ["snapshot", "stage", "guard", "write", "restart", "probe", "ledger", "done"]
     assert [step.name for step in STEPS] == steps[:-1]
 
 
@@ -112,7 +112,6 @@ def test_taking_it_back_gives_the_old_mode_with_the_old_text(node, text, mode):
 @pytest.mark.parametrize(
     ("text", "reason", "restarts"),
     [
-        ("invalid", "check rejects the new configuration: invalid at", 0),
         ("broken", "containerd.service did not start: Job for containerd.service failed.", 2),
         ("no-cri", "could not report its version: UNIMPLEMENTED: unknown service", 2),
         ("no-cdi, still", "the running daemon reports CDI enabled: False, spec directories: ['/etc/cdi/']", 2),

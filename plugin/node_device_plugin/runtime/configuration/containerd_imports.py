@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the imports of a containerd configuration that override CDI's keys, and makes staged copies."""
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-
+from ...declaration.cdi import always_on, version_tuple
 from . import containerd_config
 from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig
 from .containerd_config import TABLES, texts_in
@@ -37,7 +35,7 @@ def imports(dump: str, path: str, *other_names: str) -> list[str]:
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield each missing import's path, the kind of that path, and a fix. containerd cannot start without the import.
 
-    config: the runtime's ``config`` from module node_preflight.
+    config: the runtime's ``config``, with texts.
     """
     names = _absolute(data, path)
     for file in config.get("missing_imports", ()):
@@ -89,11 +87,11 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
             f"an edit of this file has no effect on containerd: set {keys} by hand, then check the effect with "
             "`containerd config dump`"
         )
-    always_on = containerd_config.always_on(version)
+    is_always_on = always_on(version)
     whole = version_tuple(version) < (2, 0, 0)
     advice = []
     for path, table in tables.items():
-        enabled = always_on or bool(table.get(containerd_config.ENABLE, not whole))
+        enabled = is_always_on or bool(table.get(containerd_config.ENABLE, not whole))
         there = Cdi(enabled, tuple(table.get(containerd_config.DIRS, SPEC_DIRS)))
         # Before 2.0, an imported table replaces the root file's table. From 2.0 on, the imported keys override the root
         # file's keys.
@@ -113,13 +111,13 @@ def staged(content: str, path: str, real_path: str) -> str:
     data = parsed(content)
     given_names = texts_in(data, "imports")
     names = _absolute(data, path)
-    for given, name in zip(given_names, names, strict=True):
+    for given, name in zip(given_names, names):
         if any(_matches(file, name) for file in (path, real_path)):
             raise UnsupportedConfig(
                 f"its import {given} matches the file itself, so a change cannot be checked before it is written: "
                 "import a separate directory, such as conf.d/*.toml"
             )
-    others = [given for given, name in zip(given_names, names, strict=True) if name not in (path, real_path)]
+    others = [given for given, name in zip(given_names, names) if name not in (path, real_path)]
     return content if others == given_names else _with_imports(content, others)
 
 
@@ -161,7 +159,7 @@ def candidates(
 ) -> Iterator[tuple[str, str]]:
     """Yield path and new text of each drop-in that may make CDI effective, best first.
 
-    content: of the root file. config: the runtime's ``config`` from module node_preflight. texts: the root file's
+    content: of the root file. config: the runtime's ``config``, with texts. texts: the root file's
     imports by path. wanted: the keys of our drop-in; None if containerd does not merge CRI tables.
     turned_on: returns a file's text with CDI on.
     """

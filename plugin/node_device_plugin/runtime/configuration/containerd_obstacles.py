@@ -1,14 +1,12 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds obstacles to CDI in containerd's version and files."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-
+from ...declaration.cdi import version_tuple
+from ...support.toml import tomllib
 from . import containerd_imports
 from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
@@ -27,7 +25,7 @@ def obstacles(
 ) -> Iterator[str]:
     """Yield one message for each obstacle.
 
-    config: the runtime's ``config`` from module node_preflight.
+    config: the runtime's ``config``, with texts.
     imported: texts of the root file's imports, by path.
     cdi: whether devices are injected by CDI.
     """

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-import tomllib
-import types
 
 import pytest
 import tomlkit
-from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import comparison, containerd_imports
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
-    Cdi,
-    Change,
-    Checked,
-    UnsupportedConfig,
-)
+
+from node_device_plugin.runtime import configuration as runtimes
+from node_device_plugin.runtime.configuration import comparison, containerd_imports
+from node_device_plugin.runtime.configuration.cdi import Cdi, Change, Checked, UnsupportedConfig
+from node_device_plugin.support.toml import tomllib
 
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
 ON = OFF.replace("false", "true")
@@ -254,20 +245,6 @@ def test_what_lies_in_var_run_cdi_overrides_what_lies_in_etc_cdi(dirs, wanted):
     assert Cdi(True, tuple(dirs)).wanted_dirs == wanted
 
 
-def test_the_running_daemon_may_spell_its_directories_otherwise(monkeypatch):
-    answer = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi/", "/run/cdi"]}}
-    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
-    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
-    action._command, action._adapter, action._node = "node-device-plugin", of(None, ON, "1.7.24"), {}
-    assert action._running_differs() is None
-    monkeypatch.setattr(runtime, "run", lambda *_arguments, **_more: (0, json.dumps(answer), ""))
-    asked = types.SimpleNamespace(unit="x", question=["plugin"], spec_dirs=["/etc/cdi", "/var/run/cdi"], timeout=0)
-    assert runtime.Runtime(asked).wait(cdi=True) == answer
-    asked.spec_dirs = ["/etc/cdi", "/opt/cdi"]
-    with pytest.raises(runtime.Failed, match="spec directories"):
-        runtime.Runtime(asked).wait(cdi=True)
-
-
 @pytest.mark.parametrize(
     ("content", "table"),
     [
@@ -307,34 +284,6 @@ def test_the_comments_of_a_list_stay():
     edited = plan(content, content, "1.7.24")
     assert edited == content.replace('    "/run/cdi"', '    "/etc/cdi",\n    "/run/cdi"')
     assert undo(edited + "# later\n", content) == content + "# later\n"
-
-
-def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path, monkeypatch):
-    real = tmp_path / "srv" / "containerd.toml"
-    real.parent.mkdir()
-    real.write_text("version = 2\n")
-    link = tmp_path / "config.toml"
-    link.symlink_to("srv/containerd.toml")
-    config = runtime_facts.containerd_config(
-        runtime_facts.Program("containerd", runtime_facts.installed("/bin/true")), ["containerd", "--config", str(link)]
-    )
-    # Imports are relative to the link, as containerd resolves them.
-    assert (config["path"], config["real_path"], config["content"]) == (str(link), str(real), "version = 2\n")
-
-    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
-    action._command, action._task = "node-device-plugin", types.SimpleNamespace(check_mode=False)
-    action._vars, action._max_parallel_restarts = {}, 1
-    action._runtime = {"socket": "/run/x.sock", "unit": "x", "executable": "/bin/true", "config": config}
-    action._adapter = of(None, ON, "1.7.24")
-    asked = []
-    monkeypatch.setattr(cdi_runtime.plugin_cli, "is_there", lambda *_arguments: True, raising=False)
-    action._on_node = lambda **arguments: asked.append(arguments) or {"seconds": 0}
-    action._apply([Change(config["real_path"], config["content"], "version = 2\n# new\n")], "x")
-
-    planning = Planning({}, "cdi_runtime", undo=False)
-    planning.add(**asked[0]["files"][0])
-    assert [(file.path, file.content) for file in planning.files] == [(str(real), b"version = 2\n# new\n")]
-    assert list(planning.entries) == [str(real)]
 
 
 @pytest.mark.parametrize(
@@ -385,18 +334,6 @@ def test_an_import_of_containerd_2_4_is_not_told_to_turn_cdi_on():
 def test_an_import_without_a_cri_table_is_no_reason(version):
     said = containerd_imports.overridden({"/c/x.toml": "root = '/data'\n"}, version, {"enable_cdi": True})
     assert said.startswith("an edit of this file has no effect on containerd: set enable_cdi = true by hand")
-
-
-@pytest.mark.parametrize("written", ["conf.d/*.toml", "{directory}/conf.d/x.toml"])
-def test_the_imports_are_read(tmp_path, written):
-    (tmp_path / "conf.d").mkdir()
-    dropin = tmp_path / "conf.d" / "x.toml"
-    dropin.write_text("version = 2\n")
-    names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
-    patterns = containerd_imports.imports(
-        f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
-    )
-    assert runtime_facts.texts(patterns) == {str(dropin): "version = 2\n"}
 
 
 @pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
@@ -624,9 +561,8 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
 )
 def test_cri_is_off_by_the_names_that_the_file_has_for_it(version, text, off):
     found = [sentence for sentence in of(text + "\n", ON, version).obstacles(True) if "disables CRI" in sentence]
-    assert [f"(disabled_plugins has {name})" in sentence for sentence, name in zip(found, off, strict=True)] == [
-        True for _name in off
-    ]
+    assert [f"(disabled_plugins has {name})" in sentence for sentence, name in zip(found, off)] == [True] * len(off)
+    assert len(found) == len(off)
 
 
 @pytest.mark.parametrize(

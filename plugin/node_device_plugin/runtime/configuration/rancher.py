@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Changes the containerd of k3s and RKE2, which generate containerd's root file at every start.
 
 Therefore the change is a drop-in that the root file imports, or an edit of the root file's template. Releases with
@@ -14,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .adapter import Adapter
 from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, wanted_keys
@@ -88,17 +88,23 @@ class Rancher(Containerd):
         )
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Restore the drop-in or template. If others changed the file, restore only the two keys."""
-        now = self.config["files"].get(path)
-        if now is None:
-            return super().undo(path, ours, before, check)
-        if ours or before is None:
-            return Change(path, now, before)
+        """Return the change that restores the drop-in or template. A template is no TOML, so nothing checks it."""
+        is_template = path in self.config["files"]
+        return Adapter.undo(self, path, ours, before, check) if is_template else super().undo(path, ours, before, check)
+
+    def text(self, path: str) -> str | None:
+        """Return the text of a template, the root file or an import."""
+        return self.config["files"][path] if path in self.config["files"] else super().text(path)
+
+    def without_ours(self, path: str, now: str, before: str | None) -> str | None:
+        """Return the text with the two keys restored; None for a file that only we wrote."""
+        if path not in self.config["files"] or before is None:
+            return super().without_ours(path, now, before)
         without = "".join(line for line in lines_of(now) if not _is_key(line))
-        kept = [line.strip() for line in lines_of(before or "") if _is_key(line)]
+        kept = [line.strip() for line in lines_of(before) if _is_key(line)]
         # The release may have changed since, and with it the table.
         texts = [_below_header(without, name, kept) for name in sorted(set(TABLES.values())) if kept]
-        return Change(path, now, next((text for text in texts if text is not None), without))
+        return next((text for text in texts if text is not None), without)
 
     @property
     def _file_version(self) -> int:

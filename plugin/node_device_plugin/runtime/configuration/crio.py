@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Sets CRI-O's spec directories with a drop-in. CRI-O's CDI is always on.
 
 Source: crio.conf(5), and these files of CRI-O:
@@ -12,12 +11,11 @@ Source: crio.conf(5), and these files of CRI-O:
 from __future__ import annotations
 
 import posixpath
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-
+from ...declaration.cdi import version_tuple
+from ...support.toml import tomllib
 from .adapter import Adapter
 from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig
 from .comparison import differences
@@ -79,7 +77,8 @@ class Crio(Adapter):
         """Return a checked drop-in with the directories; None if CRI-O already reads them. Raises UnsupportedConfig."""
         given = self.config.get("given_dirs")
         if given:
-            return self._by_command_line(given)
+            self._require_given(given)
+            return None
         cdi = self.cdi
         if cdi.suffices:
             return None
@@ -102,7 +101,7 @@ class Crio(Adapter):
         self._require_effective(path, after, check)
         return Change(path, before, after)
 
-    def _by_command_line(self, given: str) -> None:
+    def _require_given(self, given: str) -> None:
         """Raise UnsupportedConfig if an option or variable overrides the files and prevents CDI."""
         name, _equals, value = given.partition("=")
         cdi = Cdi(True, tuple(value.split(",")))
@@ -129,13 +128,14 @@ class Crio(Adapter):
         named = ["--config", self.config["path"]] if self.config["exists"] else []
         return [self.program, *named, "--config-dir", "{staged}", "config"]
 
-    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Delete the drop-in. If others have changed the drop-in, remove only our key."""
-        now = self.config["files"].get(path)
-        if now is None:
-            return None
-        without = None if ours else _without_dirs(now)
-        return Change(path, now, without if without is not None and lenient(without) else before)
+    def text(self, path: str) -> str | None:
+        """Return the text of a drop-in."""
+        return self.config["files"].get(path)
+
+    def without_ours(self, path: str, now: str, before: str | None) -> str | None:
+        """Return the drop-in without our key; ``before`` if nothing else is in the drop-in."""
+        without = _without_dirs(now)
+        return without if lenient(without) else before
 
 
 def _cdi(effective: Mapping[str, Any]) -> Cdi:

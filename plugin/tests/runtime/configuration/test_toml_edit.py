@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
-
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import toml_edit
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import UnsupportedConfig
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+
+from node_device_plugin.runtime.configuration import toml_edit
+from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
+from node_device_plugin.support.toml import tomllib
 
 CRI = "io.containerd.grpc.v1.cri"
 KEYS = {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}

@@ -1,12 +1,12 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds the positions of statements in a valid TOML text. tomllib does not report positions."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from ...support.toml import tomllib
 
 _TEXTS = "|".join(
     [

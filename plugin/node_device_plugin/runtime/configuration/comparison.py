@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares effective configurations. An edit may change only the wanted keys."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Adapters of runtimes that only the user changes. Each adapter has a message with the manual steps."""
 
 from __future__ import annotations
@@ -6,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-
+from ...declaration.cdi import always_on, version_tuple
 from .adapter import Adapter
 from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
-from .containerd_config import ENABLE, TABLES, always_on, wanted_keys
+from .containerd_config import ENABLE, TABLES, wanted_keys
 from .toml_edit import header, key_lines, lenient
 
 
@@ -55,6 +53,7 @@ class _Distribution(Containerd):
         """Return None if CDI is effective. Otherwise raise UnsupportedConfig with the advice."""
         if not self._suffices:
             raise UnsupportedConfig(self.advice)
+        return None
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """Return None, because we never change this runtime's files."""
@@ -140,9 +139,9 @@ class Unknown(ByHand):
         "node_devices_cri_socket to its socket"
     )
 
-    @property
-    def name(self) -> str:
-        return self.runtime["executable"]
+    def __init__(self, runtime: Mapping[str, Any]) -> None:
+        super().__init__(runtime)
+        self.name = runtime["executable"]
 
     @classmethod
     def claims(cls, runtime: Mapping[str, Any]) -> bool:

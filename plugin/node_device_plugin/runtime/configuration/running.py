@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Compares a running daemon and its next start with the daemon's files. Each difference is one message."""
 
 from __future__ import annotations
@@ -6,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
-
+from ...support import directory_names
 from .cdi import SPEC_DIRS, Cdi
 
 

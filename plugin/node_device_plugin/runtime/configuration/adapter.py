@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Defines the interface of all adapters."""
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from .cdi import Cdi, Change, Check
 
 
 class Adapter:
-    """One node's runtime. runtime: from the facts of module node_preflight."""
+    """One node's runtime. runtime: its facts, with the texts of its configuration."""
 
     name = ""
-    #: Whether the running daemon reports its CDI configuration.
-    tells_cdi = True
     #: Whether only the user may change and restart the runtime.
     by_hand = False
 
@@ -27,6 +24,11 @@ class Adapter:
     def claims(cls, runtime: Mapping[str, Any]) -> bool:
         """Return whether this adapter is for the runtime."""
         raise NotImplementedError
+
+    @property
+    def tells_cdi(self) -> bool:
+        """Whether the running daemon reports its CDI configuration."""
+        return True
 
     @property
     def program(self) -> str:
@@ -61,21 +63,22 @@ class Adapter:
         raise NotImplementedError
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Return the change that restores the CDI keys; None if there is nothing to undo.
+        """Return the change that restores the CDI keys; None if the runtime no longer reads the file.
 
         path: of the changed file. ours: whether the file is unchanged since our change. before: its text before our
         change.
         """
+        now = self.text(path)
+        return None if now is None else Change(path, now, before if ours else self.without_ours(path, now, before))
+
+    def text(self, path: str) -> str | None:
+        """Return the text of a file that the runtime reads and that we may change; None for any other file."""
         return None
+
+    def without_ours(self, path: str, now: str, before: str | None) -> str | None:
+        """Return ``now``, the text of a file that others changed, with the CDI keys that ``before`` has."""
+        raise NotImplementedError
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
         """Return another owner's file that keeps CDI on after the undo of our changes, or None."""
         return None
-
-    def check_command(self, path: str) -> list[str]:
-        """Return the command that must succeed before the file is written. ``{staged}``: path of the new text."""
-        return []
-
-    def question(self, command: str) -> list[str]:
-        """Return the command that queries the running daemon. command: the plugin's."""
-        return [command, "runtime", "--socket", self.runtime["socket"], "-o", "json"]

@@ -1,18 +1,29 @@
-# SPDX-License-Identifier: Apache-2.0
 """Defines the types that all adapters use."""
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple, Protocol
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
+from ...support import directory_names
 
-#: The directories of the role's specs and of the plugin's specs. All runtimes read them by default.
-SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
+SPEC_DIRS = directory_names.CDI_DIRS
+
+
+# Credentials in a URL, which may be a part of a key that a message names.
+_CREDENTIALS = re.compile(r"://[^/\s\"']*@")
+
+
+def without_credentials(message: str) -> str:
+    """Return a message without secrets. A message names keys and directories of the configuration, but no other value."""
+    return _CREDENTIALS.sub("://(hidden)@", message)
 
 
 class UnsupportedConfig(Exception):
     """A configuration that we do not edit. The message has the reason and the manual steps."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(without_credentials(message))
 
 
 class Cdi(NamedTuple):

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 
 import pytest
 import tomlkit
-from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
-    Change,
-    Checked,
-    UnsupportedConfig,
-)
-from real_processes import as_root, listening
+
+from node_device_plugin.runtime import configuration as runtimes
+from node_device_plugin.runtime.configuration.cdi import Change, Checked, UnsupportedConfig
+from node_device_plugin.support.toml import tomllib
 
 DIRS = ["/etc/cdi", "/var/run/cdi"]
 K3S = "/var/lib/rancher/k3s/agent/etc/containerd"
@@ -144,17 +138,6 @@ def test_nobody_is_sent_to_turn_cdi_on_where_it_is_always_on(facts, effective, w
 def test_a_distributions_containerd_that_drops_cdi_names_is_refused_for_that():
     (sentence,) = runtimes.of(runtime("containerd", **K0S, version="1.6.36")).obstacles(True)
     assert "silently drops the kubelet's CDI device names" in sentence
-
-
-def test_a_daemon_that_is_not_ours_to_restart_is_named(monkeypatch):
-    dump = f"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\ncdi_spec_dirs = {json.dumps(DIRS)}\n"
-    answer = {"cdi": {"enabled": False, "spec_dirs": DIRS}}
-    monkeypatch.setattr(cdi_runtime.plugin_cli, "answer", lambda *_arguments: answer)
-    action = cdi_runtime.ActionModule.__new__(cdi_runtime.ActionModule)
-    action._command, action._node = "node-device-plugin", {}
-    action._runtime = {**runtime("containerd", executable=MICROK8S, effective=dump), "unit": "snap.x.service"}
-    with pytest.raises(UnsupportedConfig, match=r"the running daemon has CDI off, .*: restart snap\.x\.service"):
-        action._make_effective()
 
 
 def k3s(version, content, effective, files=None):
@@ -433,21 +416,3 @@ def test_a_restart_ends_containers_whose_shims_systemd_kills(mode, kept):
     assert adapter.keeps_containers is kept
     number, advice = adapter.ended({"containers": [{"id": "a"}, {"id": "b"}]})
     assert (number, advice) == (2, "set KillMode=process for containerd.service (systemctl edit containerd.service)")
-
-
-def test_what_is_checked_before_it_is_written():
-    plain = runtimes.of(runtime("containerd", path="/etc/containerd/config.toml", real_path="/srv/c.toml"))
-    assert plain.check_command("/srv/c.toml") == ["/usr/bin/containerd", "--config", "{staged}", "config", "dump"]
-    assert k3s("2.1.4", GENERATED_3, OFF_3).check_command(f"{K3S}/config-v3.toml.d/zz-node-devices.toml") == []
-
-
-@as_root
-def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_run(tmp_path, proc):
-    k3s_socket, docker_socket = str(tmp_path / "k3s.sock"), str(tmp_path / "containerd.sock")
-    with listening(proc, docker_socket):
-        assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == docker_socket
-        with listening(proc, k3s_socket):
-            assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
-    assert runtime_facts.likely_socket([]) == "/run/containerd/containerd.sock"
-    # Which may be Docker's, beside CRI-O or cri-dockerd.
-    assert runtime_facts.SOCKETS[-1] == "/run/containerd/containerd.sock"

@@ -1,15 +1,12 @@
-# SPDX-License-Identifier: Apache-2.0
 """Finds and reads the CDI keys in containerd's configuration, by containerd's rules."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import always_on as always_on
-
+from ...support.toml import tomllib
 from .cdi import SPEC_DIRS, Cdi, UnsupportedConfig
 
 ENABLE = "enable_cdi"

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Makes CDI effective in containerd by an edit of the root file or an import."""
 
 from __future__ import annotations
@@ -6,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-
+from ...declaration.cdi import always_on, version_tuple
 from . import containerd_imports
 from .adapter import Adapter
 from .cdi import Cdi, Change, Check, UnsupportedConfig
@@ -17,7 +15,6 @@ from .containerd_config import (
     ENABLE,
     KEYS,
     TABLES,
-    always_on,
     cri_table,
     effective,
     last_version,
@@ -107,16 +104,21 @@ class Containerd(Adapter):
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Restore the file. If others changed the file since, restore only the two keys."""
-        is_root = self.config.get("real_path") == path
-        now = self.config.get("content") if is_root else self._imported.get(path)
-        if now is None:
-            return None
-        after = before if ours or (before is None and not is_root) else self._keys_of(now, before)
-        if after is not None and after != now:
-            root, drop_in = (after, None) if is_root else (self.config["content"] or "", (path, after))
+        """Return the checked change that restores the file, or only the two keys if others changed the file."""
+        change = super().undo(path, ours, before, check)
+        if change and change.after is not None and change.after != change.before:
+            is_root = path == self.config["real_path"]
+            root, drop_in = (change.after, None) if is_root else (self.config["content"] or "", (path, change.after))
             self._checked(root, check, drop_in)
-        return Change(path, now, after)
+        return change
+
+    def text(self, path: str) -> str | None:
+        """Return the text of the root file or of an import."""
+        return self.config.get("content") if path == self.config.get("real_path") else self._imported.get(path)
+
+    def without_ours(self, path: str, now: str, before: str | None) -> str | None:
+        """Return the text with the two keys restored; None for a drop-in that only we wrote."""
+        return None if before is None and path != self.config["real_path"] else self._keys_of(now, before)
 
     def left_on(self, changes: Iterable[Change]) -> str | None:
         """Return a file that keeps CDI on, or None. For example, nvidia-ctk's drop-in copies our CRI settings."""
@@ -137,16 +139,6 @@ class Containerd(Adapter):
             if ENABLE in table or (table and not self._merges):
                 return path if table.get(ENABLE) is True else None
         return None
-
-    def check_command(self, path: str) -> list[str]:
-        """Return ``config dump`` for the new text, which is beside the file."""
-        if path != self.config["real_path"]:
-            return []
-        linked = path != self.config["path"]
-        if linked and containerd_imports.has_relative(self.config["content"] or ""):
-            # The imports are relative to the link's directory, but the new text is in the target's directory.
-            return []
-        return [self.program, "--config", "{staged}", "config", "dump"]
 
     @keeps_line_ends
     def _turned_on(self, text: str) -> str:

@@ -1,4 +1,3 @@
-# SPDX-License-Identifier: Apache-2.0
 """Sets keys in one plugin's table of a TOML text. All other bytes stay unchanged.
 
 Lines are inserted, changed and removed as text, and tomlkit edits only multi-line lists and inline tables. The reason:
@@ -11,10 +10,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...support.toml import tomllib
 from .cdi import UnsupportedConfig
 from .toml_text import Statement, statements
 
@@ -62,7 +61,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
         raise UnsupportedConfig(f'plugins."{table_name}" is not a table: fix the file first')
     result = text
     # Use the reverse order, because each new key is inserted before the existing keys.
-    for key, value in reversed(wanted.items()):
+    for key, value in reversed(list(wanted.items())):
         there = plugins[table_name].pop(key, None)
         if value is not None:
             plugins[table_name][key] = value
@@ -198,7 +197,7 @@ def _value(old: str, below: tuple[str, ...], value: Any) -> str:
                 array.insert(position, item)
         return document.as_string()[len("_ = ") :].rstrip("\n")
     # Rewrite a one-line list and keep the items' quotes, because tomlkit's insert loses the spaces.
-    there = {item: item.as_string() for item in array if isinstance(item, str)}
+    there = {item: item.as_string() for item in array if isinstance(item, tomlkit().items.String)}
     return f"[{', '.join(there.get(item, json.dumps(item)) for item in value)}]"
 
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds why CDI must stay on: without CDI, a restarted container would lack its devices.
+
+Each function returns a text for each device, spec or container. Runs on nodes: Python 3.9. The caller has loaded the
+plugin's code (module_utils/node_code.py).
+"""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.directory_names import CDI_DIRS
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import spec_dirs
+
+_OWNER = "cdi_specs"
+
+
+def by_specs(node, told, entries, runtime):
+    """Return a reason for each of our specs that stays on the node, or in check mode would stay.
+
+    told: the result of module cdi_specs, or empty. entries: of the ledger. runtime: its facts.
+    """
+    if node.check_mode and "stays" in told:
+        paths = [*told["stays"], *told.get("dynamic", ())]
+    else:
+        paths = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
+        paths += _of_running_plugin(spec_dirs(runtime))
+    if not paths:
+        return []
+    reasons = [f"{kept['device']} is {kept['reason']}" for kept in told.get("kept") or () if "device" in kept]
+    return reasons or [f"{path} exists and a pod may hold its devices" for path in paths]
+
+
+def _of_running_plugin(directories):
+    """Return the paths of the spec files that the running plugin wrote."""
+    from node_device_plugin.declaration.cdi import FILE_PREFIX
+
+    # In the first directory, role cdi_specs wrote the files with our prefix.
+    dynamic = [each for each in directories if each != CDI_DIRS[0] and os.path.isdir(each)]
+    return [
+        os.path.join(each, name)
+        for each in dynamic
+        for name in sorted(os.listdir(each))
+        if name.startswith(FILE_PREFIX)
+    ]
+
+
+def by_containers(node, params, socket, kubelet):
+    """Return a reason for each container that holds a device by a CDI name, of any owner, and why others may.
+
+    params: of module cdi_runtime. socket: of the runtime. kubelet: its facts. Raises OtherRelease if the command cannot
+    list these containers.
+    """
+    # A drain asks this before it evicts the pods.
+    if params["specs"].get("evicted"):
+        return []
+    options = ["--socket", socket]
+    for option, place in (
+        ("--kubelet-root", kubelet.get("root_dir")),
+        ("--device-plugin-dir", params["device_plugin_dir"]),
+    ):
+        options += [option, place] if place else []
+    command = [params["command"]]
+    if params["this_release"]:
+        # With -I, Python imports no modules from the working directory or the user's directory.
+        command = [os.path.join(os.path.dirname(command[0]), "python3"), "-I", params["this_release"]]
+    try:
+        told = plugin_command.ask(node, command, "holders", "--by-cdi", *options, "-o", "json")
+        held, unknown = [_sentence(each) for each in told["held"]], told["unknown"]
+    except plugin_command.OtherRelease:
+        raise
+    except (plugin_command.CommandError, KeyError, TypeError) as error:
+        # The command may be missing in check mode, but not in a real run.
+        held, unknown = [], [str(error)]
+    return [*held, *(f"nobody knows which containers hold a CDI device: {reason}" for reason in unknown)]
+
+
+def _sentence(held):
+    pod = f"{held['namespace']}/{held['pod']}" if held["namespace"] else held["pod"]
+    return f"pod {pod} (container {held['container']}) holds {', '.join(held['names'])}"

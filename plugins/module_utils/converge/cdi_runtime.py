@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes CDI effective in the node's container runtime, or undoes this. No text of the runtime's files leaves the node.
+
+Runs on nodes: Python 3.9. The caller has loaded the plugin's code (module_utils/node_code.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import os
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import cdi_needed, plugin_command, runtime_trial
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart as restarts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict, sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import NotTrusted
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import runtime_facts, socket_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_restart import OWNER, Restart
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
+
+PARAMS = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "command": {"type": "path", "required": True},
+    "cri_socket": {"type": "path"},
+    "device_plugin_dir": {"type": "path"},
+    "specs": {"type": "dict", "default": {}},
+    "may_restart": {"type": "bool", "default": False},
+    "this_release": {"type": "path"},
+}
+
+
+def converge(node, params):
+    """Make CDI effective, or restore the earlier values of the CDI keys.
+
+    Beside the usual keys, the answer has ``msg``; ``restarted`` and ``seconds`` of a restart; ``answers`` if a change
+    failed: whether the runtime answers; and ``other_release`` if the plugin's command cannot list the holders. Without
+    ``may_restart``, the answer to a necessary restart is the answer in check mode.
+    """
+    from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
+
+    role = _Role(node, params)
+    try:
+        return role.take_back() if params["state"] == "absent" else role.make_effective()
+    except plugin_command.OtherRelease:
+        return {"changed": False, "other_release": True}
+    except plugin_command.CommandError:
+        raise
+    except (UnsupportedConfig, LedgerConflict) as error:
+        answers = {"answers": role.daemon.answers} if isinstance(error, restarts.NotApplied) else {}
+        return {"changed": False, "problems": [f"{role.path}: {error}"], **answers}
+
+
+def recover(node, _params):
+    """Finish or undo an interrupted change. The answer says whether it had ``begun``, and its ``error``."""
+    if not restarts.PLACES.left():
+        return {"changed": False}
+    if node.check_mode:
+        return {"changed": True}
+    outcome = launch.settle(restarts.PLACES)
+    return {"changed": True, "begun": outcome is not None, "error": outcome and outcome.error}
+
+
+class _Role:
+    """What the role does with the node's runtime."""
+
+    def __init__(self, node, params):
+        self._node = node
+        self._params = params
+        self._entries = Ledger(restarts.PLACES.directory).entries
+
+    @functools.cached_property
+    def _kubelet(self):
+        try:
+            return kubelet_facts()[0] or {}
+        except NotTrusted as error:
+            raise LedgerConflict(str(error)) from error
+
+    @functools.cached_property
+    def _runtime(self):
+        """The runtime's facts, with the texts of its configuration."""
+        return self._node.facts.get("runtime") or runtime_facts(socket_of(self._params["cri_socket"], self._kubelet))
+
+    @property
+    def path(self):
+        """The path of the runtime's configuration, or else of its socket."""
+        return (self._runtime.get("config") or {}).get("path", self._runtime["socket"])
+
+    @functools.cached_property
+    def _adapter(self):
+        from node_device_plugin.runtime import configuration
+
+        return configuration.of(self._runtime)
+
+    @functools.cached_property
+    def _check(self):
+        from node_device_plugin.runtime.configuration.cdi import Checked, UnsupportedConfig
+
+        return runtime_trial.Trial(self._adapter, Checked, UnsupportedConfig)
+
+    @functools.cached_property
+    def daemon(self):
+        return restarts.Daemon(self._node, self._runtime, self._adapter, self._params["command"])
+
+    def make_effective(self):
+        """Turn CDI on, or restart a daemon that does not use its files yet."""
+        from node_device_plugin.runtime.configuration import obstacles, running
+
+        problems = list(obstacles(self._runtime, cdi=True))
+        if problems:
+            return {"changed": False, "problems": problems}
+        change = self._adapter.plan(self._check)
+        if change is not None:
+            shortfall = running.shortfall(self._adapter.cdi)
+            self._require_writable(change, shortfall)
+            self._require_command()
+            return self._restart(Restart(shortfall, [change], original=self._original(change)))
+        cdi = (self.daemon.said or {}).get("cdi")
+        difference = running.difference(cdi) if cdi else None
+        if difference is None:
+            wrong_order = running.wrong_order(self._adapter.name, cdi) if cdi else None
+            if wrong_order:
+                self._node.warn(wrong_order)
+            return {"changed": False, "msg": "CDI is effective"}
+        if self._adapter.by_hand:
+            raise LedgerConflict(f"{difference}: restart {self._runtime['unit'] or 'the runtime'}")
+        # The files are right, but the daemon started before someone wrote them.
+        return self._restart(Restart(difference, []))
+
+    def take_back(self):
+        """Restore the CDI keys of each file that we changed, unless something still needs CDI."""
+        entries = {path: entry for path, entry in self._entries.items() if entry.get("owner") == OWNER}
+        if not entries:
+            return {"changed": False, "msg": "this collection changed nothing"}
+        reasons = cdi_needed.by_specs(self._node, self._params["specs"], self._entries, self._runtime)
+        if reasons:
+            return self._kept(reasons)
+        changes = self._undoing(entries)
+        if not changes:
+            # The files or the runtime no longer exist, so no restart and no check are necessary.
+            return self._put_back()
+        self._require_command()
+        reasons = cdi_needed.by_containers(self._node, self._params, self._runtime["socket"], self._kubelet)
+        if reasons:
+            return self._kept(reasons)
+        answer = self._restart(Restart("this collection's change is undone", changes, undo=True))
+        left_on = self._adapter.left_on(changes)
+        if left_on:
+            self._node.warn(
+                f"kept: CDI stays on, because {left_on} of another owner has enable_cdi = true. If that line was "
+                "copied from this collection's change, as nvidia-ctk does, remove it there and restart "
+                f"{self._runtime['unit']}"
+            )
+        if len(changes) < len(entries) and self._may_restart:
+            self._put_back()
+        return answer
+
+    def _undoing(self, entries):
+        """Return the changes that restore the files which the runtime reads, the root file first."""
+        config = self._runtime.get("config")
+        if not config:
+            return []
+        changes = []
+        for path, entry in entries.items():
+            now = self._adapter.text(path)
+            if now is not None:
+                ours = sha256(now.encode()) == entry["sha256"]
+                changes.append(self._adapter.undo(path, ours, _text_before(entry), self._check))
+        different = [change for change in changes if change is not None and change.before != change.after]
+        return sorted(different, key=lambda change: change.path != config["real_path"])
+
+    def _original(self, change):
+        """Return the text that a later undo restores if others wrote the file after us: their text without our keys.
+
+        None if nobody else wrote the file, or if others replaced it completely.
+        """
+        from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
+
+        entry = self._entries.get(change.path)
+        if entry is None or change.before is None or sha256(change.before.encode()) == entry["sha256"]:
+            return None
+        with contextlib.suppress(UnsupportedConfig):
+            return self._adapter.without_ours(change.path, change.before, _text_before(entry))
+        return None
+
+    def _require_writable(self, change, shortfall):
+        """Raise LedgerConflict if the root file cannot be written."""
+        from node_device_plugin.runtime.configuration.diff import added
+
+        config = self._runtime["config"]
+        if change.path == config["real_path"] and config.get("unwritable"):
+            raise LedgerConflict(
+                f"{shortfall}, but this file cannot be written ({config['unwritable']}). Add "
+                f"{', '.join(added(change))} where the file comes from, or start {self._adapter.name} with a writable "
+                "file"
+            )
+
+    def _require_command(self):
+        """Raise CommandMissing if the command is missing, because only the command can check a restart."""
+        # In check mode on a new node, the command is not installed yet.
+        if not self._node.check_mode and not os.access(self._params["command"], os.X_OK):
+            raise plugin_command.CommandMissing(self._params["command"])
+
+    @property
+    def _may_restart(self):
+        return self._params["may_restart"] and not self._node.check_mode
+
+    def _restart(self, wanted):
+        return self.daemon.restart(wanted, self._entries, self._may_restart)
+
+    def _kept(self, reasons):
+        """Return the answer that leaves CDI on."""
+        kept = f"kept: CDI stays on, because {'; '.join(reasons)}"
+        self._node.warn(kept)
+        return {"changed": False, "msg": kept, "kept": reasons}
+
+    def _put_back(self):
+        return files.converge(self._node, {"owner": OWNER, "files": [], "pending": {}})
+
+
+def _text_before(entry):
+    """Return the text before our change, from a ledger entry; None for no file."""
+    before = entry["before"]
+    return None if before is None else base64.b64decode(before["content"]).decode("utf-8")

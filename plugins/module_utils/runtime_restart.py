@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Restarts the node's container runtime in a transaction that also changes files of its configuration.
+
+Runs on nodes: Python 3.9. The caller has loaded the plugin's code (module_utils/node_code.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.directory_names import CDI_DIRS
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
+
+OWNER = "cdi_runtime"
+PLACES = Places()
+# Seconds that the runtime may take to answer. If the runtime ends, the wait ends.
+_TIMEOUT = 120
+
+
+class NotApplied(LedgerConflict):
+    """A change could not be made, or was undone."""
+
+
+class Restart(NamedTuple):
+    """A wanted restart.
+
+    reason: why. changes: of files, as adapters plan them; empty if the daemon alone is outdated. undo: whether our
+    change is undone. original: the text that a later undo restores, if others changed the file; else None.
+    """
+
+    reason: str
+    changes: list[Any]
+    undo: bool = False
+    original: str | None = None
+
+
+class Daemon:
+    """The running daemon of the node's runtime. facts: of the runtime. command: path of the plugin's command."""
+
+    def __init__(self, node, facts, adapter, command):
+        self._node = node
+        self._facts = facts
+        self._adapter = adapter
+        self._command = command
+
+    @functools.cached_property
+    def said(self):
+        """The daemon's answer; None in check mode if the command is not installed yet. Raises CommandError."""
+        try:
+            return plugin_command.runtime(self._node, self._command, self._facts["socket"])
+        except plugin_command.CommandMissing:
+            if self._node.check_mode:
+                return None
+            raise
+
+    @property
+    def answers(self):
+        """Whether the daemon answers now."""
+        try:
+            plugin_command.runtime(self._node, self._command, self._facts["socket"])
+        except plugin_command.CommandError:
+            return False
+        return True
+
+    def restart(self, wanted, entries, may_write):
+        """Change the files and restart the daemon. Return the answer. Raises LedgerConflict if this is not possible.
+
+        wanted: a Restart. entries: of the ledger. may_write: whether to do it; else only the obstacles are checked.
+        """
+        self._require_same_start(wanted.reason)
+        self._require_harmless()
+        plan = self._plan(wanted, entries)
+        told = self._told(wanted)
+        if not may_write:
+            return told
+        try:
+            outcome = launch.carry_out(PLACES, plan)
+        except LedgerConflict as error:
+            raise self._not_applied(error) from error
+        if outcome.error:
+            raise self._not_applied(outcome.error)
+        # Unknown if the recovery at boot completed the change.
+        paused = "" if outcome.seconds is None else f"; it did not answer for {outcome.seconds} s"
+        return {
+            **told,
+            "msg": told["msg"] + paused,
+            "seconds": outcome.seconds,
+            "written": [file.path for file in plan.files if file.content is not None],
+            "removed": [file.path for file in plan.files if file.content is None],
+        }
+
+    def _require_same_start(self, reason):
+        """Raise LedgerConflict unless systemd would start the daemon with the options that it runs with."""
+        from node_device_plugin.runtime.configuration import running
+
+        unit, name = self._facts["unit"], self._adapter.name
+        if unit is None:
+            raise LedgerConflict(
+                f"{reason}, but process {self._facts['pid']} belongs to no systemd service that could be restarted: "
+                f"run {name} as a systemd service"
+            )
+        other_start = running.other_start(name, unit, self._facts.get("next_start") or ())
+        if other_start:
+            raise LedgerConflict(other_start)
+
+    def _require_harmless(self):
+        """Raise LedgerConflict if the restart would end containers."""
+        if self._adapter.keeps_containers or self.said is None:
+            return
+        number, advice = self._adapter.ended(self.said)
+        if number:
+            raise LedgerConflict(
+                f"a restart of {self._adapter.name} would stop its running containers ({number}): {advice}, or stop "
+                "the containers first"
+            )
+
+    def _plan(self, wanted, entries):
+        """Return the transaction's plan. Raises NotApplied if one of the files cannot be written."""
+        planning = Planning(entries, OWNER, wanted.undo, self._node.context_of)
+        try:
+            for change in wanted.changes:
+                expected = None if change.before is None else sha256(change.before.encode())
+                planning.add(change.path, change.after, expected, wanted.original)
+            for file in planning.files:
+                reason = obstacle(file.path)
+                if reason:
+                    raise LedgerConflict(f"{file.path}: {reason}; nothing was changed")
+        except LedgerConflict as error:
+            raise self._not_applied(error) from error
+        return Plan(
+            identity=uuid.uuid4().hex,
+            owner=OWNER,
+            files=planning.files,
+            directories=planning.directories,
+            entries=planning.entries,
+            undo=wanted.undo,
+            unit=self._facts["unit"],
+            question=plugin_command.runtime_question(self._command, self._facts["socket"]),
+            spec_dirs=list(CDI_DIRS) if self._adapter.tells_cdi and not wanted.undo else None,
+            timeout=_TIMEOUT,
+        )
+
+    def _told(self, wanted):
+        """Return what check mode answers to a restart, and warn about what the restart also does."""
+        from node_device_plugin.runtime.configuration.diff import diff
+
+        config = self._facts["config"]
+        different = [change for change in wanted.changes if change.before != change.after]
+        if config.get("other_names") and config["real_path"] in [change.path for change in different]:
+            self._node.warn(
+                f"{config['real_path']} has other hard links ({config['other_names']}), which keep the former text: "
+                "update them by hand"
+            )
+        for warning in self._pending():
+            self._node.warn(warning)
+        return {
+            "changed": True,
+            "restarted": True,
+            "msg": f"{wanted.reason}: {self._facts['unit']} is restarted",
+            "diff": [{"path": change.path, "prepared": diff(change)} for change in different],
+        }
+
+    def _not_applied(self, why):
+        return NotApplied("\n".join([str(why), *self._pending()]))
+
+    def _pending(self):
+        """Return one message for each file that someone changed after the daemon started.
+
+        A restart also applies this change, and a rollback cannot restore the daemon's earlier settings.
+        """
+        return [
+            f"by its time, {path} was changed after {self._adapter.name} started: a restart also applies that change"
+            for path in self._facts["config"].get("later", ())
+        ]
