@@ -24,52 +24,17 @@ options:
     choices: [present, pruned, absent]
     default: present
   modules:
-    description: Kernel modules.
+    description: Kernel modules, each with C(name) and optionally C(options), as in C(host_devices_modules) of the role.
     type: list
     elements: dict
-    suboptions:
-      name:
-        description: Name of the module, as for modprobe.
-        type: str
-        required: true
-      options:
-        description: Parameters of the module.
-        type: str
   udev_rules:
     description: udev rules, one line each.
     type: list
     elements: str
   nodes:
-    description: Device nodes that no driver creates.
+    description: Device nodes, as in C(host_devices_nodes) of the role.
     type: list
     elements: dict
-    suboptions:
-      path:
-        description: Absolute path below C(/dev).
-        type: str
-        required: true
-      type:
-        description: V(c) for a character device, V(b) for a block device.
-        type: str
-        choices: [c, b]
-        required: true
-      major:
-        description: Major number.
-        type: int
-        required: true
-      minor:
-        description: Minor number.
-        type: int
-        required: true
-      mode:
-        description: Octal mode. The default is V("0600").
-        type: str
-      owner:
-        description: Name or number of the user. The default is V(root).
-        type: str
-      group:
-        description: Name or number of the group. The default is V(root).
-        type: str
   node:
     description:
       - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play

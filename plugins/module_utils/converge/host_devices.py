@@ -21,21 +21,11 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
-_MODULE = {"name": {"type": "str", "required": True}, "options": {"type": "str"}}
-_NODE = {
-    "path": {"type": "str", "required": True},
-    "type": {"type": "str", "choices": ["c", "b"], "required": True},
-    "major": {"type": "int", "required": True},
-    "minor": {"type": "int", "required": True},
-    "mode": {"type": "str"},
-    "owner": {"type": "str"},
-    "group": {"type": "str"},
-}
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
-    "modules": {"type": "list", "elements": "dict", "options": _MODULE},
+    "modules": {"type": "list", "elements": "dict"},
     "udev_rules": {"type": "list", "elements": "str"},
-    "nodes": {"type": "list", "elements": "dict", "options": _NODE},
+    "nodes": {"type": "list", "elements": "dict"},
     "node": {"type": "dict"},
     "prune": {"type": "bool", "default": True},
     "made": {"type": "bool", "default": False},
