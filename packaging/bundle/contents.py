@@ -28,10 +28,12 @@ def gather(nodes: Choice, controllers: Choice, progress: Progress) -> dict[str, 
     with wheels.locked(cache()):
         progress.say("building the plugin's wheel")
         found = [wheels.built(cache())]
-        for side, lock, choice in (("nodes", wheels.LOCK, nodes), ("controllers", CONTROLLER_LOCK, controllers)):
-            for target in choice.targets():
-                progress.say(f"gathering wheels for {side}: {target.name}")
-                found += locked_wheels.find(lock, target, cache() / "wheels")
+        for target in nodes.targets():
+            progress.say(f"gathering wheels for nodes: {target.name}")
+            found += wheels.find(target.name, cache() / "wheels")
+        for target in controllers.targets():
+            progress.say(f"gathering wheels for controllers: {target.name}")
+            found += locked_wheels.find(CONTROLLER_LOCK, target, cache() / "wheels")
     return {wheel.path.name: wheel.path for wheel in found}
 
 

@@ -11,14 +11,14 @@ import sys
 import tarfile
 import tempfile
 
-from checkout import CHECKOUT, locked_wheels
+from checkout import CHECKOUT, wheels
 
 
 def archive(directory: pathlib.Path) -> pathlib.Path:
     """Build the collection's archive in a directory with `ansible-galaxy collection build`."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", str(CHECKOUT)]
-        locked_wheels.run([*command, "--output-path", scratch], cwd=CHECKOUT, missing="ansible")
+        wheels.run([*command, "--output-path", scratch], cwd=CHECKOUT, missing="ansible")
         (built,) = pathlib.Path(scratch).glob("*.tar.gz")
         path = directory / built.name
         level(built, path)

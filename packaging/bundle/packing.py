@@ -13,7 +13,7 @@ import pathlib
 import tarfile
 from collections.abc import Mapping
 
-from checkout import locked_wheels
+from checkout import wheels
 
 SUMS = "SHA256SUMS"
 
@@ -21,7 +21,7 @@ SUMS = "SHA256SUMS"
 def sums(files: Mapping[str, pathlib.Path | bytes]) -> str:
     """Return the files' checksums in the format of `sha256sum`, sorted by name."""
     digests = {
-        name: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else locked_wheels.file_digest(content)
+        name: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else wheels.file_digest(content)
         for name, content in files.items()
     }
     return "".join(f"{digests[name]}  {name}\n" for name in sorted(digests))

@@ -20,7 +20,6 @@ from engine_calls import CHECKOUT, ask
 
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
-from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import build  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (  # noqa: E402
     VersionError as VersionError,
@@ -52,9 +51,9 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as compiled:
 """
 
 
-def target(facts: dict[str, Any], machine: str) -> wheels.Target:
-    """Return the wheels' target. facts: from bases.look. machine: output of `uname -m`. Raises WheelsError."""
-    return target_of({**facts, "machine": machine})
+def target(facts: dict[str, Any], machine: str) -> str:
+    """Return the wheels' target. facts: from bases.look. machine: output of `uname -m`. Raises VersionError."""
+    return wheels.target_of({**facts, "machine": machine})
 
 
 def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, digests: dict[str, str]) -> None:

@@ -12,7 +12,6 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.action import node_tools
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
     declaration,
@@ -114,7 +113,7 @@ class ActionModule(HidingAction):
             return {}
         is_service = self._arguments.get("mode", "service") == "service"
         try:
-            environment = wheels.environment_name(node_tools.target_of(facts)) if is_service else ""
+            environment = wheels.targets()[wheels.target_of(facts)]["environment"] if is_service else ""
             wanted = drift.wanted(self, self._vars, declared, facts, environment)
         except Exception as error:  # an expression may fail in any way
             problems.append(f"the node's files cannot be compared with the declaration: {error}")

@@ -1,34 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers the wheels of a node's environment on the controller, and sends them if the node needs them."""
+"""Gathers the wheels that the node has chosen on the controller, and sends them if the node needs them."""
 
 from __future__ import annotations
 
-import os
 import pathlib
-import re
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, wheels
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _MODULE = "nodedevices.kubernetes.node_tools"
-# The number of platform tags of a node's wheels is its minor version of glibc.
-_GLIBC = re.compile(r"glibc ([0-9]{1,2})\.([0-9]{1,3})(\.[0-9]+)*")
-
-
-def target_of(node: dict) -> wheels.Target:
-    """Return the target of the node's wheels. node: the facts of node_preflight. Raises WheelsError."""
-    if not node["libc"].startswith("glibc "):
-        raise wheels.WheelsError(
-            f"the node's C library is {node['libc'] or 'not glibc'}, but the plugin's wheels need glibc: use a "
-            "distribution with glibc"
-        )
-    version, python = _GLIBC.fullmatch(node["libc"]), tuple(node["python"]["version"][:2])
-    if not version or len(python) != 2:
-        raise wheels.WheelsError(
-            f"the node says that its C library is {node['libc'][:60]!r} and its Python {node['python']['version']}, "
-            "which are no versions: check what the node's Python is (ansible_python_interpreter)"
-        )
-    return wheels.Target(python, node["machine"], (int(version[1]), int(version[2])))
 
 
 class ActionModule(HidingAction):
@@ -51,31 +31,29 @@ class ActionModule(HidingAction):
             seen = look.node(node, ["python"])
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
-        return seen.told({**result, **self._installed(look, seen.node, arguments, cache, wheelhouse, task_vars)})
+        return seen.told({**result, **self._installed(look, arguments, cache, wheelhouse, task_vars)})
 
-    def _installed(self, look, node, arguments, cache, wheelhouse, task_vars):
-        # The preflight asks before it knows the name, so the node answers for the current environment.
-        predicted = look.predicted("node_tools", arguments)
+    def _installed(self, look, arguments, cache, wheelhouse, task_vars):
+        # The node chooses the version for its Python.
+        arguments.pop("name", None)
         try:
-            target = target_of(node)
-            arguments["name"] = wheels.environment_name(target)
-            if predicted and os.path.basename(predicted["environment"]) == arguments["name"]:
-                return predicted
+            targets = wheels.targets()
+            arguments["targets"] = targets
             answer = look.execute("node_tools", arguments)
             if answer.get("failed") or not answer.get("incomplete"):
                 return answer
+            target = answer.get("target")
+            if target not in targets:
+                raise wheels.WheelsError(f"the node's answer names a target without wheels: {target}")
             gathered = wheels.gather(target, cache, wheelhouse)
-            if wheels.environment_name(target) != arguments["name"]:
+            if wheels.targets() != targets:
                 raise wheels.WheelsError("the plugin's source changed while its wheel was built: run again")
-            archive = wheels.pack(arguments["name"], gathered, cache)
+            archive = wheels.pack(targets[target]["environment"], gathered, cache)
+            arguments["archive"] = self._sent("wheels.tar", archive.read_bytes())
+            arguments["wheels"] = {wheel.path.name: wheel.sha256 for wheel in gathered}
+            return self._execute_with_code(_MODULE, arguments, task_vars)
         except (wheels.WheelsError, OSError) as error:
             return {"failed": True, "msg": str(error)}
-        self._make_tmp_path()
-        on_node = self._connection._shell.join_path(self._connection._shell.tmpdir, "wheels.tar")
-        self._transfer_file(os.fspath(archive), on_node)
-        self._fixup_perms2((self._connection._shell.tmpdir, on_node))
-        arguments.update(archive=on_node, wheels={wheel.path.name: wheel.sha256 for wheel in gathered})
-        return self._on_node(arguments, task_vars)
 
     def _remove(self, arguments, specs, host_devices, task_vars):
         specs = specs or {}

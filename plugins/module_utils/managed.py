@@ -202,6 +202,9 @@ class Managed:
         directories = {}
         for item in wanted:
             for directory in ledgers.missing_parents(item["path"]):
+                # A real run has created the ledger's directory, which is in no report.
+                if directory == self.ledger.directory:
+                    continue
                 directories.setdefault(directory, 0o755)
             if item["kind"] == "directory" and not os.path.lexists(item["path"]):
                 directories[item["path"]] = item["mode"]

@@ -14,14 +14,18 @@ import sys
 import tempfile
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import bounded_reads
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import DIRECTORY as _LEDGER
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
+    DIRECTORY,
+    naming,
+    sentence,
+    sha256,
+)
 
-#: The directory of the kept archives. Only root can read it.
-DIRECTORY = os.path.join(_LEDGER, "code")
+#: The directory of the kept archives, below the ledger's directory. Only root can read it.
+NAME = "code"
 #: The argument ``code`` of a module that imports the code; set by the action.
 ARGUMENT = {"type": "dict", "options": {"sha256": {"type": "str", "required": True}, "path": {"type": "path"}}}
-# The imports read the code from these files, so they stay open.
+# The hash and the bytes of each loaded archive, and the file from which the imports read, which stays open.
 _loaded = []
 
 
@@ -29,13 +33,18 @@ class Missing(Exception):
     """The node does not have the code."""
 
 
-def path_of(digest):
-    """Return the path of a kept archive. digest: its SHA-256 hash, as hex."""
-    return os.path.join(DIRECTORY, f"{digest}.zip")
+def path_of(digest, ledger=DIRECTORY):
+    """Return the path of a kept archive. digest: its SHA-256 hash, as hex. ledger: the ledger's directory."""
+    return os.path.join(ledger, NAME, f"{digest}.zip")
+
+
+def loaded():
+    """Return the hash and the bytes of the archive that this process has loaded; None if it has loaded none."""
+    return _loaded[-1][:2] if _loaded else None
 
 
 def load(code):
-    """Make the code importable. code: a module's argument ``code``. Raises Missing.
+    """Make the code importable. code: a module's argument ``code``. Raises Missing, and OSError on a full disk.
 
     A user may replace a temporary copy. Therefore the bytes are read once, and the imports use exactly the bytes that
     were hashed, in a file without a name.
@@ -45,9 +54,10 @@ def load(code):
     if content is None:
         raise Missing
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the imports read it)
-    file.write(content)
-    file.flush()
-    _loaded.append(file)
+    with naming(tempfile.gettempdir()):
+        file.write(content)
+        file.flush()
+    _loaded.append((code["sha256"], content, file))
     sys.path.insert(0, f"/proc/self/fd/{file.fileno()}")
 
 
@@ -69,6 +79,8 @@ def load_for(module):
                 "run again"
             )
         module.exit_json(changed=False, code_missing=True)
+    except OSError as error:
+        module.fail_json(msg=f"the plugin's code cannot be loaded: {sentence(error)}")
 
 
 def _read(path):

@@ -130,7 +130,7 @@ options:
     default: {}
   code:
     description:
-      - The archive of the plugin's code; set by the action, if it needs C(obstacles) of RV(runtime).
+      - The archive of the plugin's code; set by the action, if O(converge) or C(obstacles) of RV(runtime) need it.
     type: dict
     suboptions:
       sha256:
@@ -286,7 +286,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code, play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
@@ -411,14 +411,6 @@ def _number(look_up, name, field):
         return None
 
 
-def libc():
-    """Return name and version of the C library, such as ``glibc 2.41``; empty if unknown."""
-    try:
-        return os.confstr("CS_GNU_LIBC_VERSION") or ""
-    except (OSError, ValueError):
-        return ""
-
-
 def main():
     module = AnsibleModule(
         argument_spec={
@@ -471,7 +463,7 @@ def main():
         },
         uid=os.geteuid(),
         machine=platform.machine(),
-        libc=libc(),
+        libc=targets.libc(),
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=with_obstacles(runtime, module),
         converged=registry.answers(module, asked, {"runtime": runtime}) if os.geteuid() == 0 and _CAN_IMPORT else {},

@@ -17,10 +17,12 @@ description:
     version. If a run is killed, the next run undoes its change.
   - V(absent) keeps the environment while another role still has files on the node, because the removal of these files
     may need the command.
-  - The action of the same name collects the wheels on the controller, and sends them if the environment is missing. The
-    node needs neither pip nor a network. The module builds an environment under a temporary name, and renames the
-    environment when it is complete. The action executes no module if the play's preflight check found that nothing
-    needs to change.
+  - The node chooses the wheels for its Python and machine. If the environment is missing, the action of the same name
+    collects these wheels on the controller, and sends them. The node needs neither pip nor a network. The module builds
+    an environment under a temporary name, and renames the environment when it is complete. The action executes no
+    module if the play's preflight check found that nothing needs to change.
+  - The module keeps the code that modules of this collection import on the node, in C(/var/lib/node-devices/code). It
+    removes code that no installed environment's release needs.
 options:
   state:
     description:
@@ -79,10 +81,25 @@ options:
     elements: str
   name:
     description:
-      - Name of the environment; set by the action.
       - For O(state=rolled_back), the name of an environment, or a version. For a version, the module selects its newest
         environment.
     type: str
+  targets:
+    description:
+      - The name of the environment and the oldest glibc for each Python version and machine with wheels; set by the
+        action.
+    type: dict
+  code:
+    description: The archive of the plugin's code; set by the action.
+    type: dict
+    suboptions:
+      sha256:
+        description: SHA-256 hash of the archive.
+        type: str
+        required: true
+      path:
+        description: Path of a temporary copy on the node.
+        type: path
   archive:
     description: Path of the wheel archive on the node; set by the action.
     type: path
@@ -107,6 +124,10 @@ incomplete:
   description: Whether the module needs wheels to continue.
   type: bool
   returned: success
+target:
+  description: Python version and machine for which the module needs wheels, such as V(cp311-x86_64).
+  type: str
+  returned: if the module needs wheels
 was:
   description: Name of the previously current environment.
   type: str
@@ -127,13 +148,18 @@ kept:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, node_tools
 
 
 def main():
     module = AnsibleModule(
-        argument_spec=node_tools.PARAMS, required_if=[("state", "present", ["name"])], supports_check_mode=True
+        argument_spec={**node_tools.PARAMS, "code": node_code.ARGUMENT},
+        required_if=[("state", "present", ["targets", "code"])],
+        supports_check_mode=True,
     )
+    if module.params["state"] == "present":
+        node_code.load_for(module)
     node.finish(module, node_tools.converge)
 
 

@@ -44,6 +44,7 @@ _NODE_TOOLS = {
     **_FILES,
     "environment?": str,
     "incomplete?": bool,
+    "target?": str,
     "was?": Null(str),
     "restarted?": bool,
     "seconds?": float,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from . import play, task_arguments
+from . import play, task_arguments, wheels
 from .declaration import plain
 
 
@@ -64,6 +64,9 @@ def parse(
     host: the node's name in the inventory. hosts: number of hosts of the batch. cri_socket: default of the option.
     """
     rest = plain(dict(arguments))
+    for of_tools in rest.get("converge", {}).get("node_tools", ()):
+        # The node chooses by its Python, as in the role's task.
+        of_tools["targets"] = wheels.targets()
     requires = rest.pop("requires", [])
     command, lock, drain = rest.pop("command", None), rest.pop("lock", None), rest.pop("drain", None)
     if drain:

@@ -6,6 +6,7 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import targets
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 
@@ -23,26 +24,24 @@ PARAMS = {
     "host_devices": {"type": "dict"},
     "left": {"type": "list", "elements": "str"},
     "name": {"type": "str"},
+    "targets": {"type": "dict"},
     "archive": {"type": "path"},
     "wheels": {"type": "dict"},
 }
 
 
 def converge(node, params):
-    """Converge the environments below ``root`` to ``state``.
-
-    Without ``name``, the present state is the current environment: the preflight check does not know the name yet.
-    """
-    state = params["state"]
+    """Converge the environments below ``root`` to ``state``. The present state needs the plugin's code, loaded."""
+    name, state, target = params["name"], params["state"], None
+    if state == "present":
+        target = targets.own(params["targets"])
+        name = params["targets"][target]["environment"]
     with node.ledger() as ledger:
         environments = Environments(node, ledger, params)
-        versions = environments.versions
-        name = params["name"] or (versions.current() if state == "present" else None)
-        directory = versions.directory(name or "")
-        is_missing = state == "present" and not is_complete(directory, name)
-        if is_missing and not (params["archive"] or (node.check_mode and name)):
+        directory = environments.versions.directory(name or "")
+        if state == "present" and not (is_complete(directory, name) or node.check_mode or params["archive"]):
             # Check this before the controller builds and sends the wheels.
             environments.refuse_again(name)
-            return {"changed": False, "incomplete": True, "environment": directory}
+            return {"changed": False, "incomplete": True, "environment": directory, "target": target}
         report = environments.converge(state, name)
         return node.answer(report, incomplete=False, **environments.told)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
@@ -23,6 +24,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Report
 
 _OWNER = "node_tools"
+# Owner of the archives of code, which environments below several roots may share.
+_CODE = f"{_OWNER} code"
 _SERVICE = "node-device-plugin.service"
 # How many edited files a diff names.
 _SHOWN = 5
@@ -207,7 +210,30 @@ class Environments:
         if tried and was != name and not self.node.check_mode:
             report.written.append(self.versions.link)
             report.add_diff(self.versions.link, _link(was), _link(name))
-        return report
+        return self._with_code(report, stay)
+
+    def _with_code(self, report, stay=()):
+        """Keep the code of the staying environments and of those below other roots, and remove other code.
+
+        stay: the directories of the staying environments, the current one first. It needs the code that this process
+        has loaded. An environment's entry in the ledger has its code's hash.
+        """
+        trees = {path: entry for path, entry in self.ledger.entries.items() if entry["kind"] == "tree"}
+        wanted, loaded = [], node_code.loaded()
+        if loaded and stay:
+            digest, content = loaded
+            path = node_code.path_of(digest, self.ledger.directory)
+            wanted = [
+                {"kind": "directory", "path": os.path.dirname(path), "mode": 0o700},
+                {"kind": "file", "path": path, "content": content, "mode": 0o600},
+            ]
+            # In check mode, a new environment has no entry.
+            trees.get(stay[0], {})["code"] = digest
+        staying = [entry for path, entry in trees.items() if path in stay or entry["owner"] != self.owner]
+        managed = self.node.managed(self.ledger, _CODE)
+        managed.report = report
+        keep = [node_code.path_of(entry["code"], self.ledger.directory) for entry in staying if "code" in entry]
+        return managed.converge(wanted, keep=keep)
 
     def _enter_link(self):
         """Record the current version in the ledger.
@@ -220,20 +246,19 @@ class Environments:
 
     def absent(self):
         # After a failed first installation, the ledger lists only directories.
+        report = Report()
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
-            report = Report()
             if os.path.isdir(self.directories):
                 reason = (
                     "%s does not list what this collection installed: run site.yml, which records it again, then "
                     "uninstall.yml"
                 )
                 report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
-            return report
+            return self._with_code(report)
         left = self.params["left"]
         others = self.others() if left is None else left
         if not others:
-            return self.managed().converge([])
-        report = Report()
+            return self._with_code(self.managed().converge([]))
         reason = "still needed to remove what is left of {}".format(" and ".join(others))
         report.kept.append({"path": self.root, "reason": reason})
         return report

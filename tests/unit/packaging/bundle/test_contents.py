@@ -20,12 +20,18 @@ def test_wheels_of_both_locks_for_every_target(tmp_path, monkeypatch):
         assert store == tmp_path / "node-devices/wheels"
         return [locked_wheels.Wheel(store / f"{lock.stem}-{target.name}.whl", "")]
 
+    def of_nodes(target, store):
+        asked.append(target)
+        assert store == tmp_path / "node-devices/wheels"
+        return [wheels.Wheel(store / f"node-{target}.whl", "")]
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(locked_wheels, "find", find)
+    monkeypatch.setattr(wheels, "find", of_nodes)
     gathered = contents.gather(NODES, CONTROLLERS, Progress("test"))
     assert asked == [
-        ("node.txt", "cp39-aarch64", (2, 17)),
-        ("node.txt", "cp313-aarch64", (2, 17)),
+        "cp39-aarch64",
+        "cp313-aarch64",
         ("controller.txt", "cp311-x86_64", (2, 28)),
     ]
     own = f"node_device_plugin-{wheels.version()}-py3-none-any.whl"

@@ -10,9 +10,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_tools
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 
 NODE = {"libc": "glibc 2.36", "machine": "x86_64", "python": {"version": [3, 11, 2]}}
-TARGET = wheels.Target((3, 11), "x86_64", (2, 36))
-ON_NODE = "/tmp/of-ansible/wheels.tar"
 NAME = "0.1.0-aaaaaaaaaaaa"
+TARGETS = {"cp311-x86_64": {"glibc": [2, 17], "environment": NAME}}
+ON_NODE = "/tmp/of-ansible/wheels.tar"
 
 
 class Run:
@@ -27,11 +27,7 @@ class Run:
         play = types.SimpleNamespace(_uuid="play-1")
         given = {"cache": str(self.cache), **arguments}
         action._task = types.SimpleNamespace(args=given, check_mode=False, get_play=lambda: play)
-        shell = types.SimpleNamespace(tmpdir="/tmp/of-ansible", join_path=lambda *parts: "/".join(parts))
-        action._connection = types.SimpleNamespace(_shell=shell)
-        action._make_tmp_path = lambda: None
-        action._transfer_file = lambda *paths: self.sent.append(paths)
-        action._fixup_perms2 = lambda _paths: None
+        action._sent = lambda name, content: self.sent.append((name, content)) or f"/tmp/of-ansible/{name}"
         left = list(answers)
 
         def execute(module_name, module_args, task_vars):
@@ -39,6 +35,9 @@ class Run:
             return left.pop(0)
 
         action._execute_module = execute
+        action._execute_with_code = lambda module_name, arguments, task_vars: execute(
+            module_name, {**arguments, "code": "given"}, task_vars
+        )
         result = action.run(None, {"inventory_hostname": "node1"})
         assert left == []
         return result
@@ -54,29 +53,56 @@ def run(tmp_path, monkeypatch):
         return [wheel]
 
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    monkeypatch.setattr(wheels, "environment_name", lambda _target: NAME)
+    monkeypatch.setattr(wheels, "targets", lambda: TARGETS)
     monkeypatch.setattr(wheels, "gather", gather)
-    monkeypatch.setattr(wheels, "pack", lambda _name, _wheels, cache: cache / "packed.tar")
+
+    def pack(name, packed, cache):
+        assert (name, packed) == (NAME, [wheel])
+        cache.mkdir()
+        (cache / "packed.tar").write_bytes(b"all wheels")
+        return cache / "packed.tar"
+
+    monkeypatch.setattr(wheels, "pack", pack)
     return made
+
+
+ASKED = {"state": "present", "targets": TARGETS, "code": "given"}
 
 
 def test_an_environment_that_is_there_needs_no_wheels(run):
     answer = {"changed": True, "incomplete": False, "restarted": False}
-    assert run({"node": NODE}, answer) == answer
-    assert run.executed == [("node_tools", {"state": "present", "name": NAME})]
+    assert run({"node": NODE, "name": "0.0.9"}, answer) == answer
+    assert run.executed == [("node_tools", ASKED)]
     assert (run.gathered, run.sent) == ([], [])
 
 
-def test_an_environment_that_is_to_be_made_gets_its_wheels(run):
+INCOMPLETE = {"changed": False, "incomplete": True, "target": "cp311-x86_64"}
+
+
+def test_an_environment_that_is_to_be_made_gets_the_wheels_that_the_node_chose(run):
     answer = {"changed": True, "incomplete": False, "restarted": True}
-    assert run({"node": NODE}, {"changed": False, "incomplete": True}, answer) == answer
-    assert run.gathered == [(TARGET, run.cache, None)]
-    assert run.sent == [(str(run.cache / "packed.tar"), ON_NODE)]
-    asked = {"state": "present", "name": NAME}
+    assert run({"node": NODE}, INCOMPLETE, answer) == answer
+    assert run.gathered == [("cp311-x86_64", run.cache, None)]
+    assert run.sent == [("wheels.tar", b"all wheels")]
     assert run.executed == [
-        ("node_tools", asked),
-        ("node_tools", {**asked, "archive": ON_NODE, "wheels": {"x.whl": "ab"}}),
+        ("node_tools", ASKED),
+        ("node_tools", {**ASKED, "archive": ON_NODE, "wheels": {"x.whl": "ab"}}),
     ]
+
+
+@pytest.mark.parametrize("more", [{}, {"target": "../x"}])
+def test_a_node_that_names_no_target_gets_no_wheels(run, more):
+    result = run({"node": NODE}, {"changed": False, "incomplete": True, **more})
+    assert result == {"failed": True, "msg": f"the node's answer names a target without wheels: {more.get('target')}"}
+    assert (run.gathered, run.sent) == ([], [])
+
+
+def test_sources_that_change_while_the_wheel_is_built(run, monkeypatch):
+    left = [TARGETS, {"cp311-x86_64": {"glibc": [2, 17], "environment": "0.1.0-bbbbbbbbbbbb"}}]
+    monkeypatch.setattr(wheels, "targets", lambda: left.pop(0))
+    result = run({"node": NODE}, INCOMPLETE)
+    assert result == {"failed": True, "msg": "the plugin's source changed while its wheel was built: run again"}
+    assert run.sent == []
 
 
 def test_a_module_that_fails_gets_no_wheels(run):
@@ -91,11 +117,3 @@ def test_a_roll_back_needs_neither_a_look_at_the_node_nor_wheels(run, more):
     assert run({"state": "rolled_back", **more}, answer) == answer
     assert run.executed == [("node_tools", {"state": "rolled_back", **more})]
     assert (run.gathered, run.sent) == ([], [])
-
-
-def test_a_node_without_glibc_is_refused(run):
-    result = run({"node": {**NODE, "libc": "musl"}})
-    assert result == {
-        "failed": True,
-        "msg": "the node's C library is musl, but the plugin's wheels need glibc: use a distribution with glibc",
-    }

@@ -21,15 +21,25 @@ def packed(text):
 
 GOOD, OTHER = packed("said = 'good'\n"), packed("said = 'other'\n")
 DIGEST = sha256(GOOD)
+#: Python remembers the archive of each path, so no later test may get the same file descriptor.
+OPEN = []
 
 
 @pytest.fixture(autouse=True)
 def node(tmp_path, monkeypatch):
-    monkeypatch.setattr(node_code, "DIRECTORY", str(tmp_path / "kept"))
+    monkeypatch.setattr(node_code, "path_of", lambda digest: str(tmp_path / "kept" / f"{digest}.zip"))
+    monkeypatch.setattr(node_code, "_loaded", [])
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "kept").mkdir()
     yield
+    OPEN.extend(node_code._loaded)
     sys.modules.pop("code_of_a_test", None)
+
+
+def test_the_place_is_below_the_ledgers_directory(monkeypatch):
+    monkeypatch.undo()
+    assert node_code.path_of("ab") == "/var/lib/node-devices/code/ab.zip"
+    assert node_code.path_of("ab", "/x") == "/x/code/ab.zip"
 
 
 def imported():
@@ -44,8 +54,10 @@ def kept(tmp_path, content):
 
 def test_the_kept_archive_needs_no_copy(tmp_path):
     kept(tmp_path, GOOD)
+    assert node_code.loaded() is None
     node_code.load({"sha256": DIGEST, "path": None})
     assert imported() == "good"
+    assert node_code.loaded() == (DIGEST, GOOD)
 
 
 def test_a_damaged_kept_archive_does_not_count(tmp_path):
@@ -118,6 +130,24 @@ def test_a_module_asks_for_missing_code_once(tmp_path):
     (tmp_path / "copy").write_bytes(GOOD)
     node_code.load_for(Module(path=str(tmp_path / "copy")))
     assert imported() == "good"
+
+
+@pytest.mark.parametrize("device", ["/dev/full", None])
+def test_a_full_disk_is_named(tmp_path, monkeypatch, device):
+    def opened():
+        if device:
+            return open(device, "wb")
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    kept(tmp_path, GOOD)
+    monkeypatch.setattr("tempfile.TemporaryFile", opened)
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    before = list(sys.path)
+    with pytest.raises(SystemExit) as refused:
+        node_code.load_for(Module())
+    why = "/tmp: No space left on device" if device else "[Errno 2] No usable temporary directory found in ['/tmp']"
+    assert refused.value.code == {"msg": f"the plugin's code cannot be loaded: {why}"}
+    assert (sys.path, node_code.loaded()) == (before, None)
 
 
 def test_a_python_that_is_too_old_is_named(monkeypatch):

@@ -10,8 +10,7 @@ import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
-from ansible_collections.nodedevices.kubernetes.plugins.action import node_tools
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, gathered_facts, wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, gathered_facts
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.answers import (
     ANY,
     LONGEST,
@@ -25,7 +24,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.answers imp
 )
 
 PLUGINS = pathlib.Path(__file__).resolve().parents[4] / "plugins"
-NODE = {"machine": "x86_64", "python": {"version": [3, 11, 2]}}
 #: Keys that an action, and not its module, adds to its result.
 OF_ACTION = {"read_in", "host", "environment"}
 
@@ -88,21 +86,6 @@ def test_people_read_no_control_characters_and_no_endless_text():
     assert readable("a" * 9000) == "a" * 8000 + " … (1000 more characters)"
     lines = tables.table(["A", "B"], [["x" * 5_000_000, "y"], ["x", "y"]]).splitlines()
     assert [len(line) for line in lines] == [1005] * 3
-
-
-@pytest.mark.parametrize(
-    "libc", ["glibc 2.3000000", "glibc 2.36.x", "glibc ", "glibc 2", "glibc -2.3", "glibc 2.٣", "glibc 2.36 2.37"]
-)
-def test_a_version_of_glibc_is_no_list_of_any_length(libc):
-    with pytest.raises(wheels.WheelsError, match="are no versions"):
-        node_tools.target_of({**NODE, "libc": libc})
-
-
-@pytest.mark.parametrize(
-    ("libc", "glibc"), [("glibc 2.36", (2, 36)), ("glibc 2.17.1", (2, 17)), ("glibc 2.999", (2, 999))]
-)
-def test_a_version_of_glibc(libc, glibc):
-    assert node_tools.target_of({**NODE, "libc": libc}).glibc == glibc
 
 
 @pytest.mark.parametrize(

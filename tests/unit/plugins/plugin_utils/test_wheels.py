@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
+import os
+import pathlib
 import tarfile
+import zipfile
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.action.node_tools import target_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 
-BULLSEYE = wheels.Target((3, 9), "x86_64", (2, 31))
-TRIXIE_ARM = wheels.Target((3, 13), "aarch64", (2, 41))
+BULLSEYE, TRIXIE_ARM = "cp39-x86_64", "cp313-aarch64"
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Sets the wheels of a target: file names with their content."""
+
+    def set_wheels(target, **contents):
+        wanted = {f"{name}-1-py3-none-any.whl": digest(content) for name, content in contents.items()}
+        (tmp_path / "table.json").write_text(json.dumps({target: {"glibc": [2, 17], "wheels": wanted}}))
+
+    monkeypatch.setattr(wheels, "TABLE", tmp_path / "table.json")
+    return set_wheels
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
 
 
 def test_a_wheelhouse_that_lacks_a_wheel_names_it(tmp_path):
-    with pytest.raises(wheels.WheelsError, match=r"has no wheels for cp39-x86_64 \(glibc 2.31\).*grpcio 1"):
+    with pytest.raises(wheels.WheelsError, match=r"has no wheels for cp39-x86_64 with the hashes in .*: grpcio-1"):
         wheels.gather(BULLSEYE, tmp_path / "cache", tmp_path / "wheelhouse")
 
 
@@ -27,18 +48,88 @@ def test_a_controller_from_a_bundle_has_its_wheels_in_its_environment(tmp_path, 
         wheels.gather(BULLSEYE, tmp_path / "cache", tmp_path / "wheelhouse")
 
 
+def test_the_wheels_of_a_wheelhouse_have_the_hashes_of_the_table(tmp_path, table):
+    table(BULLSEYE, good=b"good", changed=b"as released")
+    house = tmp_path / "wheelhouse"
+    house.mkdir()
+    (house / "good-1-py3-none-any.whl").write_bytes(b"good")
+    (house / "changed-1-py3-none-any.whl").write_bytes(b"tampered with")
+    with pytest.raises(wheels.WheelsError) as refused:
+        wheels.find(BULLSEYE, house, fetch=False)
+    assert str(refused.value) == (
+        f"{house} has no wheels for cp39-x86_64 with the hashes in table.json: changed-1-py3-none-any.whl"
+    )
+    (house / "changed-1-py3-none-any.whl").write_bytes(b"as released")
+    assert [wheel.path.name for wheel in wheels.find(BULLSEYE, house, fetch=False)] == [
+        "good-1-py3-none-any.whl",
+        "changed-1-py3-none-any.whl",
+    ]
+
+
+def release(directory, name):
+    """A wheel that pip takes for one; its content."""
+    directory.mkdir(exist_ok=True)
+    path = directory / f"{name}-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}-1.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        wheel.writestr(f"{name}-1.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}-1.dist-info/RECORD", "")
+    return path.read_bytes()
+
+
+def test_pip_downloads_what_the_cache_lacks(tmp_path, table, monkeypatch):
+    for name, value in (("NO_INDEX", "1"), ("FIND_LINKS", str(tmp_path / "index")), ("CONFIG_FILE", os.devnull)):
+        monkeypatch.setenv(f"PIP_{name}", value)
+    there, lacks = release(tmp_path / "store", "there"), release(tmp_path / "index", "lacks")
+    table(BULLSEYE, there=there, lacks=lacks)
+    assert [wheel.sha256 for wheel in wheels.find(BULLSEYE, tmp_path / "store")] == [digest(there), digest(lacks)]
+    assert (tmp_path / "store" / "lacks-1-py3-none-any.whl").read_bytes() == lacks
+    monkeypatch.setattr(wheels, "run", None)
+    assert len(wheels.find(BULLSEYE, tmp_path / "store")) == 2
+
+
+def test_pip_is_asked_for_the_targets_python_and_its_wheels_platforms(tmp_path, monkeypatch):
+    asked = []
+
+    def run(command, cwd, missing):
+        wanted = pathlib.Path(command[command.index("--requirement") + 1]).read_text().splitlines()
+        asked.append((command, wanted))
+
+    monkeypatch.setattr(wheels, "run", run)
+    with pytest.raises(wheels.WheelsError, match=f"{tmp_path}/store has no wheels for cp313-aarch64"):
+        wheels.find(TRIXIE_ARM, tmp_path / "store")
+    ((command, wanted),) = asked
+    options = list(itertools.pairwise(command))
+    assert ("--python-version", "3.13") in options
+    assert [value for option, value in options if option == "--abi"] == ["cp313", "abi3", "none"]
+    platforms = [value for option, value in options if option == "--platform"]
+    assert "manylinux2014_aarch64" in platforms
+    assert all(platform.endswith("_aarch64") for platform in platforms)
+    table = wheels.table()[TRIXIE_ARM]["wheels"]
+    assert {line.partition("--hash=sha256:")[2] for line in wanted} == set(table.values())
+    assert all("==" in line for line in wanted)
+
+
 def test_the_plugins_wheel_is_the_same_each_time(tmp_path):
     built = [wheels.built(tmp_path / name) for name in ("one", "two")]
     assert built[0].sha256 == built[1].sha256
     assert built[0].path.name == f"node_device_plugin-{wheels.version()}-py3-none-any.whl"
 
 
-def test_the_environments_name_hangs_on_the_nodes_kind():
-    names = {wheels.environment_name(target) for target in (BULLSEYE, TRIXIE_ARM)}
-    assert len(names) == 2
+def test_the_environments_name_hangs_on_the_target_its_wheels_and_the_sources(table, monkeypatch):
+    of_targets = wheels.targets
+    names = set()
+    table(BULLSEYE, a=b"1")
+    names.add(of_targets()[BULLSEYE]["environment"])
+    table(TRIXIE_ARM, a=b"1")
+    names.add(of_targets()[TRIXIE_ARM]["environment"])
+    table(BULLSEYE, a=b"2")
+    names.add(of_targets()[BULLSEYE]["environment"])
+    monkeypatch.setattr(wheels, "_source_digest", lambda: "other")
+    names.add(of_targets()[BULLSEYE]["environment"])
+    assert len(names) == 4
     assert all(name.startswith(f"{wheels.version()}-") for name in names)
-    # A newer glibc takes the same wheels and more: no reason for another environment.
-    assert wheels.environment_name(BULLSEYE._replace(glibc=(2, 36))) in names
+    assert of_targets()[BULLSEYE]["glibc"] == [2, 17]
 
 
 def test_one_archive(tmp_path):
@@ -50,9 +141,9 @@ def test_one_archive(tmp_path):
 
 def test_the_target_comes_from_the_node():
     node = {"libc": "glibc 2.41", "machine": "aarch64", "python": {"version": [3, 13, 5]}}
-    assert target_of(node) == TRIXIE_ARM
-    with pytest.raises(wheels.WheelsError, match="not glibc"):
-        target_of({**node, "libc": ""})
+    assert wheels.target_of(node) == TRIXIE_ARM
+    with pytest.raises(VersionError, match="not glibc"):
+        wheels.target_of({**node, "libc": ""})
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702])

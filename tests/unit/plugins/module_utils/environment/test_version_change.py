@@ -14,12 +14,13 @@ from pathlib import Path
 
 import crash_states
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, node_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, node_code, node_process
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import (
     change,
     environments,
     serving,
+    targets,
     unit,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, base_python
@@ -448,7 +449,9 @@ def test_wheels_of_what_was_refused_are_not_sent(refused, monkeypatch, name, say
     def end(**answer):
         raise Ended(answer.get("msg") or f"incomplete {answer['incomplete']}")
 
-    refused.params.update(name=name, state="present", archive=None)
+    refused.params.update(targets={"mine": {"environment": name}}, name=None, state="present", archive=None)
+    monkeypatch.setattr(targets, "own", lambda table: "mine")
+    monkeypatch.setattr(node_code, "load_for", lambda module: None)
     refused.exit_json = refused.fail_json = end
     monkeypatch.setattr(node_tools, "AnsibleModule", lambda **_arguments: refused)
     monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(refused.ledger_directory))

@@ -1,36 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the wheels of a lock file (``requirements/*.txt``) for a node's Python and machine.
+"""Finds the wheels of a lock file (``requirements/*.txt``) for a Python and a machine.
 
 The wheels come from a given directory, or pip downloads them once from its configured index. A wheel's file name shows
-which nodes can use the wheel. The lock file must have the wheel's hash.
+which machines can use the wheel. The lock file must have the wheel's hash.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 import pathlib
 import re
-import subprocess
-import sys
-import tempfile
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-# Ignore a missing packaging, because ansible-test imports every file without ansible-core's requirements.
-with contextlib.suppress(ImportError):
-    from packaging.markers import InvalidMarker, Marker
-    from packaging.tags import Tag, compatible_tags, cpython_tags
-    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-    from packaging.version import Version
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels import Wheel, WheelsError, file_digest
+from packaging.markers import InvalidMarker, Marker
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 # Maps the minor version of glibc 2.x to the manylinux profile from before PEP 600 that requires it.
 _LEGACY_MANYLINUX = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 _OLDEST_GLIBC_MINOR = 5
-
-
-class WheelsError(Exception):
-    """The wheels are not available. The message says why, and how to fix this."""
 
 
 class Target(NamedTuple):
@@ -82,13 +73,6 @@ class Target(NamedTuple):
         }
 
 
-class Wheel(NamedTuple):
-    """A wheel file and its SHA-256."""
-
-    path: pathlib.Path
-    sha256: str
-
-
 class Requirement(NamedTuple):
     """A line of the lock file."""
 
@@ -123,7 +107,7 @@ def find(lock: pathlib.Path, target: Target, directory: pathlib.Path, fetch: boo
 
     fetch: whether pip may download wheels.
     """
-    requirements = _needed(lock, target)
+    requirements = needed(lock, target)
     chosen, missing = select(directory, requirements, target)
     if missing and fetch:
         _fetch(directory, missing, target)
@@ -140,58 +124,39 @@ def select(
     directory: pathlib.Path, requirements: list[Requirement], target: Target
 ) -> tuple[list[Wheel], list[Requirement]]:
     """Return each requirement's best wheel with a locked hash, and the requirements without such a wheel."""
+    names = sorted(path.name for path in directory.glob("*.whl"))
+    chosen, missing = choose(names, lambda name: file_digest(directory / name), requirements, target)
+    return [Wheel(directory / name, digest) for name, digest in chosen.items()], missing
+
+
+def choose(
+    names: Iterable[str], digest_of: Callable[[str], str], requirements: list[Requirement], target: Target
+) -> tuple[dict[str, str], list[Requirement]]:
+    """Return the best file name for each requirement with its SHA-256, and the requirements without a wheel."""
     ranks = {tag: rank for rank, tag in enumerate(target.tags())}
-    candidates: dict[tuple[str, Version], list[tuple[int, pathlib.Path]]] = {}
-    for path in sorted(directory.glob("*.whl")):
+    candidates: dict[tuple[str, Version], list[tuple[int, str]]] = {}
+    for file in names:
         try:
-            name, number, _build, tags = parse_wheel_filename(path.name)
+            name, number, _build, tags = parse_wheel_filename(file)
         except InvalidWheelFilename:
             continue
         rank = min((ranks[tag] for tag in tags if tag in ranks), default=None)
         if rank is not None:
-            candidates.setdefault((name, number), []).append((rank, path))
-    chosen, missing = [], []
+            candidates.setdefault((name, number), []).append((rank, file))
+    chosen, missing = {}, []
     for requirement in requirements:
-        for _rank, path in sorted(candidates.get((requirement.name, requirement.version), [])):
-            digest = file_digest(path)
+        for _rank, file in sorted(candidates.get((requirement.name, requirement.version), [])):
+            digest = digest_of(file)
             if digest in requirement.hashes:
-                chosen.append(Wheel(path, digest))
+                chosen[file] = digest
                 break
         else:
             missing.append(requirement)
     return chosen, missing
 
 
-def file_digest(path: pathlib.Path) -> str:
-    """Return a file's SHA-256 as hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
-    """Run a Python program in the controller's environment. Raises WheelsError if the program fails.
-
-    missing: the program's module. If the environment does not have this module, the error says so.
-    """
-    environment = {
-        **os.environ,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        # Fixed timestamps make the wheel's bytes reproducible.
-        "SOURCE_DATE_EPOCH": "315532800",
-    }
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return
-    if f"No module named {missing}" in done.stderr:
-        raise WheelsError(
-            f"the controller's Python ({sys.executable}) has no {missing}: install requirements/controller.txt into "
-            "Ansible's Python environment"
-        )
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
-    raise WheelsError(f"{' '.join(command[1:5])} failed on the controller: " + "\n".join(said))
-
-
-def _needed(lock: pathlib.Path, target: Target) -> list[Requirement]:
+def needed(lock: pathlib.Path, target: Target) -> list[Requirement]:
+    """Return the requirements of a lock file that apply to the target."""
     environment = target.markers()
     return [entry for entry in read_lock(lock) if entry.marker is None or entry.marker.evaluate(environment)]
 
@@ -201,17 +166,5 @@ def _named(requirements: list[Requirement]) -> str:
 
 
 def _fetch(store: pathlib.Path, requirements: list[Requirement], target: Target) -> None:
-    python = f"{target.python[0]}.{target.python[1]}"
-    abis = [f"cp{target.python[0]}{target.python[1]}", "abi3", "none"]
-    store.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as wanted:
-        for entry in requirements:
-            hashes = " ".join(f"--hash=sha256:{digest}" for digest in sorted(entry.hashes))
-            wanted.write(f"{entry.name}=={entry.version} {hashes}\n")
-        wanted.flush()
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        command += ["--require-hashes", "--only-binary=:all:", "--requirement", wanted.name, "--dest", str(store)]
-        command += ["--implementation", "cp", "--python-version", python]
-        command += [argument for abi in abis for argument in ("--abi", abi)]
-        command += [argument for platform in target.platforms() for argument in ("--platform", platform)]
-        run(command, cwd=store, missing="pip")
+    pinned = {f"{entry.name}=={entry.version}": entry.hashes for entry in requirements}
+    wheels.download(store, pinned, target.python, target.platforms())

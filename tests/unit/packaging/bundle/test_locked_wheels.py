@@ -8,9 +8,11 @@ import sys
 import zipfile
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import locked_wheels, wheels
+from checkout import CHECKOUT, locked_wheels, wheels
+from choices import ARCHITECTURES, NODE_GLIBC, NODE_PYTHONS, Choice
 from packaging.version import Version
 
+LOCK = CHECKOUT / "requirements" / "node.txt"
 BULLSEYE = locked_wheels.Target((3, 9), "x86_64", (2, 31))
 TRIXIE_ARM = locked_wheels.Target((3, 13), "aarch64", (2, 41))
 
@@ -66,7 +68,7 @@ def test_another_version_is_none(tmp_path):
 
 def test_the_lock_is_read_and_covers_what_the_plugin_needs():
     """Provisioning, complaint 5: nothing is unpinned."""
-    locked = locked_wheels.read_lock(wheels.LOCK)
+    locked = locked_wheels.read_lock(LOCK)
     assert {"grpcio", "protobuf", "pyyaml"} <= {entry.name for entry in locked}
     assert all(entry.hashes for entry in locked)
 
@@ -144,7 +146,7 @@ def test_what_lacks_is_fetched_for_the_target_as_pip_is_configured(tmp_path, ind
         "there-1-py3-none-any.whl": there,
         "lacks-1-py39-none-any.whl": lacks,
     }
-    monkeypatch.setattr(locked_wheels, "run", None)
+    monkeypatch.setattr(wheels, "run", None)
     assert locked_wheels.find(lock, BULLSEYE, tmp_path / "store") == found
 
 
@@ -153,3 +155,20 @@ def test_a_release_with_another_hash_is_not_fetched(tmp_path, index):
     with pytest.raises(locked_wheels.WheelsError, match="THESE PACKAGES DO NOT MATCH THE HASHES"):
         locked_wheels.find(write_lock(tmp_path, lacks=("0" * 64,)), BULLSEYE, tmp_path / "store")
     assert not list((tmp_path / "store").iterdir())
+
+
+@pytest.mark.parametrize(
+    "target", Choice(NODE_PYTHONS, ARCHITECTURES, NODE_GLIBC).targets(), ids=lambda each: each.name
+)
+def test_the_table_of_targets_has_the_locked_wheels(target):
+    """A wheel with another version or hash than in node.txt: run `make lock`, which generates the table."""
+    table = wheels.table()
+    digests = {name: digest for each in table.values() for name, digest in each["wheels"].items()}
+    needed = locked_wheels.needed(LOCK, target)
+    chosen, missing = locked_wheels.choose(digests, digests.__getitem__, needed, target)
+    assert missing == []
+    assert table[target.name] == {"glibc": list(NODE_GLIBC), "wheels": chosen}
+
+
+def test_the_table_has_no_other_targets():
+    assert set(wheels.table()) == {each.name for each in Choice(NODE_PYTHONS, ARCHITECTURES, NODE_GLIBC).targets()}

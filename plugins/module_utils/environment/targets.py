@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses the wheels that a machine can use. Runs on controllers and nodes: Python 3.9, standard library only.
+
+A target is a Python version and a machine, such as cp311-x86_64. The table of targets comes from the controller.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError
+
+_GLIBC = re.compile(r"glibc ([0-9]{1,2})\.([0-9]{1,3})(\.[0-9]+)*")
+
+
+def libc():
+    """Return name and version of the C library, such as ``glibc 2.41``; empty if unknown."""
+    try:
+        return os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (OSError, ValueError):
+        return ""
+
+
+def own(table):
+    """Return this process's target. Raises VersionError."""
+    return choose(table, list(sys.version_info[:3]), platform.machine(), libc())
+
+
+def choose(table, python, machine, libc):
+    """Return the target of a machine. Raises VersionError if the table has none.
+
+    table: by target, the oldest ``glibc``. python: the numbers of its version. machine: output of ``uname -m``. libc:
+    as of the function of that name.
+    """
+    if not libc.startswith("glibc "):
+        raise VersionError(
+            f"the node's C library is {libc or 'not glibc'}, but the plugin's wheels need glibc: use a distribution "
+            "with glibc"
+        )
+    glibc = _GLIBC.fullmatch(libc)
+    if not glibc or len(python) < 2:
+        raise VersionError(
+            f"the node says that its C library is {libc[:60]!r} and its Python {python}, which are no versions: check "
+            "what the node's Python is (ansible_python_interpreter)"
+        )
+    name = f"cp{python[0]}{python[1]}-{machine}"
+    if name not in table:
+        raise VersionError(
+            f"this release has no wheels for the node's Python and machine ({name}), only for "
+            f"{', '.join(sorted(table))}: set ansible_python_interpreter to one of these versions"
+        )
+    oldest = tuple(table[name]["glibc"])
+    if (int(glibc[1]), int(glibc[2])) < oldest:
+        raise VersionError(
+            f"the node's C library is {libc}, but the plugin's wheels need glibc {oldest[0]}.{oldest[1]} or later: use "
+            "a later distribution"
+        )
+    return name
