@@ -118,6 +118,8 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
         {**{name: pruned[name] for name in names}, "made": True},
     ]
     assert asked["host_devices"][0]["nodes"] == LAMPS["host_devices_nodes"]
+    (runtime,) = asked["cdi_runtime"]
+    assert runtime == {name: done["cdi_runtime"][0][name] for name in ("state", "command")}
     (tools,) = asked["node_tools"]
     assert tools == {name: done["node_tools"][0][name] for name in tools}
     # The action gives the others to no module.

@@ -168,3 +168,23 @@ def test_a_refused_set_of_files_is_no_answer(node):
     assert problem == "etc/relative: must be an absolute path in its shortest form"
     (problem,) = node.look([{"path": "/etc/x"}])["converged"]["managed_files"][0]["answer"]["problems"]
     assert problem == "/etc/x: content is required for a file"
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "expected"),
+    [
+        ({"command": "/x"}, "restarted", True),
+        ({"command": "/x"}, "seconds", False),
+        ({"command": "/x", "specs": {}}, "restarted", False),
+        (None, "restarted", False),
+    ],
+)
+def test_what_the_preflight_expects_holds_also_after_a_write(given, key, expected):
+    """It says only whether a node waits for its turn; the module decides anew."""
+    answered = {"cdi_runtime": [{"answer": {"changed": True, "restarted": True}, "has_unshown_work": False}]}
+    converged = preflight._by_arguments({"cdi_runtime": [{"command": "/x"}]}, answered)
+    play = types.SimpleNamespace(_uuid="play")
+    action = types.SimpleNamespace(_task=types.SimpleNamespace(check_mode=False, get_play=lambda: play))
+    known = {"read_in": "play", "converged": converged if given else {}}
+    look = preflight.Preflight(action, {"inventory_hostname": "node1", "node_devices_node": known})
+    assert look.expects("cdi_runtime", given or {}, key) is expected
