@@ -217,10 +217,6 @@ _HOLDERS = {
 #: The answers of the plugin's commands, by the command's words.
 COMMANDS: dict[str, dict[str, Any]] = {
     "holders": _HOLDERS,
-    "holders --by-cdi": {
-        "held": [{"namespace": str, "pod": str, "container": str, "names": _TEXTS}],
-        "unknown": _TEXTS,
-    },
     "cdi prune": {"removed?": _TEXTS, "kept?": _TEXTS, "holders?": Each(str)},
     "runtime": {
         "cdi": _CDI,

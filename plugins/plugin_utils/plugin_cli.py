@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import pathlib
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from . import answer_shapes, answers, framed, node_code
+from . import answer_shapes, answers, framed
 
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
@@ -18,10 +17,6 @@ _CHECKPOINT = "kubelet_internal_checkpoint"
 
 class PluginCliError(Exception):
     """The command is missing or failed. The message has the fix or the command's error."""
-
-
-class PluginCliOfAnotherRelease(PluginCliError):
-    """The command does not know an option of this release."""
 
 
 class PluginCliMissing(PluginCliError):
@@ -48,44 +43,6 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if arguments.get(option):
             question += ["--" + option.replace("_", "-"), arguments[option]]
     return ask(action, arguments["command"], *question)
-
-
-def cdi_holders(action: Any, arguments: Mapping[str, Any], socket: str) -> list[str]:
-    """Return a text for each container that holds a device by a CDI name, whoever owns its spec, and why others may.
-
-    arguments: as of ``holders``. socket: of the container runtime. If the command does not answer, the reason is in the
-    result, because then each container may hold a device. Raises PluginCliMissing.
-    """
-    question = ["holders", "--by-cdi", "--socket", socket]
-    for option in ("kubelet_root", "device_plugin_dir"):
-        if arguments.get(option):
-            question += ["--" + option.replace("_", "-"), arguments[option]]
-    try:
-        try:
-            told = ask(action, arguments["command"], *question)
-        except PluginCliOfAnotherRelease:
-            told = _ask_this_release(action, arguments["command"], *question)
-        held = [_sentence(each) for each in told["held"]]
-        unknown = list(told["unknown"])
-    except PluginCliMissing:
-        raise
-    except (PluginCliError, KeyError, TypeError) as error:
-        held, unknown = [], [str(error)]
-    return [*held, *(f"nobody knows which containers hold a CDI device: {reason}" for reason in unknown)]
-
-
-def _ask_this_release(action: Any, command: str, *arguments: str) -> dict[str, Any]:
-    """Let the environment of an earlier release run this release's source, as an uninstall without an upgrade needs."""
-    on_node = action._sent("node-device-plugin.zip", node_code.archive(with_wire=True))
-    # With -I, Python imports no modules from the working directory or the user's directory.
-    return answer(
-        action, [str(pathlib.PurePosixPath(command).parent / "python3"), "-I", on_node, *arguments, "-o", "json"]
-    )
-
-
-def _sentence(held: Mapping[str, Any]) -> str:
-    pod = f"{held['namespace']}/{held['pod']}" if held["namespace"] else held["pod"]
-    return f"pod {pod} (container {held['container']}) holds {', '.join(held['names'])}"
 
 
 def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], missing: PluginCliMissing) -> None:
@@ -118,7 +75,7 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
         lines = (said.errors.strip() or said.output.strip()).splitlines()
         why = answers.readable(lines[-1] if lines else str(said.code), 2000)
         if "unrecognized arguments" in why:
-            raise PluginCliOfAnotherRelease(
+            raise PluginCliError(
                 f"{command[0]} {command[1]} failed: {why}; the node's command is of another release than this "
                 "collection: run upgrade.yml, or use the collection of the node's release"
             ) from None

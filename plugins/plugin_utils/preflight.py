@@ -26,6 +26,8 @@ from .asked import Asked, parse
 from .kubernetes import cluster_access, same_machine
 from .wheels import WheelsError
 
+#: Modules that import the plugin's code, or keep it on the node.
+_WITH_CODE = frozenset(("cdi_runtime", "cdi_specs", "node_tools"))
 #: The variable in which a playbook registers the preflight's result.
 KNOWN = "node_devices_node"
 #: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
@@ -450,14 +452,9 @@ def _digest(arguments: Mapping[str, Any]) -> str:
 
 
 def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
-    """Return whether a module imports the plugin's code, or keeps it on the node.
-
-    The preflight imports it to find the runtime's obstacles.
-    """
-    if module == "cdi_runtime" and arguments["state"] == "recovered":
-        return False
+    """Return whether a module imports the plugin's code, or keeps it. A preflight imports it to find obstacles."""
     asked = {module, *arguments.get("converge", {})}
-    return "cdi" in arguments or not {"cdi_runtime", "cdi_specs", "node_tools"}.isdisjoint(asked)
+    return "cdi" in arguments or (not asked.isdisjoint(_WITH_CODE) and arguments.get("state") != "recovered")
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:

@@ -13,16 +13,16 @@ from typing import Any
 from unittest import mock
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import hidden, ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import journal
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import toml_edit
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import UnsupportedConfig
 
 from node_device_plugin.cdi.directories import check_file
 from node_device_plugin.cdi.kinds import may_have
 from node_device_plugin.declaration import DeclarationError, cdi
 from node_device_plugin.declaration import configuration_file as configuration
 from node_device_plugin.kubelet import checkpoint as kubelet_checkpoint
+from node_device_plugin.runtime.configuration import toml_edit
+from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 from node_device_plugin.status_api import http
 
 _DIRECTORY = pathlib.Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
@@ -104,15 +104,6 @@ def _without_cdi(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def secrets(content: bytes) -> None:
-    """What is hidden of a runtime's configuration comes back to the byte."""
-    text = content.decode("utf-8", "replace")
-    tokens = hidden.Hidden(seeds=())
-    shown = tokens.hide(text)
-    assert tokens.reveal(shown) == text
-    assert shown.count("\n") == text.count("\n")
-
-
 def ledger_file(content: bytes) -> None:
     """What an uninstall goes by."""
     _file("ledger.json", content)
@@ -148,6 +139,5 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "journal": journal_file,
     "kubeconfig": kubeconfig_file,
     "ledger": ledger_file,
-    "secrets": secrets,
     "toml": toml,
 }

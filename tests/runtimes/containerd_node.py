@@ -4,7 +4,7 @@ One JSON request a line on standard input, one answer a line on standard output:
 
     {"files": {path: base64}, "links": {path: target}}        only these are there now
     {"facts": [argument, ...]}                                what node_preflight reads of a daemon started so
-    {"check": text, "drop_in": text or null, "directory": path or null}
+    {"check": text, "drop_in": text or null, "beside": whether in its directory, "path": path}
         `config dump` of a text under another name, and a drop-in for it
     {"start": [argument, ...]}                                whether a daemon that is started so serves CRI
 """
@@ -19,9 +19,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import types
 
 sys.path.insert(0, "/collections")
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts, runtime_trial
 
 PROGRAM = sys.argv[1]
 DIRECTORIES = [pathlib.Path("/etc/containerd"), pathlib.Path("/srv/containerd"), pathlib.Path("/var/lib/rancher")]
@@ -52,25 +53,19 @@ def facts(arguments):
     return {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}
 
 
-def check(content, drop_in, directory):
-    """As module runtime_config does."""
-    copies = []
+class Refused(Exception):
+    """The runtime does not take a text."""
 
-    def copy(text, where=None):
-        descriptor, path = tempfile.mkstemp(suffix=".tmp", dir=where)
-        copies.append(path)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode())
-        return path
 
-    if drop_in is not None:
-        content = content.replace("/{drop_in}", copy(drop_in))
-    staged = copy(content, directory)
-    command = [PROGRAM, "--config", staged, "config", "dump"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    for path in copies:
-        os.unlink(path)
-    return {"code": done.returncode, "output": done.stdout, "error": done.stderr, "staged": staged}
+def check(content, drop_in, beside, path):
+    """As role cdi_runtime does."""
+    adapter = types.SimpleNamespace(program=PROGRAM, config={"path": path})
+    trial = runtime_trial.Trial(adapter, lambda effective, staged: (effective, staged), Refused)
+    try:
+        effective, staged = trial(content, beside, drop_in)
+    except Refused as error:
+        return {"refused": str(error)}
+    return {"effective": effective, "staged": staged}
 
 
 def start(arguments):
@@ -101,7 +96,7 @@ for line in sys.stdin:
     if "facts" in request:
         answer = facts(request["facts"])
     elif "check" in request:
-        answer = check(request["check"], request["drop_in"], request["directory"])
+        answer = check(request["check"], request["drop_in"], request["beside"], request["path"])
     elif "start" in request:
         answer = start(request["start"])
     else:

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, UnsupportedConfig
+from node_device_plugin.runtime import configuration
+from node_device_plugin.runtime.configuration.cdi import Checked, UnsupportedConfig
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
@@ -93,27 +92,18 @@ class Containerd:
         """Whether a daemon that is started with these arguments serves CRI, and what it says if not."""
         return self._ask(start=list(arguments))
 
-    def adapter(self, *arguments: str, hidden: Hidden | None = None) -> runtimes.Adapter:
-        """What plans for a daemon that was started with these arguments.
-
-        hidden: has it see what leaves a node, which is tokens for texts; else it sees the texts.
-        """
-        facts = self.facts(*arguments)
-        if hidden:
-            facts = hidden_runtime(facts, hidden)
+    def adapter(self, *arguments: str) -> configuration.Adapter:
+        """What plans for a daemon that was started with these arguments."""
         runtime = {"socket": "/run/containerd/containerd.sock", "name": "containerd", "executable": "containerd"}
-        return runtimes.of({**runtime, **facts})
+        return configuration.of({**runtime, **self.facts(*arguments)})
 
-    def check(self, adapter: runtimes.Adapter, hidden: Hidden | None = None) -> Any:
+    def check(self, adapter: configuration.Adapter) -> Any:
         """The check that `adapter` plans with."""
 
         def check(text: str, beside: bool, drop_in: str | None = None) -> Checked:
-            if hidden:
-                text, drop_in = hidden.reveal(text), hidden.reveal(drop_in)
-            directory = os.path.dirname(adapter.config["path"]) if beside else None
-            answer = self._ask(check=text, drop_in=drop_in, directory=directory)
-            if answer["code"]:
-                raise UnsupportedConfig(f"containerd refuses it: {answer['error']}")
-            return Checked(hidden.hide(answer["output"]) if hidden else answer["output"], answer["staged"])
+            answer = self._ask(check=text, drop_in=drop_in, beside=beside, path=adapter.config["path"])
+            if "refused" in answer:
+                raise UnsupportedConfig(answer["refused"])
+            return Checked(**answer)
 
         return check

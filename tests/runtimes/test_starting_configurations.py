@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, UnsupportedConfig
 from cases import DIRECTORY, Case, cases
 from containerds import ALWAYS_ON, CONFIG, Containerd
 from remedies import REMEDIES, carried_out, remedies
+
+from node_device_plugin.declaration.cdi import version_tuple
+from node_device_plugin.runtime.configuration.cdi import Change, UnsupportedConfig
 
 # Seconds, with an image that is built before.
 pytestmark = pytest.mark.timeout(1200)
@@ -65,14 +65,8 @@ def outcome(node: Containerd, case: Case, files: dict[str, bytes] | None = None)
         change = adapter.plan(node.check(adapter))
     except UnsupportedConfig as refusal:
         return {"refused": str(refusal)}, None
-    # What leaves a node has no texts, and leads to the same edit.
-    hidden = Hidden(seeds=())
-    adapter = node.adapter(*arguments(case), hidden=hidden)
-    planned = adapter.plan(node.check(adapter, hidden))
     if change is None:
-        assert planned is None
         return "untouched", None
-    assert (planned.path, hidden.reveal(planned.before), hidden.reveal(planned.after)) == change[:3]
     root = case.links.get(case.config, case.config)
     return {"edited": diff(change), **({} if change.path == root else {"file": change.path})}, change
 

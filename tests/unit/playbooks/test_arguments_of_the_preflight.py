@@ -120,6 +120,8 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
         {**{name: pruned[name] for name in names}, "made": True},
     ]
     assert asked["host_devices"][0]["nodes"] == LAMPS["host_devices_nodes"]
+    (runtime,) = asked["cdi_runtime"]
+    assert runtime == {name: done["cdi_runtime"][0][name] for name in ("state", "command")}
     specs = [[arguments({}, each) for each in every] for every in (asked["cdi_specs"], done["cdi_specs"])]
     assert [each["state"] for each in specs[0]] == ["present", "pruned"]
     assert specs[0] == specs[1]

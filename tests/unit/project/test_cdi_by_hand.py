@@ -6,9 +6,10 @@ import tomllib
 
 import pytest
 import tomlkit
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Checked, UnsupportedConfig
 from documented_blocks import blocks, text_of
+
+from node_device_plugin.runtime import configuration as runtimes
+from node_device_plugin.runtime.configuration.cdi import Checked, UnsupportedConfig
 
 PAGE = text_of("docs/cdi-by-hand.md")
 #: Each file that the page prints: path and text.

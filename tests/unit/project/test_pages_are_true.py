@@ -8,7 +8,6 @@ import types
 import the_project as project
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import containerd_obstacles
 from documented_blocks import PAGES, ROOT, text_of
 
 from node_device_plugin.cli import main as command_line
@@ -16,6 +15,7 @@ from node_device_plugin.cluster.manifests import deployment
 from node_device_plugin.daemon.state import State
 from node_device_plugin.declaration import cdi
 from node_device_plugin.devices.health import cdi_names
+from node_device_plugin.runtime.configuration import containerd_obstacles
 from node_device_plugin.telemetry import metrics
 
 

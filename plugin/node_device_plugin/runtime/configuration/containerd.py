@@ -148,9 +148,9 @@ class Containerd(Adapter):
             file_version = 3 if self._merges else 2
             text = with_version(text, file_version)
         if file_version not in TABLES:
-            raise UnsupportedConfig(
-                f"version = {file_version} is not supported: set a version from {min(TABLES)} to {max(TABLES)}"
-            )
+            # A text may be anything, also a secret.
+            said = f"version = {file_version}" if isinstance(file_version, int) else "its version"
+            raise UnsupportedConfig(f"{said} is not supported: set a version from {min(TABLES)} to {max(TABLES)}")
         wanted = wanted_keys(self.cdi)
         return edited(text, self._table_with(wanted, data, file_version), wanted)
 

@@ -23,6 +23,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
 )
 from real_processes import as_root, listening, running, started
 
+from node_device_plugin.runtime.configuration import containerd_imports
+
 
 @as_root
 def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
@@ -373,3 +375,41 @@ def test_crio_is_asked_as_it_was_started(tmp_path, crio):
 )
 def test_what_overrides_crios_files_is_seen(crio, arguments, environment, given):
     assert crio(arguments, **environment)["given_dirs"] == given
+
+
+@pytest.mark.parametrize("written", ["conf.d/*.toml", "{directory}/conf.d/x.toml"])
+def test_the_imports_are_read(tmp_path, written):
+    (tmp_path / "conf.d").mkdir()
+    dropin = tmp_path / "conf.d" / "x.toml"
+    dropin.write_text("version = 2\n")
+    names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
+    patterns = containerd_imports.imports(
+        f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
+    )
+    assert runtime_facts.texts(patterns) == {str(dropin): "version = 2\n"}
+
+
+@as_root
+def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_run(tmp_path, proc):
+    k3s_socket, docker_socket = str(tmp_path / "k3s.sock"), str(tmp_path / "containerd.sock")
+    with listening(proc, docker_socket):
+        assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == docker_socket
+        with listening(proc, k3s_socket):
+            assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
+    assert runtime_facts.likely_socket([]) == "/run/containerd/containerd.sock"
+    # Which may be Docker's, beside CRI-O or cri-dockerd.
+    assert runtime_facts.SOCKETS[-1] == "/run/containerd/containerd.sock"
+
+
+def test_the_socket_is_the_users_or_else_the_kubelets(monkeypatch):
+    monkeypatch.setattr(runtime_facts, "likely_socket", lambda: "/likely.sock")
+    kubelet = {"cri_socket": "/kubelet.sock"}
+    given = [("unix:///user.sock", kubelet), (None, kubelet), (None, {"cri_socket": None}), (None, None)]
+    found = [runtime_facts.socket_of(*each) for each in given]
+    assert found == ["/user.sock", "/kubelet.sock", "/likely.sock", "/likely.sock"]
+
+
+def test_the_controller_gets_nothing_of_the_configuration():
+    facts = {"socket": "/s", "pid": 7, "name": "crio", "executable": "/x", "config": {"content": "a"}, "kill_mode": "x"}
+    assert runtime_facts.shown(facts) == {"socket": "/s", "pid": 7, "name": "crio"}
+    assert runtime_facts.shown({"socket": "/s", "problem": "gone"}) == {"socket": "/s", "problem": "gone"}

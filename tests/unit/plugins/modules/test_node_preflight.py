@@ -297,6 +297,68 @@ def test_which_play_it_is_that_ansible_runs(tmp_path):
 SAYS = '{"name": "containerd", "cdi": {"enabled": true, "spec_dirs": ["/etc/cdi"]}}'
 
 
+@pytest.mark.parametrize(
+    ("tags", "skipped"),
+    [
+        ({}, False),
+        ({"ansible_run_tags": ["all"], "ansible_skip_tags": ["verify"]}, False),
+        ({"ansible_run_tags": ["configure"]}, False),
+        ({"ansible_run_tags": ["cdi_runtime", "node_tools"]}, False),
+        ({"ansible_run_tags": ["node_tools"]}, True),
+        ({"ansible_run_tags": ["all"], "ansible_skip_tags": ["cdi_runtime"]}, True),
+        ({"ansible_run_tags": ["all"], "ansible_skip_tags": ["configure"]}, True),
+    ],
+)
+def test_a_run_that_skips_the_role_refuses_no_runtime(look, tags, skipped):
+    """Another tool may own the runtime's configuration."""
+    asked = {"cdi_runtime": [{"command": "/bin/plugin"}], "service": []}
+    _result, (given,) = look(converge=asked, variables=tags)
+    assert given["converge"] == ({"service": []} if skipped else asked)
+
+
+def test_the_runtimes_socket_is_the_same_for_all_that_look(look):
+    variables = {"node_devices_cri_socket": "/run/x.sock"}
+    asked = {"cdi_runtime": [{"command": "/bin/plugin"}]}
+    _result, (given,) = look(converge=asked, variables=variables)
+    assert (given["cri_socket"], given["converge"]["cdi_runtime"][0]["cri_socket"]) == ("/run/x.sock", "/run/x.sock")
+
+
+def test_facts_without_obstacles_are_read_again_where_a_runtime_is_required(look):
+    """An uninstall's preflight requires Python alone."""
+    runtime = {"name": "containerd", "version": "1.7.24"}
+    known = {**FACTS, "runtime": runtime, "read_in": PLAY}
+    assert look(requires=["python"], known=known)[1] == []
+    _result, (given,) = look(requires=["runtime"], known=known)
+    assert given["cdi"] is True
+    assert look(requires=["runtime"], known={**FACTS, "read_in": PLAY})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "needed"),
+    [
+        ("node_preflight", {}, False),
+        ("node_preflight", {"cdi": False}, True),
+        ("node_preflight", {"converge": {"service": []}}, False),
+        ("node_preflight", {"converge": {"cdi_runtime": []}}, True),
+        ("cdi_runtime", {"state": "present"}, True),
+        ("cdi_runtime", {"state": "recovered"}, False),
+        ("managed_files", {}, False),
+    ],
+)
+def test_which_modules_get_the_plugins_code(name, arguments, needed):
+    assert preflight._needs_code(name, arguments) is needed
+
+
+@pytest.mark.parametrize("code", [None, {"sha256": "0"}])
+def test_the_controller_gets_the_runtimes_obstacles_and_nothing_of_its_configuration(code):
+    config = {"path": "/c.toml", "exists": True, "content": "a = 1\n[x\n", "effective": None}
+    runtime = {"socket": "/s", "name": "containerd", "executable": "/c", "version": "1.7.24", "config": config}
+    shown = module.with_obstacles(runtime, types.SimpleNamespace(params={"code": code, "cdi": True}))
+    obstacles = shown.pop("obstacles", [])
+    assert shown == {"socket": "/s", "name": "containerd", "version": "1.7.24"}
+    assert ["is not valid TOML" in each for each in obstacles] == [True] * bool(code)
+
+
 @pytest.mark.parametrize("needs_cdi", [True, False])
 def test_cdi_is_looked_at_where_a_device_is_given_by_cdi(look, needs_cdi):
     asked = {"cdi_runtime": [{"command": "/bin/plugin"}], "service": []}

@@ -38,20 +38,6 @@ def old(tmp_path):
     )
 
 
-def test_an_earlier_release_runs_the_source_of_this_one(old, tmp_path):
-    arguments = {"command": old.command, "kubelet_root": str(tmp_path), "device_plugin_dir": str(tmp_path)}
-    (reason,) = plugin_cli.cdi_holders(old, arguments, str(tmp_path / "cri.sock"))
-    assert reason.startswith("nobody knows which containers hold a CDI device: the container runtime at")
-    (tmp_path / "kubelet_internal_checkpoint").write_text("damaged")
-    assert len(plugin_cli.cdi_holders(old, arguments, str(tmp_path / "cri.sock"))) == 2
-
-
-def test_an_environment_that_cannot_run_it_is_unknown(old, tmp_path):
-    (tmp_path / "bin/python3").write_text("#!/bin/sh\necho 'No module named grpc' >&2; exit 1\n")
-    (reason,) = plugin_cli.cdi_holders(old, {"command": old.command}, "/x.sock")
-    assert "No module named grpc" in reason
-
-
 def test_other_commands_name_the_release(old):
     with pytest.raises(
         plugin_cli.PluginCliError, match=r"is of another release than this collection: run upgrade\.yml"

@@ -192,3 +192,23 @@ def test_the_preflight_asks_with_the_targets_that_the_task_gives(monkeypatch):
 )
 def test_which_executions_need_the_code(module, arguments, needs):
     assert preflight._needs_code(module, arguments) is needs
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "expected"),
+    [
+        ({"command": "/x"}, "restarted", True),
+        ({"command": "/x"}, "seconds", False),
+        ({"command": "/x", "specs": {}}, "restarted", False),
+        (None, "restarted", False),
+    ],
+)
+def test_what_the_preflight_expects_holds_also_after_a_write(given, key, expected):
+    """It says only whether a node waits for its turn; the module decides anew."""
+    answered = {"cdi_runtime": [{"answer": {"changed": True, "restarted": True}, "has_unshown_work": False}]}
+    converged = preflight._by_arguments({"cdi_runtime": [{"command": "/x"}]}, answered)
+    play = types.SimpleNamespace(_uuid="play")
+    action = types.SimpleNamespace(_task=types.SimpleNamespace(check_mode=False, get_play=lambda: play))
+    known = {"read_in": "play", "converged": converged if given else {}}
+    look = preflight.Preflight(action, {"inventory_hostname": "node1", "node_devices_node": known})
+    assert look.expects("cdi_runtime", given or {}, key) is expected

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
+    cdi_needed,
     runtime_facts,
     runtime_restart,
     runtime_trial,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, runtime
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node_code
 from role_on_node import Adapter, RoleOnNode
 
 from node_device_plugin.runtime import configuration
@@ -93,6 +97,38 @@ def test_the_command_of_an_earlier_release_is_told_and_runs_the_source_of_this_o
     ]
     assert role.converge(this_release="/tmp/x.zip")["restarted"] is True
     assert role.questions[-1][:5] == ["/bin/python3", "-I", "/tmp/x.zip", "holders", "--by-cdi"]
+
+
+@pytest.fixture
+def old(tmp_path):
+    """The environment of an earlier release, whose packages this test's Python has, with this release's source."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (programs / "python3").chmod(0o755)
+    (tmp_path / "source.zip").write_bytes(node_code.archive(with_wire=True))
+
+    def run_command(command):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        return done.returncode, done.stdout, done.stderr
+
+    params = {"specs": {}, "device_plugin_dir": str(tmp_path), "command": str(programs / "node-device-plugin")}
+    params["this_release"] = str(tmp_path / "source.zip")
+    node, kubelet = types.SimpleNamespace(run_command=run_command), {"root_dir": str(tmp_path)}
+    return lambda: cdi_needed.by_containers(node, params, str(tmp_path / "cri.sock"), kubelet)
+
+
+def test_an_earlier_release_runs_the_source_of_this_one(old, tmp_path):
+    (reason,) = old()
+    assert reason.startswith("nobody knows which containers hold a CDI device: the container runtime at")
+    (tmp_path / "kubelet_internal_checkpoint").write_text("damaged")
+    assert len(old()) == 2
+
+
+def test_an_environment_that_cannot_run_it_is_unknown(old, tmp_path):
+    (tmp_path / "bin/python3").write_text("#!/bin/sh\necho 'No module named grpc' >&2; exit 1\n")
+    (reason,) = old()
+    assert "No module named grpc" in reason
 
 
 def test_a_drain_asks_before_it_evicts_the_holders(role):

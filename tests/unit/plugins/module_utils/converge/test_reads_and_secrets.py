@@ -1,0 +1,223 @@
+"""How often the node reads a runtime's configuration, and that no secret of it is in an answer.
+
+containerd is a script that prints the file it is given, and whose dumps are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts, runtime_restart
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime, registry
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node as ConvergeNode
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, recovery
+from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight
+from real_processes import as_root
+from transaction_node import Node
+
+CRI = '[plugins."io.containerd.grpc.v1.cri"]'
+PLAIN = f'version = 2\n{CRI}\n  enable_cdi = false\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
+SECRETS = '''version = 2 # password = "CANARY"
+imports = ["conf.d/*.toml"] # CANARY
+# CANARY
+[plugins."io.containerd.grpc.v1.cri"] # CANARY
+  enable_cdi = false # CANARY
+  cdi_spec_dirs = [ # CANARY
+    "/opt/cdi", # CANARY
+  ]
+  containerd.default_runtime_name = "runc" # CANARY
+  [plugins."io.containerd.grpc.v1.cri".registry.configs."https://u:CANARY@registry.example".auth]
+    username = "CANARY"
+    password = 'CANARY'
+    auth = """CANARY
+line"""
+    identitytoken = \'\'\'CANARY\'\'\'
+  [plugins."io.containerd.grpc.v1.cri".registry.headers]
+    "Authorization" = ["Basic CANARY", # and CANARY
+      'CANARY']
+    inline = { a = "CANARY", "b.c" = 'CANARY', d = ["CANARY"] }
+'''
+INLINE = 'version = 2\nplugins = { "io.containerd.grpc.v1.cri" = { stream_server_address = "CANARY" } } # CANARY\n'
+DEFAULTS = "  containerd.runtimes.runc.runtime_type = 'io.containerd.runc.v2'\n"
+
+_counted: list[str] = []
+_is_counting = False
+
+
+def _audit(event, arguments):
+    # Without a mode, it is one of the calls below open().
+    if _is_counting and event == "open" and arguments[1] == "r":
+        _counted.append(str(arguments[0]))
+
+
+sys.addaudithook(_audit)
+
+
+class Machine:
+    """A node with a containerd. carry_out: whether its transaction is carried out, in this process."""
+
+    def __init__(self, top, programs, monkeypatch, text):
+        self.node = Node(top / "node")
+        self.config = self.node.config
+        self.config.write_text(text)
+        self.node.start()
+        self.log = top / "dumps"
+        self.program = programs / "containerd"
+        self.refuses = top / "refuses"
+        self.program.write_text(
+            f'#!/bin/sh\n[ "$1" = --config ] || exit 1\necho "$2" >> {self.log}\n'
+            f'[ ! -e {self.refuses} ] || {{ cat "$2" >&2; exit 1; }}\n'
+            f'cat "$2"\n'
+        )
+        self.program.chmod(0o755)
+        self.command = programs / "plugin"
+        answer = {"cdi": {"enabled": False, "spec_dirs": None}, "held": [], "unknown": []}
+        self.command.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
+        self.command.chmod(0o755)
+        self.reads = 0
+        monkeypatch.setattr(runtime_restart, "PLACES", self.node.places)
+        monkeypatch.setattr(ledgers.Ledger.__init__, "__defaults__", (self.node.places.directory,))
+        monkeypatch.setattr(cdi_runtime, "kubelet_facts", lambda: (None, []))
+        monkeypatch.setattr(cdi_runtime, "runtime_facts", self.facts)
+        monkeypatch.setattr(launch, "carry_out", self._carry_out)
+
+    def _carry_out(self, places, plan):
+        # The daemon of this node says only one of the directories.
+        plan = plan._replace(question=["ask"], spec_dirs=plan.spec_dirs and ["/etc/cdi"])
+        with self.node.commands():
+            recovery.run(places, launch._prepared(places, plan))
+            return launch.settle(places)
+
+    def facts(self, socket="/run/x.sock"):
+        """As runtime_facts reads them of a process."""
+        program = runtime_facts.Program("containerd", runtime_facts.installed(str(self.program)))
+        config = runtime_facts.containerd_config(program, ["containerd", "--config", str(self.config)])
+        config["later"] = []
+        return {
+            "socket": socket,
+            "pid": 7,
+            "name": "containerd",
+            "executable": str(self.program),
+            "unit": "containerd.service",
+            "version": "1.7.24",
+            "config": config,
+        }
+
+    def module(self, check_mode):
+        def run_command(command, handle_exceptions):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout, done.stderr
+
+        return types.SimpleNamespace(
+            check_mode=check_mode,
+            run_command=run_command,
+            selinux_enabled=lambda: False,
+            set_default_selinux_context=lambda path, changed: None,
+            params={"code": {"sha256": ""}, "cdi": True},
+        )
+
+    def converge(self, check_mode=False, facts=None, **params):
+        given = {**dict.fromkeys(cdi_runtime.PARAMS), "command": str(self.command), "specs": {}, "may_restart": True}
+        node = ConvergeNode(self.module(check_mode), facts=facts)
+        return node.converged(cdi_runtime.converge, {**given, **params})
+
+    def counted(self, do):
+        """Do it. Returns its result, the paths of the dumps, and how often this process read the root file."""
+        global _is_counting
+        self.log.write_text("")
+        _counted.clear()
+        _is_counting = True
+        try:
+            result = do()
+        finally:
+            _is_counting = False
+        dumps = ["root" if path == str(self.config) else "copy" for path in self.log.read_text().splitlines()]
+        return result, dumps, _counted.count(str(self.config))
+
+
+@pytest.fixture
+def machine(tmp_path, roots, monkeypatch):
+    return lambda text: Machine(tmp_path, roots, monkeypatch, text)
+
+
+#: Reads of the root file: to plan; the original for the ledger; and in the transaction, which alone has the lock, its
+#: state, its copy for an undo, and its state again right before it is replaced. The daemon of this test reads it, too.
+PLANNED, RECORDED, LOCKED, DAEMON = 1, 1, 3, 1
+
+
+@as_root
+def test_one_dump_before_a_change_and_one_after_it(machine):
+    node = machine(PLAIN)
+    # What the preflight has read is not read again.
+    facts = node.facts()
+    answer, dumps, reads = node.counted(lambda: node.converge(check_mode=True, facts={"runtime": facts}))
+    assert (answer["restarted"], dumps, reads) == (True, ["copy"], RECORDED)
+    answer, dumps, reads = node.counted(lambda: node.converge(check_mode=True))
+    assert (answer["restarted"], dumps, reads) == (True, ["root", "copy"], PLANNED + RECORDED)
+    answer, dumps, reads = node.counted(node.converge)
+    assert answer.get("problems", []) == []
+    assert (answer["restarted"], dumps, reads) == (True, ["root", "copy"], PLANNED + RECORDED + LOCKED + DAEMON)
+    assert node.config.read_text() == PLAIN.replace("= false", "= true")
+    # A second run changes nothing, and asks the daemon alone.
+    node.command.write_text(node.command.read_text().replace("false", "true"))
+    answer, dumps, reads = node.counted(node.converge)
+    assert (answer["msg"], dumps, reads) == ("CDI is effective", ["root"], PLANNED)
+    answer, dumps, reads = node.counted(lambda: node.converge(state="absent"))
+    assert (answer["restarted"], dumps, reads) == (True, ["root", "copy"], PLANNED + RECORDED + LOCKED + DAEMON)
+    assert node.config.read_text() == PLAIN
+
+
+@as_root
+def test_each_import_is_read_once(machine):
+    node = machine('version = 2\nimports = ["conf.d/*.toml"]\n')
+    imported = node.config.parent / "conf.d" / "a.toml"
+    imported.parent.mkdir()
+    imported.write_text("[debug]\nlevel = 'info'\n")
+    _facts, dumps, reads = node.counted(node.facts)
+    assert (dumps, reads, _counted.count(str(imported))) == (["root"], 1, 1)
+
+
+def everything(node, facts):
+    """All that leaves the node: what the preflight says, and what the module answers, also where it refuses."""
+    module = node.module(True)
+    asked = {"cdi_runtime": [{"state": state, "command": str(node.command)} for state in ("present", "absent")]}
+    yield node_preflight.with_obstacles(facts, module)
+    yield node_preflight.ledger_facts()
+    yield registry.answers(module, asked, {"runtime": facts})
+    unwritable = {**facts, "config": {**facts["config"], "unwritable": "it is read-only"}}
+    yield node.converge(check_mode=True, facts={"runtime": unwritable})
+    yield node.converge(check_mode=True, facts={"runtime": {**facts, "unit": None}})
+    node.refuses.touch()
+    yield node.converge(check_mode=True, facts={"runtime": facts})
+    yield node.converge(check_mode=True)
+    yield node.converge(check_mode=True, state="absent")
+    node.refuses.unlink()
+
+
+@as_root
+@pytest.mark.parametrize("text", [SECRETS + DEFAULTS, INLINE, SECRETS + "= CANARY\n", 'version = "CANARY"\n'])
+def test_no_byte_of_a_secret_leaves_the_node(machine, text):
+    node = machine(text.replace(DEFAULTS, "").replace(CRI + " # CANARY\n", CRI + " # CANARY\n" + DEFAULTS))
+    imported = node.config.parent / "conf.d" / "a.toml"
+    imported.parent.mkdir(exist_ok=True)
+    imported.write_text('[debug] # CANARY\nlevel = "CANARY"\n')
+    before = list(everything(node, node.facts()))
+    done = node.converge()
+    after = list(everything(node, node.facts()))
+    undone = node.converge(state="absent")
+    said = json.dumps([before, done, after, undone])
+    assert "CANARY" not in said
+    assert node.config.read_text().count("CANARY") == text.count("CANARY")
+    if "restarted" in done:
+        # It is the same to a reader who guesses: no hash of a file, and no former content.
+        entry = after[1]["ledger"][str(node.config)]
+        assert ("sha256" in entry, "content" in entry["before"]) == (False, False)
+        assert "enable_cdi = true" in done["diff"][0]["prepared"] or "(hidden)" in done["diff"][0]["prepared"]
+        assert undone["restarted"] is True
+    else:
+        assert done["problems"]
