@@ -75,7 +75,8 @@ def of_specs(asked: Asked, facts: Mapping[str, Any]) -> tuple[list[str], list[st
 
     facts: with the declaration, if any, in which numbers have replaced names.
     """
-    may_crash, is_checked = asked.cdi and "runtime" in asked.requires, asked.declared and facts["runtime"].get("version")
+    may_crash = asked.cdi and "runtime" in asked.requires
+    is_checked = asked.declared and facts["runtime"].get("version")
     if not (may_crash or is_checked):
         return [], []
     node_specs = specs.Specs(facts["declaration"] if asked.declared else {}, facts)
