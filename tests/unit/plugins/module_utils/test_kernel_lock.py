@@ -23,13 +23,16 @@ from real_processes import as_root
 
 NOBODY = 65534
 USER = pwd.getpwuid(NOBODY).pw_name
-HOLD = ["sh", "-c", "echo locked; exec sleep 60"]
+# The same command before and after it prints.
+HOLD = ["sh", "-c", "echo locked; read end"]
 
 
 @contextlib.contextmanager
 def locked_by(command, **options):
     """A process that holds a lock until the block ends. command: prints a line when it holds the lock."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, **options) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, **options
+    ) as process:
         try:
             assert process.stdout.readline() == "locked\n"
             yield process
@@ -78,8 +81,8 @@ def test_a_lock_of_another_user_is_an_error_that_names_the_process(directory, mo
     with users(directory) as process, pytest.raises(BlockingIOError) as error:
         kernel_lock.taken(str(directory), os.O_RDONLY | os.O_DIRECTORY)
     assert ledgers.sentence(error.value) == (
-        f"{directory}: it is locked by process {process.pid} (sleep 60, user {USER}): end what holds the lock, e.g. "
-        f"kill {process.pid}"
+        f"{directory}: it is locked by process {process.pid} (sh -c {HOLD[2]}, user {USER}): end what holds the lock, "
+        f"e.g. kill {process.pid}"
     )
 
 
@@ -96,7 +99,7 @@ def test_a_lock_of_root_is_waited_for_until_the_limit(directory, monkeypatch):
         with pytest.raises(StopIteration):
             kernel_lock.taken(str(directory), os.O_RDONLY)
         monkeypatch.setattr(kernel_lock, "LIMIT", 0.0)
-        with pytest.raises(BlockingIOError, match=f"it is locked by process {process.pid} .sleep 60, user root.: "):
+        with pytest.raises(BlockingIOError, match=f"process {process.pid} .sh -c {HOLD[2]}, user root.: "):
             kernel_lock.taken(str(directory), os.O_RDONLY)
 
 
