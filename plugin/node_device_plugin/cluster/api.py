@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import email.utils
 import http.client
 import json
 import re
@@ -259,6 +261,17 @@ class Api:
         }
         place = Place("pods", metadata["name"], metadata["namespace"], part="eviction")
         self._object("POST", place, _changing(dry_run), content, "application/json")
+
+    def moment(self) -> datetime.datetime | None:
+        """The server's time of its last answer, to compare with the times of objects; None if it sends no time.
+
+        This machine's clock may differ from the server's clock.
+        """
+        try:
+            found = email.utils.parsedate_to_datetime(self._transport.date)
+        except (IndexError, OverflowError, TypeError, ValueError):
+            return None
+        return found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)
 
     def text(self, place: Place) -> str:
         """A pod's HTTP answer (``place.part`` is proxy and a path) or its log (``log``). Raises ApiError."""
