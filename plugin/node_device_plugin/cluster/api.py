@@ -140,10 +140,10 @@ class Api:
         self._transport = Transport(access.tls, proxy)
 
     def node(self, name: str) -> dict[str, Any]:
-        """A node object. Raises ApiError if the request fails or the cluster has no such node."""
+        """A node object. Raises ApiError if the request fails; NotFound if the cluster has no such node."""
         found = self.get(Place("nodes", name))
         if found is None:
-            raise ApiError(
+            raise NotFound(
                 f"the cluster has no node {name}: set node_devices_node_name to its name there, or join the node first"
             )
         return found
