@@ -233,6 +233,33 @@ def included(role, file, known):
     return all(value("{{ %s }}" % condition, known) for condition in conditions)
 
 
+STARTED = {
+    "device_plugin_started": {"invocation_id": "of-the-service"},
+    "device_plugin_pod": {"invocation_id": "of-the-pod"},
+}
+
+
+@pytest.mark.parametrize(
+    ("known", "invocation"),
+    [
+        (STARTED, "of-the-service"),
+        ({**STARTED, "device_plugin_mode": "daemonset"}, "of-the-pod"),
+        ({}, ""),
+        ({"device_plugin_mode": "daemonset"}, ""),
+        # Check mode waits for no pod.
+        ({"device_plugin_mode": "daemonset", "device_plugin_pod": {"pod": None}}, ""),
+        ({"device_plugin_started": {"skipped": True}}, ""),
+    ],
+)
+def test_the_verification_knows_which_plugin_the_play_has_started(known, invocation):
+    variables = yaml.safe_load((ROLES / "verification" / "vars" / "main.yml").read_text())
+    assert value(variables["verification_invocation"], known) == invocation
+    for file, module in (("present", "verification"), ("through_api", "api_verification")):
+        task = yaml.safe_load((ROLES / "verification" / "tasks" / f"{file}.yml").read_text())[0]
+        arguments = task[f"nodedevices.kubernetes.{module}"]
+        assert arguments["invocation"] == "{{ verification_invocation | default(omit, true) }}"
+
+
 TIMER = "/etc/systemd/system/node-device-capacities.timer"
 NOTHING = {"declaration": {"capacities": {}}}
 
