@@ -95,6 +95,8 @@ def test_no_module_of_ansible_runs_on_a_node():
 def test_no_task_takes_the_check_mode_of_the_whole_run_for_its_own():
     """A play may set `check_mode: true` for a role alone. Its tasks then deleted files."""
     for path in [*CHECKOUT.glob("roles/*/tasks/*.yml"), *CHECKOUT.glob("playbooks/**/*.yml")]:
+        if path.parent.name == "vars":
+            continue
         # The first play of a run in check mode has already reported the DaemonSet.
         expected = 1 if path.parts[-3:] == ("device_plugin", "tasks", "daemonset.yml") else 0
         if not path.parts[-3].startswith("lab_"):
