@@ -82,7 +82,8 @@ class ActionModule(HidingAction):
         if arguments.get("mode") != "daemonset" or not (arguments.get("kubeconfig") and arguments.get("invocation")):
             return []
         try:
-            cluster = DaemonSet(Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {})))
+            api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
             found = rollout.restarted(cluster, arguments.get("node_name") or host, arguments["invocation"])
         except _ERRORS:
             # As for a service whose systemd does not answer.

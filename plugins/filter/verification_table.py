@@ -23,7 +23,7 @@ options:
     required: true
   hostvars:
     description: The variables of all hosts, with the reports in C(verification_report), and the results of role
-      extended_resources in C(extended_resources_result). C(node_devices_node.joined) shows a host that the play skipped.
+      extended_resources in C(extended_resources_result). C(node_devices_node.joined) is false for a skipped host.
     type: dict
     required: true
 """
@@ -45,7 +45,10 @@ _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 
 
 def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the reports of ``hosts`` as one text table. A host without a report has the row "not verified", or "not joined"."""
+    """Return the reports of ``hosts`` as one text table.
+
+    A host without a report has the row "not verified", or "not joined" if the play skipped the host.
+    """
     lines: list[tuple[str, ...]] = []
     for host in hosts:
         variables = hostvars[host]
@@ -63,7 +66,7 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
 
 
 def _has_joined(variables: Any) -> bool:
-    """Return False for a host that the play skipped, because only the API reaches it and the cluster has no such node."""
+    """Return False for a host that only the API reaches, if the cluster has no such node. The play skipped the host."""
     known = variables.get("node_devices_node") if hasattr(variables, "get") else None
     return bool((known or {}).get("joined", True))
 

@@ -137,7 +137,7 @@ def test_an_eviction_has_its_own_pace(pauses):
     assert pauses == []
 
 
-NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.timezone.utc)
+NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
 
 @pytest.mark.parametrize(
