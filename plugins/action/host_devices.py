@@ -65,9 +65,9 @@ class ActionModule(HidingAction):
 
 
 def _awaited(node, wanted):
-    """Return the missing paths of declared devices that a kernel module may create."""
+    """Return the missing paths of declared devices that the role may create."""
     missing = [*node.get("missing_devices", ()), *node.get("missing_host_paths", ())]
-    return [path for path in missing if wanted["modules"] and host_devices.may_make(path, **wanted)]
+    return [path for path in missing if host_devices.may_make(path, **wanted)]
 
 
 def _ours(node):

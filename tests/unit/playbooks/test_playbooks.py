@@ -260,6 +260,30 @@ def test_the_verification_knows_which_plugin_the_play_has_started(known, invocat
         assert arguments["invocation"] == "{{ verification_invocation | default(omit, true) }}"
 
 
+UNIT = "/etc/systemd/system/node-device-plugin.service"
+
+
+@pytest.mark.parametrize(
+    ("file", "contents", "pending"),
+    [
+        ("service.yml", [UNIT], True),
+        ("service.yml", [], False),
+        # Earlier tasks of this file have started the service with its new files.
+        ("service_from_daemonset.yml", [UNIT], False),
+    ],
+)
+def test_a_service_that_has_just_started_with_its_new_files_is_not_restarted(file, contents, pending):
+    tasks = ROLES / "device_plugin" / "tasks"
+    (running,) = [
+        each
+        for each in yaml.safe_load((tasks / file).read_text())
+        if each.get("ansible.builtin.import_tasks") == "service_running.yml"
+    ]
+    (service,) = yaml.safe_load((tasks / "service_running.yml").read_text())
+    known = {"device_plugin_unit": UNIT, "device_plugin_files": {"contents": contents}, **running.get("vars", {})}
+    assert value(service["nodedevices.kubernetes.service"]["pending"], known) is pending
+
+
 TIMER = "/etc/systemd/system/node-device-capacities.timer"
 NOTHING = {"declaration": {"capacities": {}}}
 

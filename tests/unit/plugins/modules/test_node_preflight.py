@@ -399,6 +399,11 @@ LINK = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="1a86", SYMLINK+="made other-%k"'
         ({"host_devices_udev_rules": ['KERNEL=="x", RUN+="/bin/make"']}, ["/dev/made", "/dev/other-1", "/dev/nobodys"]),
         ({"host_devices_modules": [{"name": "cam"}]}, ["/dev/made", "/dev/other-1", "/dev/nobodys"]),
         ({}, []),
+        # The run skips the role, by its tag alone or with others.
+        ({**MADE, "ansible_skip_tags": ["host_devices"]}, []),
+        ({**MADE, "ansible_skip_tags": ["verify", "host_devices"]}, []),
+        ({**MADE, "ansible_skip_tags": ["verify"]}, ["/dev/made"]),
+        ({**MADE, "ansible_skip_tags": None}, ["/dev/made"]),
     ],
 )
 def test_only_what_host_devices_creates_may_be_missing_before_it(look, variables, awaited):
