@@ -38,7 +38,7 @@ def test_the_soft_limit_becomes_the_hard_one_at_most_65536(
 
 @pytest.mark.parametrize("error", [OSError("not permitted"), ValueError("not allowed to raise maximum limit")])
 def test_a_limit_that_cannot_be_raised_stays(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def refuse(_what: int, _limits: "tuple[int, int]") -> None:
+    def refuse(_what: int, _limits: tuple[int, int]) -> None:
         raise error
 
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (1024, 4096))
