@@ -5,6 +5,7 @@ import contextlib
 import copy
 import json
 import os
+import pathlib
 import threading
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -321,6 +322,8 @@ async def test_who_locks_the_plugin_out_is_named(node: Node) -> None:
     try:
         assert holder.stdout is not None
         assert await holder.stdout.readline() == b"locked\n"
+        while not pathlib.Path(f"/proc/{holder.pid}/cmdline").read_bytes().startswith(b"sleep\0"):
+            await asyncio.sleep(0.01)
         (wrong,) = [each for each in await node.wrongs() if each.link == "plugin"]
     finally:
         holder.kill()
