@@ -70,7 +70,7 @@ def run(tmp_path):
         copy.write_text(yaml.safe_dump([task]))
     # The role's own tasks where it deploys once for all hosts.
     role = CHECKOUT / "roles" / "device_plugin"
-    for name in ("daemonset.yml", "absent.yml"):
+    for name in ("absent.yml", *(path.name for path in (role / "tasks").glob("daemonset*.yml"))):
         shutil.copy(role / "tasks" / name, collection / "roles" / "device_plugin" / "tasks")
     for path in [*(CHECKOUT / "roles").glob("*/defaults"), role / "vars"]:
         shutil.copytree(path, collection / path.relative_to(CHECKOUT))
