@@ -91,7 +91,8 @@ def matches(
             gives = tokens.get((resource.name, device.id), frozenset())
             own = frozenset(token for token in gives if givers[token] == 1)
             offered[resource.name, device.id] = _Offered(resource, device, gives, own)
-    counted, uncounted = [], []
+    counted: list[Holding] = []
+    uncounted: list[Holding] = []
     for holding in holdings:
         is_counted = any(key in offered and offered[key].is_counted(holding) for key in holding.keys)
         (counted if is_counted else uncounted).append(holding)
