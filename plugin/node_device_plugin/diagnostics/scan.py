@@ -22,10 +22,11 @@ from ..declaration.names import cdi_kind_problem, resource_name_problem
 from ..devices.discovery import Discovered, Discoverer
 from ..devices.discovery.pci import DIRECTORY as PCI
 from ..devices.discovery.root import Root
+from ..devices.discovery.sysfs import upward
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..support.bounded_calls import Key
 from ..support.tables import printable, table
-from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, upward, usb_name
+from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, usb_name
 
 #: The domain of suggested resources if the user names none.
 DOMAIN = "devices.example.com"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,11 +17,10 @@ from .found import Found
 from .method import DiscoveryMethod
 from .root import Root
 from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed, part_of, with_other_names
-from .sysfs import driver_and_subsystem, numa_node
+from .sysfs import directory_of, driver_and_subsystem, numa_node, pci_directory
 
 #: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.
 _CONTROL = "/sys/devices/virtual/misc/"
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class Reserved(NamedTuple):
@@ -165,8 +163,7 @@ def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:
     """The nodes without control nodes, which other kinds may have, too; all nodes if all are control nodes."""
     if len(nodes) < 2:
         return nodes
-    directories = {node: root.resolve("/sys/dev/" + root.device_number(node)) or "" for node in nodes}
-    return [node for node, directory in directories.items() if not directory.startswith(_CONTROL)] or nodes
+    return [node for node in nodes if not directory_of(node, root).startswith(_CONTROL)] or nodes
 
 
 def _real(nodes: Iterable[str], root: Root) -> tuple[str, ...]:
@@ -191,12 +188,5 @@ def _id(kind: str, name: str, address: str) -> str:
 
 
 def _pci_directory_of(device: SpecDevice, root: Root) -> str:
-    return next(filter(None, (_pci_directory(node, root) for node in sorted(device.nodes))), "")
-
-
-def _pci_directory(path: str, root: Root) -> str:
-    """The directory of the PCI device behind a device node; empty if there is none."""
-    directory = root.resolve("/sys/dev/" + root.device_number(path)) or ""
-    while directory.startswith("/sys/devices/") and not _PCI_ADDRESS.fullmatch(os.path.basename(directory)):
-        directory = os.path.dirname(directory)
-    return directory if directory.startswith("/sys/devices/") else ""
+    directories = (pci_directory(directory_of(node, root)) for node in sorted(device.nodes))
+    return next(filter(None, directories), "")
