@@ -53,7 +53,7 @@ class _Offered(NamedTuple):
 
     def is_counted(self, holding: Holding) -> bool:
         """Whether the kubelet itself keeps the held device from others: its name still means the same device."""
-        return self.has_name_of(holding) and (not (self.tokens and holding.given) or self._is_nested(holding))
+        return self.has_name_of(holding) and self._is_nested(holding)
 
     def is_held(self, holding: Holding, tokens: Collection[str]) -> bool:
         """Whether the container has this device. tokens: of the holding, without tokens that several devices give."""
@@ -70,6 +70,7 @@ class _Offered(NamedTuple):
         return not (self.has_name_of(holding) or stays_shared)
 
     def _is_nested(self, holding: Holding) -> bool:
+        """Whether one side gives all that the other gives, also if it gives nothing that tells devices apart."""
         return holding.given <= self.tokens or self.tokens <= holding.given
 
 

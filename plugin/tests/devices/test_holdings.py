@@ -35,6 +35,10 @@ def test_a_former_name_means_the_device_that_gives_what_it_gave(given: tuple[str
     assert held == ({"a"} if is_same else set())
 
 
+def test_a_former_name_may_have_given_less_than_the_device_gives_now() -> None:
+    assert withheld(resource(NEW, "a"), {"a": {"x", "z"}}, holding(OLD, "gone", "x")) == {"a"}
+
+
 def test_a_token_in_common_is_not_enough_if_each_has_another_one() -> None:
     tokens = {"a": {"shared node", "x"}}
     assert withheld(resource(NEW, "a"), tokens, holding(OLD, "gone", "shared node", "y")) == set()
@@ -45,7 +49,16 @@ def test_a_device_by_a_cdi_name_may_be_one_of_the_containers_names() -> None:
     tokens = {"a": {"x", "common"}, "b": {"common"}}
     given = holding(OLD, "gone", "x", "y")
     assert withheld(resource(NEW, "a", "b"), tokens, given) == set()
-    assert withheld(resource(NEW, "a", "b", cdi=("vendor.com/x=0",)), tokens, given) == {"a"}
+    by_cdi = resource(NEW, "a", "b", cdi=("vendor.com/x=0",))
+    assert withheld(by_cdi, tokens, given) == {"a"}
+    assert withheld(by_cdi, {**tokens, "a": {"x", "z"}}, given) == set()
+    # By its own name, the kubelet counts the device.
+    assert withheld(by_cdi, tokens, given._replace(resource=NEW, kubelet_id="a")) == set()
+
+
+def test_the_id_decides_if_the_container_has_only_what_several_devices_give() -> None:
+    tokens = {"a": {"x", "common"}, "b": {"common"}}
+    assert withheld(resource(NEW, "a", "b"), tokens, holding(OLD, "a", "common")) == {"a"}
 
 
 @pytest.mark.parametrize(

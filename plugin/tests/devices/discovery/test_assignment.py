@@ -114,6 +114,12 @@ def test_an_earlier_resource_comes_first_and_one_without_findings_is_missing() -
     assert {name: [each.id for each in of_name.devices] for name, of_name in result.items()} == {A: ["a", "b"], B: []}
 
 
+def test_devices_of_several_methods_are_in_natural_order() -> None:
+    found = [candidate("b", "/dev/b"), candidate("a", "/dev/a", method="usb")]
+    (result,) = assigned([resource(A)], {A: found}, str, {}, NOTHING_RESERVED).values()
+    assert [each.id for each in result.devices] == ["a", "b"]
+
+
 def test_an_id_goes_to_the_first_candidate_that_can_be_offered() -> None:
     found = [candidate("x", problem="is broken"), candidate("x", "/dev/1"), candidate("x", "/dev/2")]
     (result,) = assigned([resource(A)], {A: found}, str, {}, NOTHING_RESERVED).values()
