@@ -96,9 +96,7 @@ async def scan(
             for name, each in suggestions.items()
             if devices[name]
         ],
-        "unsuggested": _unsuggested(
-            [each for each in listed if isinstance(each, Unsuggested)], suggestions, found, devices
-        ),
+        "unsuggested": _without_suggestion(listed, suggestions, found, devices),
         "problems": problems,
     }
 
@@ -122,14 +120,15 @@ def _named_suggestions(
     return suggestions, problems
 
 
-def _unsuggested(
-    listed: Sequence[Unsuggested],
+def _without_suggestion(
+    listed: Sequence[Suggestion | Unsuggested],
     suggestions: Mapping[str, Suggestion],
     found: Mapping[str, Discovered],
     devices: Mapping[str, Sequence[Device]],
 ) -> list[dict[str, Any]]:
     """The devices without a suggestion, also those that discovery leaves out. devices: those with a suggestion."""
-    left_out = [
+    without = [each for each in listed if isinstance(each, Unsuggested)]
+    without += [
         _left_out(suggestions[name].kind, device, reason)
         for name, each in found.items()
         for device, reason in each.left_out
@@ -146,7 +145,7 @@ def _unsuggested(
             "address": each.address,
             "reason": each.reason,
         }
-        for each in (*listed, *left_out)
+        for each in without
         if each.address not in addresses and paths.isdisjoint(each.nodes)
     ]
 
