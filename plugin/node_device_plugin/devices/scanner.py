@@ -147,9 +147,7 @@ class DeviceScanner:
         place.
         """
         with contextlib.suppress(NoAnswer):
-            self._spec_directories = await self._calls.call(
-                Key("", "directories of CDI specs"), functools.partial(_there_and_nearest, places.specs)
-            )
+            self._spec_directories = await self._calls.ask(_there_and_nearest, places.specs)
         return self._spec_directories
 
     async def is_news(self, places: Places) -> bool:
@@ -249,8 +247,7 @@ class DeviceScanner:
 
     async def _ambiguous(self, at: Mapping[str, Identity]) -> Collection[str]:
         try:
-            key = Key("", "serial numbers of USB devices")
-            return await self._calls.call(key, functools.partial(ambiguous_serials, at.values()))
+            return await self._calls.ask(ambiguous_serials, at.values())
         except NoAnswer:
             return self._now.ambiguous
 

@@ -47,7 +47,7 @@ class Health:
             # The specs are read first, because the checks of devices need them.
             unread = await self._unread(names, needed)
             if unread is None:
-                await names.look(self._calls, needed)
+                await names.look_at_mounts_and_hooks(self._calls, needed)
         due: list[Call[str | None]] = [
             (Key(resource.name, device.id), functools.partial(_reason, resource, device, names, unread, unwritten))
             for resource in resources
