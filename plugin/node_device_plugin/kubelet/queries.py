@@ -285,7 +285,7 @@ class _Given(NamedTuple):
         return held if paths is None else held._replace(**paths._asdict())
 
 
-class _Names:
+class DeviceNames:
     """The CDI names of one owner in an answer, which covers all devices of a resource in a container."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -326,8 +326,8 @@ def _paths_of(
 ) -> Iterator[tuple[str, _Paths]]:
     """What the container of an answer got with each device. by_name: what CDI names give. ours: those in our specs."""
     names = tuple(sorted(cdi_names(answer)))
-    of_ours = _Names(name for name in names if name in ours)
-    of_others = _Names(name for name in names if name in by_name and name not in ours)
+    of_ours = DeviceNames(name for name in names if name in ours)
+    of_others = DeviceNames(name for name in names if name in by_name and name not in ours)
     for_all = {links.real(node.host_path) for node in answer.devices}.union(each.host_path for each in answer.mounts)
 
     # Of a thousand devices without a name of their own, each has the paths of all.
