@@ -64,10 +64,13 @@ async def test_a_failed_write_waits_and_keeps_its_reason(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(writer, "write", fail)
     specs = OurSpecs(Links(), lambda: None)
+    noted, failed = [], specs._failed.failed
+    monkeypatch.setattr(specs._failed, "failed", lambda *args, **values: [noted.append(args), failed(*args, **values)])
     for _again in range(2):
         unwritten = await specs.write([resource()], str(tmp_path), SpecNames())
         assert unwritten == {f"{NAME}=a": "cannot write the CDI spec /cdi/x.json: full"}
-    assert attempts == [NAME]
+    # A longer pause follows a second attempt alone.
+    assert (attempts, len(noted)) == ([NAME], 1)
     # Another spec is written at once.
     await specs.write([resource("/dev/full")], str(tmp_path), SpecNames())
     assert attempts == [NAME, NAME]
