@@ -124,11 +124,13 @@ def _verify(cluster, node, arguments):
             record.note(resource, runtime, proven=row["state"] == "proven")
     if record.proven != before:
         proven.write(cluster.api, node, record.proven)
+    found = rollout.restarted(cluster, node, arguments["invocation"]) if arguments.get("invocation") else ""
     report = {
         "runtime": runtime,
         "kubelet": info.get("kubeletVersion", ""),
         "resources": list(rows.values()),
-        "problems": [f"{row['resource']}: {row['detail']}" for row in rows.values() if row["state"] == "failed"],
+        "problems": [f"{row['resource']}: {row['detail']}" for row in rows.values() if row["state"] == "failed"]
+        + ([found] if found else []),
     }
     return report, record.proven != before
 

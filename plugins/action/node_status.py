@@ -10,7 +10,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     kubeconfig,
     manifests,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    NotFound,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
@@ -163,6 +168,8 @@ class ActionModule(HidingAction):
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}
+            if self._api_only and isinstance(error, NotFound):
+                return {"by_api": node.ByApi(ready=False, running=None), "notes": (str(error),)}
             problems.append(str(error))
             return {}
         info = (shown.get("status") or {}).get("nodeInfo") or {}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the processes that hold an flock. Any user who may open a file or directory may lock it.
 
-Runs on nodes and in the plugin's wheel, which contains a link to this file: Python 3.9, standard library only.
+Runs on nodes and in the plugin's wheel, which contains a link to this file: Python 3.9, standard library only. Also
+runs on controllers, which may have macOS.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ class Holder(NamedTuple):
 def holders(path: str) -> list[Holder]:
     """Return the processes that hold an flock of a file or directory, in the order of their ids.
 
-    The result is empty if /proc shows none, for example because its reader is in a sandbox. Source: proc(5), fdinfo.
-    Unlike /proc/locks, fdinfo names each process that has inherited the lock of a process that has ended.
+    The result is empty if /proc shows none, for example because its reader is in a sandbox, or if the system is not
+    Linux. Source: proc(5), fdinfo. Unlike /proc/locks, fdinfo names each process that has inherited the lock of a
+    process that has ended.
     """
+    if not hasattr(os, "O_PATH"):
+        return []
     try:
         wanted = _key_of(path)
     except (OSError, ValueError, StopIteration):

@@ -22,14 +22,14 @@ class _Parsed:
 #: By path and identity, the files that some reader of this process needs. A file that no reader needs is not kept.
 _PARSED: MutableMapping[tuple[str, Identity | None], _Parsed] = weakref.WeakValueDictionary()
 #: By directory and path, the identity of each file.
-_Looks = Mapping[str, Mapping[str, "Identity | None"]]
+_Found = Mapping[str, Mapping[str, "Identity | None"]]
 
 
 class _Last(NamedTuple):
     """The last read. parsed: by path, the files of the wanted kinds."""
 
     kinds: frozenset[str]
-    looks: _Looks
+    seen: _Found
     parsed: Mapping[str, _Parsed]
     resolution: Resolution
 
@@ -55,14 +55,14 @@ class SpecReader:
         If no file of the kinds and no node's number changed since the last read, the result is the same object.
         """
         last, wanted = self._last, frozenset(kinds)
-        looks = self._look(wanted)
-        every = {path: _file(path, now, wanted, last) for paths in looks.values() for path, now in paths.items()}
+        seen = self._present(wanted)
+        every = {path: _file(path, now, wanted, last) for paths in seen.values() for path, now in paths.items()}
         parsed = {path: file for path, file in every.items() if file is not None}
         found = last.resolution
         if parsed != last.parsed or not self._has_same_numbers(found):
-            files = [[parsed[path].file for path in paths if path in parsed] for paths in looks.values()]
+            files = [[parsed[path].file for path in paths if path in parsed] for paths in seen.values()]
             found = resolution(against_each_other(files), self._sysfs)
-        self._last = _Last(wanted, looks, parsed, found)
+        self._last = _Last(wanted, seen, parsed, found)
         return found
 
     def is_as_read(self) -> bool:
@@ -70,14 +70,14 @@ class SpecReader:
         last = self._last
         if last is _UNREAD:
             return False
-        return self._look(last.kinds) == last.looks and self._has_same_numbers(last.resolution)
+        return self._present(last.kinds) == last.seen and self._has_same_numbers(last.resolution)
 
-    def _look(self, kinds: Collection[str]) -> _Looks:
-        looks: dict[str, dict[str, Identity | None]] = {}
+    def _present(self, kinds: Collection[str]) -> _Found:
+        seen: dict[str, dict[str, Identity | None]] = {}
         for directory in self.directories if kinds else ():
             with contextlib.suppress(OSError):
-                looks[directory] = {path: identity(path) for path in spec_paths(directory)}
-        return looks
+                seen[directory] = {path: identity(path) for path in spec_paths(directory)}
+        return seen
 
     def _has_same_numbers(self, found: Resolution) -> bool:
         return nodes_by_number(found.by_number, self._sysfs) == found.by_number
@@ -85,7 +85,7 @@ class SpecReader:
 
 def _file(path: str, now: Identity | None, kinds: frozenset[str], last: _Last) -> _Parsed | None:
     """The file; None if it is of another kind. now: its identity."""
-    if any(paths.get(path, ()) == now for paths in last.looks.values()):
+    if any(paths.get(path, ()) == now for paths in last.seen.values()):
         known = last.parsed.get(path)
         if known is not None and known.file.kind in kinds:
             return known

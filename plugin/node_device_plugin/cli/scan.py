@@ -1,4 +1,4 @@
-"""``scan``: lists the devices of this machine, with a declaration to paste for each."""
+"""``scan``: lists the devices of this machine, and suggests declarations for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .shared import Failure, command, option, print_data
     examples=("scan", "scan -o yaml --domain devices.example.org"),
 )
 def run(options: argparse.Namespace) -> int:
-    """List the devices of this machine, with a declaration to paste for each; nothing is opened or changed."""
+    """List the devices of this machine, and suggest declarations for them; nothing is opened or changed."""
     from ..diagnostics import scan
 
     problem = scan.domain_problem(options.domain)

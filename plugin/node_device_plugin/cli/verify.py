@@ -41,7 +41,7 @@ def _seconds(text: str) -> float:
         "--devices",
         choices=("one", "all"),
         default="one",
-        help="free devices that a test container requests (default: %(default)s)",
+        help="how many free devices or shares a test container requests (default: %(default)s)",
     ),
     option(
         "--proof-pod",

@@ -33,7 +33,6 @@ from typing import Callable, NamedTuple
 
 from ..cdi.resolution import NO_SPECS, Resolution
 from ..declaration import Device, Resource
-from ..declaration.model import devices_behind
 from .holdings import Holding, Tokens, matches
 from .identity import Identity
 from .reason import Reason
@@ -232,11 +231,10 @@ class Given:
         due = self._clock() - _ADMISSION
         self._allocated = {key: at for key, at in self._allocated.items() if key not in listed and at > due}
         for each in holdings:
-            keys = [(each.resource, device_id) for device_id in devices_behind(each.kubelet_id)]
-            if each.is_ours and each.given and self.record.keys().isdisjoint(keys):
+            if each.is_ours and each.given and self.record.keys().isdisjoint(each.keys):
                 nodes = tuple(at.get(path) or Identity(path) for path in sorted(each.given))
-                self.record.update({key: Offer("", nodes, is_share=each.is_share) for key in keys})
-                self._guessed.update(keys)
+                self.record.update(dict.fromkeys(each.keys, Offer("", nodes, is_share=each.is_share)))
+                self._guessed.update(each.keys)
 
     def allocated(self, resource: str, kubelet_ids: Iterable[str]) -> None:
         """Note an Allocate: the kubelet lists the pod only after it has the answer."""
@@ -255,8 +253,8 @@ class Given:
         holdings = [each._replace(given=self._tokens(each, now)) for each in self._all_holdings()]
         own: dict[OfferKey, list[Holding]] = {}
         for each in holdings:
-            for device_id in devices_behind(each.kubelet_id):
-                own.setdefault((each.resource, device_id), []).append(each)
+            for key in each.keys:
+                own.setdefault(key, []).append(each)
         self._note_missed({resource.name for resource in present}, offers)
         self._forget_lost(known, own)
         tokens = {key: now.tokens(offer) for key, offer in offers.items()}
@@ -269,25 +267,23 @@ class Given:
             for each in own[key]
             if each.given - tokens[key]
         ]
-        held = matches(present, [*holdings, *parts], tokens)
-        met = _met(present, now, own)
-        linked = {
-            (resource.name, device.id)
-            for resource in present
-            for device in resource.devices
-            if (resource.name, device.id) in moved and _is_linked(resource, device, now)
+        in_doubt = (key for key in offers if self._open.get(key, 0) > self._answered)
+        linked = _linked(present, now, moved)
+        # A device is in the first of these states that has a reason for it, else FREE.
+        reasons: dict[State, Mapping[OfferKey, str]] = {
+            State.MOVED: {
+                key: _moved(own[key], self.record[key], offers[key], key in linked) for key in moved & own.keys()
+            },
+            State.HELD: {key: _held(who) for key, who in matches(present, [*holdings, *parts], tokens).items()},
+            State.IN_DOUBT: dict.fromkeys(in_doubt, IN_DOUBT),
+            State.MEETS: _met(present, now, own),
         }
-        verdicts = {key: Verdict(State.HELD, _held(held[key])) for key in held.keys() - offers.keys()}
-        for key, offer in offers.items():
-            if key in moved and key in own:
-                verdicts[key] = Verdict(State.MOVED, _moved(own[key], self.record[key], offer, key in linked))
-            elif key in held:
-                verdicts[key] = Verdict(State.HELD, _held(held[key]))
-            elif self._open.get(key, 0) > self._answered:
-                verdicts[key] = Verdict(State.IN_DOUBT, IN_DOUBT)
-            elif key in met:
-                verdicts[key] = Verdict(State.MEETS, met[key])
-            elif self.is_known and self.record.get(key) != offer:
+        verdicts: dict[OfferKey, Verdict] = {}
+        for state, of_state in reasons.items():
+            for key, reason in of_state.items():
+                verdicts.setdefault(key, Verdict(state, reason))
+        for key, offer in offers.items() if self.is_known else ():
+            if key not in verdicts and self.record.get(key) != offer:
                 may_be_held = key in own or not self._answered
                 self.record[key] = self._meant(key, offer, now) if may_be_held else offer
                 self._guessed.discard(key)
@@ -325,19 +321,17 @@ class Given:
         stay = {State.IN_DOUBT, State.MOVED}
         kept = {offers[key].cdi_name for key, verdict in verdicts.items() if verdict.state in stay}
         away = {offer.cdi_name: offer for key, offer in self.record.items() if key in verdicts or key not in offers}
-        kept.update(name for key, offer in self.record.items() if key not in offers for name in [offer.cdi_name])
+        kept.update(offer.cdi_name for key, offer in self.record.items() if key not in offers)
         blocked = frozenset(name for name, offer in away.items() if name and now.is_replaced(offer))
         return SpecNames(frozenset(kept) - blocked, blocked)
 
     def _all_holdings(self) -> list[Holding]:
         # Until an answer comes, which may take longer than the admission.
-        admitted = (Holding(ADMITTED, *key, frozenset(), self._is_share(key)) for key in list(self._allocated))
-        return [*self._holdings, *admitted]
+        admitted = [Holding(ADMITTED, *key, frozenset()) for key in list(self._allocated)]
+        return [*self._holdings, *(each._replace(is_share=self._is_share(each)) for each in admitted)]
 
-    def _is_share(self, key: OfferKey) -> bool:
-        resource, kubelet_id = key
-        offers = (self.record.get((resource, device_id)) for device_id in devices_behind(kubelet_id))
-        return any(offer.is_share for offer in offers if offer)
+    def _is_share(self, holding: Holding) -> bool:
+        return any(self.record[key].is_share for key in holding.keys if key in self.record)
 
     def _meant(self, key: OfferKey, offer: Offer, now: Now) -> Offer:
         """The meaning of a held id, with all nodes that its container was given, wherever they are now.
@@ -353,10 +347,9 @@ class Given:
         )
 
     def _tokens(self, holding: Holding, now: Now) -> frozenset[str]:
-        for device_id in devices_behind(holding.kubelet_id):
-            offer = self.record.get((holding.resource, device_id))
-            if offer is not None:
-                return now.tokens(offer)
+        for key in holding.keys:
+            if key in self.record:
+                return now.tokens(self.record[key])
         return frozenset(now.at[path].token(now.ambiguous) if path in now.at else path for path in holding.given)
 
     def _note_missed(self, resources: Collection[str], offers: Collection[OfferKey]) -> None:
@@ -415,7 +408,14 @@ def _moved(holdings: Iterable[Holding], given: Offer, now: Offer, is_linked: boo
     return Reason(f"{_held(holdings)} with {before}: {leads}", MOVED_AWAY)
 
 
-def _is_linked(resource: Resource, device: Device, now: Now) -> bool:
-    """Whether the id leads to its nodes by links: declared ones, or ones that discovery followed."""
-    declared = any(node.host_path in now.at and now.at[node.host_path].path != node.host_path for node in device.nodes)
-    return declared or bool(resource.discover.paths and any(node.path != node.host_path for node in device.nodes))
+def _linked(present: Sequence[Resource], now: Now, moved: Collection[OfferKey]) -> set[OfferKey]:
+    """The moved ids that lead to their nodes by links: declared ones, or ones that discovery followed."""
+    return {
+        (resource.name, device.id)
+        for resource in present
+        for device in resource.devices
+        if (resource.name, device.id) in moved
+        for node in device.nodes
+        if (node.host_path in now.at and now.at[node.host_path].path != node.host_path)
+        or (resource.discover.paths and node.path != node.host_path)
+    }

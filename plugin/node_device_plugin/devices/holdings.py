@@ -7,7 +7,7 @@ as ``example.com/new``, and the kubelet would give the device out a second time.
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..declaration import Device, Resource
@@ -32,6 +32,47 @@ class Holding(NamedTuple):
     is_share: bool = False
     is_ours: bool = True
 
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """The devices that the held id may mean, by resource and id."""
+        return [(self.resource, device_id) for device_id in devices_behind(self.kubelet_id)]
+
+
+class _Offered(NamedTuple):
+    """An offered device. tokens: of all that it gives. own: the tokens that no other offered device gives."""
+
+    resource: Resource
+    device: Device
+    tokens: frozenset[str]
+    own: frozenset[str]
+
+    def has_name_of(self, holding: Holding) -> bool:
+        """Whether the kubelet counts the holding for this device: resource and id are the same."""
+        is_same_resource = self.resource.name == holding.resource
+        return is_same_resource and holding.kubelet_id in self.resource.kubelet_ids(self.device)
+
+    def is_counted(self, holding: Holding) -> bool:
+        """Whether the kubelet itself keeps the held device from others: its name still means the same device."""
+        return self.has_name_of(holding) and self._is_nested(holding)
+
+    def is_held(self, holding: Holding, tokens: Collection[str]) -> bool:
+        """Whether the container has this device. tokens: of the holding, without tokens that several devices give."""
+        if self.own.isdisjoint(tokens):
+            is_same_id = any(device_id == self.device.id for _resource, device_id in holding.keys)
+            return is_same_id and holding.is_ours and not (self.own and tokens)
+        # Which of a container's CDI names belongs to the held device may be unknown; then it has the tokens of all.
+        # If all other devices are gone, one device alone may give a shared node such as /dev/vfio/vfio.
+        return self._is_nested(holding) or bool(self.device.cdi_devices and self.own <= holding.given)
+
+    def is_withheld(self, holding: Holding) -> bool:
+        """Whether others must not get this device, which the container has under a name that the kubelet ignores."""
+        stays_shared = self.resource.replicas > 1 and holding.is_share
+        return not (self.has_name_of(holding) or stays_shared)
+
+    def _is_nested(self, holding: Holding) -> bool:
+        """Whether one side gives all that the other gives, also if it gives nothing that tells devices apart."""
+        return holding.given <= self.tokens or self.tokens <= holding.given
+
 
 def matches(
     resources: Sequence[Resource], holdings: Sequence[Holding], tokens: Tokens
@@ -44,76 +85,33 @@ def matches(
 
     resources: with all their devices. holdings: what they give, as tokens. tokens: of each device of the resources.
     """
-    offered = {(resource.name, device.id): device for resource in resources for device in resource.devices}
-    counted = {resource.name: resource for resource in resources}
-    foreign = [holding for holding in holdings if not _is_counted(holding, counted, offered, tokens)]
-    if not foreign:
-        return {}
-    # A container's tokens may be those of several devices, and the kubelet counts some of them itself.
-    uncounted = set(map(id, foreign))
-    by_themselves = {
-        (holding.holder, holding.resource, device_id)
-        for holding in holdings
-        if holding.holder and id(holding) not in uncounted
-        for device_id in devices_behind(holding.kubelet_id)
-    }
     givers = collections.Counter(token for given in tokens.values() for token in given)
-    by_token: dict[str, _Place] = {}
-    by_id: dict[str, list[_Place]] = {}
+    offered: dict[tuple[str, str], _Offered] = {}
     for resource in resources:
         for device in resource.devices:
-            every = tokens.get((resource.name, device.id), frozenset())
-            place = _Place(resource, device, every, frozenset(token for token in every if givers[token] == 1))
-            by_id.setdefault(device.id, []).append(place)
-            by_token.update(dict.fromkeys(place.own, place))
+            gives = tokens.get((resource.name, device.id), frozenset())
+            own = frozenset(token for token in gives if givers[token] == 1)
+            offered[resource.name, device.id] = _Offered(resource, device, gives, own)
+    counted: list[Holding] = []
+    uncounted: list[Holding] = []
+    for holding in holdings:
+        is_counted = any(key in offered and offered[key].is_counted(holding) for key in holding.keys)
+        (counted if is_counted else uncounted).append(holding)
+    if not uncounted:
+        return {}
+    # A container's tokens may be those of several devices, and the kubelet counts some of them itself.
+    not_again = {(holding.holder, key) for holding in counted if holding.holder for key in holding.keys}
+    by_token = {token: key for key, each in offered.items() for token in each.own}
+    by_id = collections.defaultdict(list)
+    for key in offered:
+        by_id[key[1]].append(key)
     found: dict[tuple[str, str], list[Holding]] = {}
-    for holding in foreign:
+    for holding in uncounted:
         theirs = {token for token in holding.given if givers[token] < 2}
-        by_name = [place for name in devices_behind(holding.kubelet_id) for place in by_id.get(name, ())]
-        same = [by_token[token] for token in theirs if token in by_token]
-        # If all other devices are gone, one device alone may give a shared node such as /dev/vfio/vfio.
-        same = [place for place in same if _is_same(holding, place)]
-        same += [place for place in by_name if holding.is_ours and not (theirs and place.own)]
-        for place in same:
-            if (holding.holder, place.resource.name, place.device.id) in by_themselves:
-                continue
-            # The kubelet counts this device itself, or the device was shared and still is.
-            if _is_of(holding, place.resource, place.device) or (place.resource.replicas > 1 and holding.is_share):
-                continue
-            found.setdefault((place.resource.name, place.device.id), []).append(holding)
+        # The few of thousands of devices that it may be, each once.
+        by_name = (key for _resource, device_id in holding.keys for key in by_id[device_id])
+        for key in dict.fromkeys((*(by_token[token] for token in theirs & by_token.keys()), *by_name)):
+            is_known = (holding.holder, key) in not_again
+            if offered[key].is_held(holding, theirs) and offered[key].is_withheld(holding) and not is_known:
+                found.setdefault(key, []).append(holding)
     return found
-
-
-def _is_same(holding: Holding, place: _Place) -> bool:
-    if place.device.cdi_devices and place.own <= holding.given:
-        # Which of a container's CDI names belongs to the held device may be unknown; then it has the tokens of all.
-        return True
-    return holding.given <= place.every or place.every <= holding.given
-
-
-class _Place(NamedTuple):
-    """An offered device. every: its tokens. own: the tokens that no other device gives."""
-
-    resource: Resource
-    device: Device
-    every: frozenset[str]
-    own: frozenset[str]
-
-
-def _is_counted(
-    holding: Holding,
-    resources: Mapping[str, Resource],
-    offered: Mapping[tuple[str, str], Device],
-    tokens: Tokens,
-) -> bool:
-    """Whether the kubelet itself keeps this device from others: its name is offered and still means the same device."""
-    for device_id in devices_behind(holding.kubelet_id):
-        device = offered.get((holding.resource, device_id))
-        if device is not None and _is_of(holding, resources[holding.resource], device):
-            now = tokens.get((holding.resource, device_id), frozenset())
-            return not (now and holding.given) or now <= holding.given or holding.given <= now
-    return False
-
-
-def _is_of(holding: Holding, resource: Resource, device: Device) -> bool:
-    return resource.name == holding.resource and holding.kubelet_id in resource.kubelet_ids(device)

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from .discovery.root import Root, device_number
+from .discovery.sysfs import PCI_ADDRESS, upward
 from .discovery.usb import DIRECTORY as USB
 from .table import natural_order
 
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 #: A USB interface such as 1-1.2:1.0. The part before the colon is the port.
 _USB_INTERFACE = re.compile(r"[0-9]+-[0-9.]+:")
 #: The number that the kernel counts up for each HID device (drivers/hid/hid-core.c, hid_add_device).
@@ -105,17 +105,15 @@ def _read(path: str, number: str, root: Root) -> Identity:
     if directory.startswith("/sys/devices/virtual/"):
         return Identity(path, number, serial=disk)
     below: list[str] = []
-    above = directory
-    while above != "/sys/devices":
+    for above in upward(directory):
         tail = " ".join(reversed(below))
         if root.text(above + "/idVendor"):
             serial, port = _usb_serial(above, root), os.path.basename(above)
             place = f"usb port {port} {_usb_id(above, root)} {tail}".strip()
             return Identity(path, number, place, disk or (serial and f"{serial} {tail}".strip()))
-        if _PCI_ADDRESS.fullmatch(os.path.basename(above)):
+        if PCI_ADDRESS.fullmatch(os.path.basename(above)):
             return Identity(path, number, f"pci {os.path.basename(above)} {tail}".strip(), disk)
         below.append(_constant_name(above, root))
-        above = os.path.dirname(above)
     return Identity(path, number, serial=disk)
 
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..telemetry.logs import Log
+
+#: Most devices that the log names at a time: thousands of lines take seconds.
+MOST_TOLD = 10
+
 
 class Reason(str):
     """A reason in words. kind: the reason without the parts that differ by device or time.
@@ -21,3 +28,11 @@ class Reason(str):
 def kind_of(reason: str) -> str:
     """The kind of a reason."""
     return reason.kind if isinstance(reason, Reason) else reason
+
+
+def warn(log: Log, resource: str, message: str, more: str, reasons: Sequence[tuple[str, str]]) -> None:
+    """Log some devices of a resource in a line each. more: the message for all others. reasons: by device id."""
+    for device_id, reason in reasons[:MOST_TOLD]:
+        log.warning(message, resource=resource, device=device_id, reason=reason)
+    if len(reasons) > MOST_TOLD:
+        log.warning(more, resource=resource, count=len(reasons) - MOST_TOLD)

@@ -8,14 +8,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from ..cdi import writer
+from ..declaration import Resource
 from ..support import bounded_reads
+from ..support.bounded_calls import BoundedCalls
 from ..support.sockets import PRIVATE_MODE
-from .given import Offer, OfferKey
-from .identity import Identity
+from ..telemetry.logs import Log, Tries
+from .given import Given, Offer, OfferKey
+from .identity import Identities, Identity
+
+log = Log(__name__)
 
 FILE_NAME = "given.json"
 #: A random id of the running kernel's boot (Documentation/admin-guide/sysctl/kernel.rst, random).
@@ -27,6 +34,87 @@ class Recorded(NamedTuple):
 
     offers: dict[OfferKey, Offer]
     missed: dict[OfferKey, bool]
+
+
+class RecordFile:
+    """Keeps the record of ``given`` in a file, of which another configuration may change the path.
+
+    calls: run each read and write. specs, in all methods: the directory of our specs.
+    """
+
+    def __init__(self, given: Given, calls: BoundedCalls) -> None:
+        self._given, self._calls = given, calls
+        #: The file that was loaded, and what was last written to it.
+        self._path = ""
+        self._saved: tuple[Recorded, bool] | None = None
+        self._saving = Tries(log)
+
+    async def load(
+        self, path: str, specs: str, resources: Sequence[Resource], identities: Identities, again: bool
+    ) -> None:
+        """Load the file of this boot. Without one at the start, our specs tell what ids meant before.
+
+        again: whether another instance has kept the record since.
+        """
+        if not path or (path == self._path and not again):
+            return
+        former, self._path, self._saved = self._path, path, None
+        recorded: Recorded | None = None
+        with _told("cannot read what containers were given: make the file readable, then restart the plugin", path):
+            recorded = await self._calls.ask(_of_this_boot, path, specs)
+            if former not in ("", path):
+                with contextlib.suppress(FileNotFoundError):
+                    await self._calls.ask(os.unlink, former)
+        if recorded is not None:
+            # Another instance does not know what this instance alone has offered.
+            self._given.record = {**(self._given.record if again else {}), **recorded.offers}
+            self._given.missed, self._given.is_known = recorded.missed, True
+        elif not former:
+            self._given.is_known = False
+            message = "cannot read what containers were given: make the directory readable, then restart the plugin"
+            with _told(message, specs):
+                self._given.record = await self._calls.ask(_by_our_specs, specs, resources, identities)
+
+    async def save(self, path: str, specs: str) -> None:
+        """Write the file if the record has changed."""
+        try:
+            has_specs = await self._calls.ask(writer.exists, specs)
+            now = Recorded(dict(self._given.record), dict(self._given.missed)), has_specs
+            if now != self._saved:
+                await self._calls.ask(save, path, *now)
+                self._saved = now
+            self._saving.went_well()
+        except OSError as error:
+            message = "cannot record what containers are given: make the directory writable, and free space on its disk"
+            self._saving.failed(logging.WARNING, message, path=path, error=error)
+
+
+@contextlib.contextmanager
+def _told(message: str, path: str) -> Iterator[None]:
+    """Log an OSError of this block, and go on."""
+    try:
+        yield
+    except OSError as error:
+        log.warning(message, path=path, error=error)
+
+
+def _of_this_boot(path: str, specs: str) -> Recorded | None:
+    return load(path, writer.exists(specs))
+
+
+def _by_our_specs(specs: str, resources: Sequence[Resource], identities: Identities) -> dict[OfferKey, Offer]:
+    """What the names in our specs mean."""
+    of_kinds = {resource.cdi_kind: resource for resource in resources}
+    offers = {}
+    for name, given in ((name, given) for spec in writer.given([specs]) for name, given in spec.items()):
+        kind, _equals, device_id = name.partition("=")
+        nodes = tuple(identities.read(sorted(given.nodes)).values())
+        if nodes or not given.nodes:
+            resource = of_kinds.get(kind)
+            is_share = resource is not None and resource.replicas > 1
+            key = resource.name if resource else kind, device_id
+            offers[key] = Offer("", nodes, tuple(sorted(given.mounts)), name, is_share)
+    return offers
 
 
 def load(path: str, has_specs: bool) -> Recorded | None:

@@ -11,15 +11,13 @@ from typing import Any, Callable
 from ..declaration import Device, Resource
 from ..telemetry.logs import Log
 from .flap_damping import Flapping
-from .reason import Reason
+from .reason import Reason, warn
 
 log = Log(__name__)
 
 #: Returns the found devices (third argument) that do not fit in a frontend with the staying
 #: devices (second argument): device id to the reason.
 WithoutRoom = Callable[[Resource, Sequence[Device], Sequence[Device]], Mapping[str, str]]
-#: Maximum number of devices without room that the log names at a time.
-_MOST_TOLD = 10
 #: The reason for a discovered device that is no longer found.
 GONE = "gone"
 #: Seconds until a discovered device that is gone, and that no pod holds, may be forgotten.
@@ -159,11 +157,8 @@ class DeviceTable:
         self._discovered_changed()
 
     def _leave_out(self, left_out: Mapping[str, str]) -> None:
-        new = [device_id for device_id, why in left_out.items() if self.left_out.get(device_id) != why]
-        for device_id in new[:_MOST_TOLD]:
-            log.warning("left out a device", resource=self.resource.name, device=device_id, reason=left_out[device_id])
-        if len(new) > _MOST_TOLD:
-            log.warning("left out more devices", resource=self.resource.name, count=len(new) - _MOST_TOLD)
+        new = [(device_id, why) for device_id, why in left_out.items() if self.left_out.get(device_id) != why]
+        warn(log, self.resource.name, "left out a device", "left out more devices", new)
         self.left_out = left_out
 
     def update(self, reasons: Mapping[str, str | None]) -> list[tuple[Device, str | None]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from ..cdi.directories import DEFAULT_DIRECTORIES, SpecFile, check_directories
 from ..declaration import cdi
 from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
-from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
+from ..support.bounded_calls import BoundedCalls, NoAnswer
 from ..support.tables import printable, table
 
 #: Maximum seconds for reading all specs.
@@ -83,8 +82,7 @@ async def check(directories: Sequence[str] | None, runtime_socket: str) -> Repor
 
 async def spec_files(directories: Sequence[str], accepted: str | None) -> list[SpecFile]:
     """Like check_directories, with a time limit. Raises NoAnswer with the directories if a directory or file hangs."""
-    read = functools.partial(check_directories, directories, accepted)
     try:
-        return await BoundedCalls(_LIMIT).call(Key("", "CDI specs"), read)
+        return await BoundedCalls(_LIMIT).ask(check_directories, directories, accepted)
     except NoAnswer as error:
         raise NoAnswer("reading the CDI specs in {} {}".format(", ".join(directories), error)) from error

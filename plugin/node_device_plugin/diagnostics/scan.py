@@ -22,10 +22,11 @@ from ..declaration.names import cdi_kind_problem, resource_name_problem
 from ..devices.discovery import Discovered, Discoverer
 from ..devices.discovery.pci import DIRECTORY as PCI
 from ..devices.discovery.root import Root
+from ..devices.discovery.sysfs import upward
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..support.bounded_calls import Key
 from ..support.tables import printable, table
-from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, upward, usb_name
+from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, usb_name
 
 #: The domain of suggested resources if the user names none.
 DOMAIN = "devices.example.com"
@@ -65,70 +66,88 @@ async def scan(
     answers = await links.calls.run(
         [(Key(name, "scan"), functools.partial(_listed, rule, inside)) for name, rule in RULES]
     )
+    listed: list[Suggestion | Unsuggested] = []
     problems = []
-    suggestions: dict[str, Suggestion] = {}
-    unsuggested: list[Unsuggested] = []
     for name, _rule in RULES:
         answer = answers[Key(name, "scan")]
         if isinstance(answer, Exception):
             problems.append(f"{name}: {_why(answer)}")
-            continue
-        for each in answer:
-            if isinstance(each, Unsuggested):
-                unsuggested.append(each)
-                continue
+        else:
+            listed.extend(answer)
+    suggestions, refused = _named_suggestions(listed, domain)
+    problems.extend(refused)
+    resources = parse_resources([{"name": name, **each.declaration} for name, each in suggestions.items()])
+    discoverer = Discoverer(links, root)
+    found = await discoverer.discover(resources, dict, spec_dirs=spec_dirs)
+    problems.extend("{}: {}".format(*late) for late in discoverer.late.items())
+    devices = {each.name: (*each.devices, *found.get(each.name, Discovered((), ())).devices) for each in resources}
+    # Read the names with a time limit, because reading sysfs blocks while a device resets.
+    names = await links.calls.run(
+        [(Key(name, "names"), functools.partial(_names, each, inside)) for name, each in devices.items()]
+    )
+    return {
+        "resources": [
+            {
+                "class": each.kind,
+                "about": each.about,
+                "declaration": {"name": name, **each.declaration},
+                "devices": list(_devices(devices[name], names[Key(name, "names")])),
+            }
+            for name, each in suggestions.items()
+            if devices[name]
+        ],
+        "unsuggested": _without_suggestion(listed, suggestions, found, devices),
+        "problems": problems,
+    }
+
+
+def _named_suggestions(
+    listed: Sequence[Suggestion | Unsuggested], domain: str
+) -> tuple[dict[str, Suggestion], list[str]]:
+    """The valid suggestions by a name of their own, and the problems of the others."""
+    suggestions: dict[str, Suggestion] = {}
+    problems: list[str] = []
+    for each in listed:
+        if isinstance(each, Suggestion):
             name = f"{domain}/{each.name}"
             while name in suggestions:
                 name += "-2"
             try:
                 parse_resources([{"name": name, **each.declaration}], each.kind)
+                suggestions[name] = each
             except DeclarationError as error:
                 problems.extend(map(str, error.problems))
-            else:
-                suggestions[name] = each
-    declarations = [{"name": name, **suggestions[name].declaration} for name in suggestions]
-    resources = parse_resources(declarations)
-    discoverer = Discoverer(links, root)
-    found = await discoverer.discover(resources, dict, spec_dirs=spec_dirs)
-    problems.extend("{}: {}".format(*late) for late in discoverer.late.items())
-    devices = {each.name: (*each.devices, *found.get(each.name, Discovered((), ())).devices) for each in resources}
-    unsuggested.extend(
+    return suggestions, problems
+
+
+def _without_suggestion(
+    listed: Sequence[Suggestion | Unsuggested],
+    suggestions: Mapping[str, Suggestion],
+    found: Mapping[str, Discovered],
+    devices: Mapping[str, Sequence[Device]],
+) -> list[dict[str, Any]]:
+    """The devices without a suggestion, also those that discovery leaves out. devices: those with a suggestion."""
+    without = [each for each in listed if isinstance(each, Unsuggested)]
+    without += [
         _left_out(suggestions[name].kind, device, reason)
         for name, each in found.items()
         for device, reason in each.left_out
         # Skip hardware that another suggestion already has.
         if " is already " not in reason
-    )
-    # Read the names with a time limit, because reading sysfs blocks while a device resets.
-    names = await links.calls.run(
-        [(Key(name, "names"), functools.partial(_named, each, inside)) for name, each in devices.items()]
-    )
+    ]
     paths = {node.host_path for each in devices.values() for device in each for node in device.nodes}
     addresses = {device.attributes.pci_address for each in devices.values() for device in each} - {None}
-    return {
-        "resources": [
-            {
-                "class": suggestions[declaration["name"]].kind,
-                "about": suggestions[declaration["name"]].about,
-                "declaration": declaration,
-                "devices": list(_devices(devices[declaration["name"]], names[Key(declaration["name"], "names")])),
-            }
-            for declaration in declarations
-            if devices[declaration["name"]]
-        ],
-        "unsuggested": [
-            {
-                "class": each.kind,
-                "what": each.what,
-                "nodes": list(each.nodes),
-                "address": each.address,
-                "reason": each.reason,
-            }
-            for each in unsuggested
-            if each.address not in addresses and paths.isdisjoint(each.nodes)
-        ],
-        "problems": problems,
-    }
+    return [
+        {
+            "class": each.kind,
+            "what": each.what,
+            "nodes": list(each.nodes),
+            "address": each.address,
+            "reason": each.reason,
+        }
+        for each in without
+        if each.address not in addresses and paths.isdisjoint(each.nodes)
+    ]
 
 
 def to_text(data: Mapping[str, Any]) -> str:
@@ -243,7 +262,7 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, TimeoutError) else f"failed: {error!r}"
 
 
-def _named(devices: Sequence[Device], root: Root) -> list[str]:
+def _names(devices: Sequence[Device], root: Root) -> list[str]:
     return [_name(device, root) for device in devices]
 
 

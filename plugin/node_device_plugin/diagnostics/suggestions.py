@@ -25,6 +25,7 @@ from ..devices.discovery.found import Found
 from ..devices.discovery.pci import DIRECTORY as PCI
 from ..devices.discovery.pci import Pci
 from ..devices.discovery.root import Root
+from ..devices.discovery.sysfs import upward
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..devices.discovery.usb import Usb
 
@@ -270,13 +271,6 @@ def class_directory(path: str, root: Root) -> str:
     """The sysfs directory of the device with this node; empty if no sysfs class contains the device."""
     links = root.glob(f"/sys/class/*/{glob.escape(os.path.basename(path))}")
     return (root.resolve(links[0]) or "") if links else ""
-
-
-def upward(directory: str) -> Iterator[str]:
-    """The directory and all parent directories that may belong to a device."""
-    while directory.startswith("/sys/devices/"):
-        yield directory
-        directory = os.path.dirname(directory)
 
 
 def _nodes(pattern: str, root: Root) -> list[str]:

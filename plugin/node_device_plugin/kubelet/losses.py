@@ -13,11 +13,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..declaration.model import devices_behind
-from ..declaration.names import ids_of
 from ..devices.health import CdiNames, reason_of
 from ..support.bounded_calls import BoundedCalls, Key
 from ..support.tables import counted
-from .queries import HeldDevice, Holders
+from .queries import DeviceNames, HeldDevice, Holders
 from .requests import Unserved
 
 #: Maximum number of reasons in one sentence.
@@ -134,8 +133,7 @@ async def _lost(
 
 def _broken(held: HeldDevice, names: CdiNames) -> str | None:
     """What is missing of a given device, by its CDI names and host paths; None if nothing is missing."""
-    behind = devices_behind(held.device)
-    its = [name for name in held.cdi_names if not behind.isdisjoint(ids_of(name))] or held.cdi_names
+    its = DeviceNames(held.cdi_names).of(devices_behind(held.device))
     broken = next(filter(None, map(names.problem, its)), None) if names.is_known else None
     gone = next((path for path in held.all_host_paths if not os.path.lexists(path)), None)
     return broken or (gone and f"{gone} does not exist")

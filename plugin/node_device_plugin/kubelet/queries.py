@@ -24,7 +24,7 @@ from ..declaration.cdi import names_in
 from ..declaration.model import devices_behind
 from ..declaration.names import ids_of
 from ..devices.holdings import Holding
-from ..support.bounded_calls import Key, NoAnswer
+from ..support.bounded_calls import NoAnswer
 from ..telemetry.logs import Log, Tries
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .checkpoint import CheckpointError, PodDevices, read_checkpoint
@@ -39,6 +39,10 @@ POD_RESOURCES_SOCKET = os.path.join("pod-resources", "kubelet.sock")
 _STARTING = 10.0
 #: Seconds between two questions to such a kubelet.
 _PAUSE = 0.5
+
+
+#: The devices of a container, and what the plugin answered for them.
+_Answered = tuple[PodDevices, api.ContainerAllocateResponse]
 
 
 class _Socket(NamedTuple):
@@ -165,37 +169,32 @@ async def holders(
         allocatable, pods = await _listed(kubelet_root)
     except PodResourcesError as error:
         unanswered = f"{error.socket}: {error.code.name}: {error.details}"
+        return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
+    try:
+        given = await _given(device_plugin_dir, spec_dirs, links)
+    except CheckpointError as error:
+        _READING.failed(logging.WARNING, "cannot read which device nodes containers got", error=error)
+        given = _Given((), {})
     else:
-        try:
-            given = await _Given.read(device_plugin_dir, spec_dirs, links)
-        except CheckpointError as error:
-            _READING.failed(logging.WARNING, "cannot read which device nodes containers got", error=error)
-            given = _Given((), {}, links)
-        else:
-            _READING.went_well()
-        held = {
-            (holder.resource, device): given.held(
-                HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container)
-            )
-            for holder in pods.holders
-            for device in holder.device_ids
-        }
-        look = functools.partial(has_just_started, kubelet_root)
-        if await links.calls.call(Key("", "the kubelet's socket"), look):
-            held = {**{(each.resource, each.device): each for each in given.checkpointed()}, **held}
-        return Holders("kubelet", tuple(held.values()), allocatable, containers=pods.containers)
-    return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
+        _READING.went_well()
+    listed = [
+        given.held(HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container))
+        for holder in pods.holders
+        for device in holder.device_ids
+    ]
+    is_new = await links.calls.ask(has_just_started, kubelet_root)
+    held = {(each.resource, each.device): each for each in (*(given.checkpointed() if is_new else ()), *listed)}
+    return Holders("kubelet", tuple(held.values()), allocatable, containers=pods.containers)
 
 
 async def checkpointed_holders(
     device_plugin_dir: str, spec_dirs: Sequence[str], links: Links, unanswered: str
 ) -> Holders:
     """The held devices by the checkpoint, for a kubelet that does not answer. Raises CheckpointError and OSError."""
-    read = functools.partial(read_checkpoint, device_plugin_dir)
-    checkpoint = await links.calls.call(Key("", "the kubelet's checkpoint"), read)
+    checkpoint = await links.calls.ask(read_checkpoint, device_plugin_dir)
     if checkpoint is None:
         return Holders("none", unanswered=unanswered)
-    given = await _Given.read(device_plugin_dir, spec_dirs, links)
+    given = await _given(device_plugin_dir, spec_dirs, links)
     return Holders("checkpoint", tuple(given.checkpointed()), checkpoint.registered, unanswered)
 
 
@@ -253,97 +252,94 @@ def given_paths(device_plugin_dir: str, resource: str, kubelet_ids: Collection[s
     checkpoint = read_checkpoint(device_plugin_dir)
     entries = checkpoint.pod_devices if checkpoint else ()
     found = [each for each in entries if each.resource == resource and set(each.device_ids) == set(kubelet_ids)]
-    # One by one, because containers of two pods may have the same name.
-    answers = [answer for each in found for answer in _answers([each]).values()]
-    return [frozenset(node.host_path for node in answer.devices) for answer in answers]
+    return [frozenset(node.host_path for node in answer.devices) for _entry, answer in _answers(found)]
 
 
-class _Given:
-    """The host paths that containers got with their devices, by the checkpoint and the present CDI specs."""
+class _Paths(NamedTuple):
+    """What a container got with a device, in the fields of HeldDevice."""
 
-    def __init__(
-        self,
-        pod_devices: Iterable[PodDevices],
-        by_cdi: Mapping[str, writer.HostPaths],
-        links: Links,
-        ours: Collection[str] = (),
-    ) -> None:
-        self._pod_devices = pod_devices
-        # By container, too: the checkpoint may list an ended pod before the id's present pod.
-        self._answers = _answers(pod_devices)
-        self._by_cdi = by_cdi
-        self._ours = ours
-        self._links = links
-        #: By the identity of a container's answer.
-        self._containers: dict[int, _Container] = {}
+    host_paths: tuple[str, ...]
+    all_host_paths: tuple[str, ...]
+    by_our_cdi: bool
+    cdi_names: tuple[str, ...]
 
-    @classmethod
-    async def read(cls, device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
-        """Read the checkpoint and the specs. Raises CheckpointError and OSError."""
-        read = functools.partial(_pods_and_specs, device_plugin_dir, spec_dirs)
-        try:
-            pod_devices, specs, foreign = await links.calls.call(Key("", "what containers were given"), read)
-        except NoAnswer as error:
-            raise NoAnswer(f"reading the kubelet's checkpoint or a CDI spec {error}") from error
-        paths = {node for spec in specs for given in spec.values() for node in given.nodes}
-        ours = writer.host_paths(specs, links)
-        made = cls(pod_devices, {**foreign, **ours}, links, ours.keys())
-        await links.look_at(paths.union(node.host_path for each in made._answers.values() for node in each.devices))
-        return made
+
+class _Given(NamedTuple):
+    """What containers got with their devices, by the checkpoint and the present CDI specs.
+
+    paths: by container, resource and device id. The checkpoint may list an ended pod before the id's present pod.
+    """
+
+    pod_devices: Sequence[PodDevices]
+    paths: Mapping[tuple[str, str, str], _Paths]
 
     def checkpointed(self) -> Iterator[HeldDevice]:
         """The held devices according to the checkpoint, which identifies pods only by their uid."""
-        for entry in self._pod_devices:
+        for entry in self.pod_devices:
             for device in entry.device_ids:
                 yield self.held(HeldDevice(entry.resource, device, "", entry.pod_uid, entry.container))
 
     def held(self, held: HeldDevice) -> HeldDevice:
         """The held device with its host paths, as far as they are known."""
-        answer = self._answers.get((held.container, held.resource, held.device))
-        if answer is None:
-            return held
-        if id(answer) not in self._containers:
-            self._containers[id(answer)] = _Container(answer, self._by_cdi, self._ours, self._links)
-        return self._containers[id(answer)].held(held)
+        paths = self.paths.get((held.container, held.resource, held.device))
+        return held if paths is None else held._replace(**paths._asdict())
 
 
-class _Container:
-    """The host paths that a container got with all devices of a resource: one answer covers them all."""
+class DeviceNames:
+    """The CDI names of one owner in an answer, which covers all devices of a resource in a container."""
 
-    def __init__(
-        self,
-        answer: api.ContainerAllocateResponse,
-        by_cdi: Mapping[str, writer.HostPaths],
-        ours: Collection[str],
-        links: Links,
-    ) -> None:
-        self._cdi_names = tuple(sorted(cdi_names(answer)))
-        names = [name for name in self._cdi_names if name in by_cdi]
-        self._is_ours = any(name in ours for name in names)
-        self._paths = {links.real(node.host_path) for node in answer.devices}
-        self._paths.update(mount.host_path for mount in answer.mounts)
-        self._by_cdi = by_cdi
-        #: Our names and those of other programs, and both by the ids that a name gives its device.
-        self._names = tuple([name for name in names if (name in ours) is is_ours] for is_ours in (True, False))
-        self._by_id: tuple[dict[str, set[str]], ...] = ({}, {})
-        for those, by_id in zip(self._names, self._by_id):
-            for name in those:
-                for device_id in ids_of(name):
-                    by_id.setdefault(device_id, set()).add(name)
-        # Of a thousand devices without a name of their own, each has the paths of all.
-        self._sorted = functools.lru_cache(maxsize=None)(self._sort)
+    def __init__(self, names: Iterable[str]) -> None:
+        self._all = tuple(names)
+        self._by_id: dict[str, list[str]] = {}
+        for name in self._all:
+            for device_id in ids_of(name):
+                self._by_id.setdefault(device_id, []).append(name)
 
-    def held(self, held: HeldDevice) -> HeldDevice:
-        """The held device with its host paths, as far as they are known."""
-        behind = devices_behind(held.device)
-        own, every = self._sorted(*(frozenset().union(*(ids.get(each, ()) for each in behind)) for ids in self._by_id))
-        return held._replace(host_paths=own, all_host_paths=every, by_our_cdi=self._is_ours, cdi_names=self._cdi_names)
+    def of(self, device_ids: Iterable[str]) -> tuple[str, ...]:
+        """The names of the device with one of these ids. If it has none, each name may be its name."""
+        return tuple(name for each in device_ids for name in self._by_id.get(each, ())) or self._all
 
-    def _sort(self, *named: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The device's own paths and all its paths. named: the device's names; if empty, each name may be its name."""
-        given = [self._by_cdi[name] for own, all_names in zip(named, self._names) for name in own or all_names]
-        own_paths = self._paths.union(*(each.own for each in given))
-        return tuple(sorted(own_paths)), tuple(sorted(self._paths.union(*(each.all for each in given))))
+
+async def _given(device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
+    """Read the checkpoint and the specs. Raises CheckpointError and OSError."""
+    try:
+        pod_devices, answers, specs, foreign = await links.calls.ask(_pods_and_specs, device_plugin_dir, spec_dirs)
+    except NoAnswer as error:
+        raise NoAnswer(f"reading the kubelet's checkpoint or a CDI spec {error}") from error
+    paths = {node for spec in specs for device in spec.values() for node in device.nodes}
+    await links.look_at(paths.union(node.host_path for _entry, answer in answers for node in answer.devices))
+    ours = writer.host_paths(specs, links)
+    by_name = {**foreign, **ours}
+    found: dict[tuple[str, str, str], _Paths] = {}
+    for entry, answer in answers:
+        for device, each in _paths_of(answer, entry.device_ids, by_name, ours, links):
+            found[entry.container, entry.resource, device] = each
+    return _Given(pod_devices, found)
+
+
+def _paths_of(
+    answer: api.ContainerAllocateResponse,
+    devices: Iterable[str],
+    by_name: Mapping[str, writer.HostPaths],
+    ours: Collection[str],
+    links: Links,
+) -> Iterator[tuple[str, _Paths]]:
+    """What the container of an answer got with each device. by_name: what CDI names give. ours: those in our specs."""
+    names = tuple(sorted(cdi_names(answer)))
+    of_ours = DeviceNames(name for name in names if name in ours)
+    of_others = DeviceNames(name for name in names if name in by_name and name not in ours)
+    for_all = {links.real(node.host_path) for node in answer.devices}.union(each.host_path for each in answer.mounts)
+
+    # Of a thousand devices without a name of their own, each has the paths of all.
+    @functools.cache
+    def paths(its_names: tuple[str, ...]) -> _Paths:
+        given = [by_name[name] for name in its_names]
+        own, every = for_all.union(*(each.own for each in given)), for_all.union(*(each.all for each in given))
+        return _Paths(tuple(sorted(own)), tuple(sorted(every)), any(name in ours for name in names), names)
+
+    for device in devices:
+        behind = devices_behind(device)
+        yield device, paths((*of_ours.of(behind), *of_others.of(behind)))
 
 
 #: Keeps the parsed specs, because YAML takes long.
@@ -354,41 +350,44 @@ _last_known: dict[str, writer.HostPaths] = {}
 
 def _pods_and_specs(
     device_plugin_dir: str, spec_dirs: Sequence[str]
-) -> tuple[tuple[PodDevices, ...], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
+) -> tuple[Sequence[PodDevices], list[_Answered], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
+    """The checkpoint's devices and answers, our specs of their CDI names, and what the other names give."""
     checkpoint = read_checkpoint(device_plugin_dir)
     pod_devices = checkpoint.pod_devices if checkpoint else ()
-    names = {name for answer in _answers(pod_devices).values() for name in cdi_names(answer)}
+    answers = _answers(pod_devices)
+    names = {name for _entry, answer in answers for name in cdi_names(answer)}
     ours = writer.given(spec_dirs, kinds_of(names))
     foreign = names.difference(*ours)
-    return pod_devices, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
+    return pod_devices, answers, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
 
 
 def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPaths]:
-    """The host paths of other programs' devices, by fully qualified name."""
+    """What other programs' devices give, by fully qualified name: now, else as last known, else what they may give."""
     own = specs.own_nodes(names)
-    found = {name: _last_known[name] for name in names if name in _last_known}
+    found = {name: _last_known[name] for name in names & _last_known.keys()}
     for name in own.keys() & names:
         paths = (each.path for each in specs.host_paths(name) if each.what != "hook")
         found[name] = writer.HostPaths(own[name], specs.nodes(name).union(paths))
     _last_known.clear()
     _last_known.update(found)
-    possible = functools.lru_cache(maxsize=None)(functools.partial(_possible, specs, own, names))
+    free = functools.lru_cache(maxsize=None)(functools.partial(_free_nodes, specs, own, names))
     for name in names - found.keys():
-        nodes = possible(name.partition("=")[0], bool(UUID.search(name)))
+        nodes = free(name.partition("=")[0], bool(UUID.search(name)))
         found[name] = writer.HostPaths(nodes, nodes)
     return found
 
 
-def _possible(
+def _free_nodes(
     specs: Resolution, own: Mapping[str, frozenset[str]], held: Collection[str], kind: str, is_uuid: bool
 ) -> frozenset[str]:
-    """The nodes of every device that a name of this kind, now missing in all specs, may have meant.
+    """The nodes of every device that a name of this kind may have meant before it went from all specs.
 
     No container holds such a device under another name. A name with a UUID never becomes a name with another UUID.
+    own: each device's nodes, which tell whether two names mean one device. held: the names that containers hold.
     """
-    others = {name: nodes for name, nodes in own.items() if name.partition("=")[0] == kind}
-    excluded = {nodes for name, nodes in others.items() if name in held or (is_uuid and UUID.search(name))}
-    return frozenset(path for name, nodes in others.items() if nodes not in excluded for path in specs.nodes(name))
+    of_kind = {name: nodes for name, nodes in own.items() if name.partition("=")[0] == kind}
+    others = {nodes for name, nodes in of_kind.items() if name in held or (is_uuid and UUID.search(name))}
+    return frozenset().union(*(specs.nodes(name) for name, nodes in of_kind.items() if nodes not in others))
 
 
 def cdi_names(answer: api.ContainerAllocateResponse) -> set[str]:
@@ -396,11 +395,10 @@ def cdi_names(answer: api.ContainerAllocateResponse) -> set[str]:
     return {each.name for each in answer.cdi_devices} | names_in(answer.annotations)
 
 
-def _answers(pod_devices: Iterable[PodDevices]) -> Mapping[tuple[str, str, str], api.ContainerAllocateResponse]:
-    answers = {}
+def _answers(pod_devices: Iterable[PodDevices]) -> list[_Answered]:
+    """The readable Allocate answers."""
+    answers = []
     for entry in pod_devices:
         with contextlib.suppress(DecodeError):
-            answer = api.ContainerAllocateResponse.FromString(entry.allocate_response)
-            for device in entry.device_ids:
-                answers[entry.container, entry.resource, device] = answer
+            answers.append((entry, api.ContainerAllocateResponse.FromString(entry.allocate_response)))
     return answers

@@ -8,7 +8,6 @@ no copy.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support import bounded_reads
-from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
+from ..support.bounded_calls import BoundedCalls, NoAnswer
 from ..wire.cri_v1_pb2 import CONTAINER_RUNNING
 from .queries import Holders
 
@@ -44,9 +43,8 @@ async def unserved(
     """
     if holders.source != "kubelet" or not resources:
         return []
-    read = functools.partial(requested, kubelet_root, frozenset(resources))
     try:
-        wanted = await BoundedCalls().call(Key("", "the requests of pods"), read)
+        wanted = await BoundedCalls().ask(requested, kubelet_root, frozenset(resources))
         if not wanted:
             return []
         async with CriClient(runtime_socket) as cri:

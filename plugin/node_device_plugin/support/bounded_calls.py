@@ -64,6 +64,10 @@ class BoundedCalls:
             raise answer
         return answer
 
+    async def ask(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Like ``call``, for a function that runs for no group. Its name is the key."""
+        return await self.call(Key("", function.__name__), functools.partial(function, *arguments))
+
     async def run(self, calls: Sequence[Call[T]], waits: bool = True) -> dict[Key, T | Exception]:
         """Run all calls. Returns the result or exception of each.
 

@@ -16,7 +16,7 @@ import pytest
 from node_device_plugin.cdi import reader
 from node_device_plugin.cdi.resolution import Resolution
 from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_resources
-from node_device_plugin.devices.health import Health, cdi_names, unhealthy_reason, user_commands
+from node_device_plugin.devices.health import Health, cdi_names, checks, unhealthy_reason, user_commands
 from node_device_plugin.devices.health.cdi_names import CdiNames
 from node_device_plugin.devices.health.nodes import open_problem
 from node_device_plugin.devices.table import UNANSWERED
@@ -702,3 +702,10 @@ async def test_specs_that_cannot_be_read_any_more_are_the_reason(
     reason = "cannot read the CDI specs: the check failed: OSError(5, 'Input/output error')"
     assert await checked(health, asked, [str(tmp_path)]) == {"d0": reason, "plain": None}
     await health.close()
+
+
+@pytest.mark.parametrize("unread", [None, "they hang"])
+def test_the_first_reason_counts(tmp_path: Path, unread: Optional[str]) -> None:
+    declared = resource({"path": "/dev/no"})
+    reason = checks._reason(declared, declared.devices[0], CdiNames([str(tmp_path)]), unread, {})
+    assert reason == "/dev/no: No such file or directory"

@@ -207,3 +207,17 @@ def test_a_thread_that_hangs_holds_up_no_end(hanging: Hanging) -> None:
     asyncio.run(ends())
     # The call itself waits for 20 s.
     assert time.monotonic() - began < 15
+
+
+async def test_a_function_is_asked_by_its_name(hanging: Hanging) -> None:
+    calls = BoundedCalls(limit=0.2)
+    assert await calls.ask(str.upper, "a") == "A"
+    with pytest.raises(ValueError, match="invalid literal"):
+        await calls.ask(int, "a")
+    hang = hanging.call("first")
+    with pytest.raises(NoAnswer):
+        await calls.ask(hang)
+    # The call that hangs is not begun a second time.
+    with pytest.raises(NoAnswer):
+        await calls.ask(hang)
+    assert hanging.begun == ["first"]

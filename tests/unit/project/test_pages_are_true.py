@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 
+import pytest
 import the_project as project
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
@@ -159,3 +160,13 @@ def test_the_page_names_what_the_manifests_need_beside_the_roles_keys():
     assert needed == {"image"}
     said = sentence("docs/daemonset.md", "Here, `image` has no default")
     assert set(re.findall(r"`(\w+)`", said)) == beside | needed
+
+
+@pytest.mark.parametrize(
+    ("page", "row"),
+    [("docs/playbooks.md", r"^\| \[`(\w+)`\]\(\.\./roles/"), ("docs/README.md", r"^- \[(\w+)\]\(\.\./roles/")],
+)
+def test_pages_list_the_roles_in_the_order_of_a_run(page, row):
+    site = (ROOT / "playbooks" / "site.yml").read_text()
+    order = list(dict.fromkeys(re.findall(r"name: nodedevices\.kubernetes\.(\w+)\n +rolespec_validate", site)))
+    assert re.findall(row, text_of(page), re.MULTILINE) == order

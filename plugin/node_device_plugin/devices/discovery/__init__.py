@@ -10,18 +10,20 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Callable, NamedTuple
+from typing import Callable
 
 from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
-from ...declaration.model import DISCOVERY_METHODS, ContainerEdits, DeviceNode, Discovery
+from ...declaration.model import ContainerEdits, DeviceNode, Discovery
 from ...declaration.names import MAX_DEVICE_ID, device_id
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
+from .assignment import Candidate, assigned
+from .assignment import Discovered as Discovered
 from .cdi import NOTHING_RESERVED, Cdi, Reserved
 from .found import Found, Incomplete, Node
 from .grouping import grouped
@@ -40,30 +42,6 @@ METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), Udev(), C
 
 #: A slow method that was finished before may take this many times as long again before it counts as hanging.
 _PATIENCE = 4.0
-_ONE_GROUP = ": use discover.vfio, which makes one device of an IOMMU group"
-
-
-class Discovered(NamedTuple):
-    """The devices found for a resource, in natural order, and the devices left out, each with the reason."""
-
-    devices: tuple[Device, ...]
-    left_out: tuple[tuple[Device, str], ...]
-
-
-class _Made(NamedTuple):
-    """A device, the method, finding and nodes it was made of, and its sort key.
-
-    own: the host paths of nodes that no other device may have. problem: why the device cannot be given to a container.
-    """
-
-    method: str
-    found: Found
-    nodes: tuple[Node, ...]
-    device: Device
-    order: list[Any]
-    own: tuple[str, ...]
-    problem: str | None
-
 
 #: Gives the devices offered in the CDI specs that the plugin wrote: device id to its nodes on the host.
 Offered = Callable[[], Mapping[str, frozenset[str]]]
@@ -75,28 +53,63 @@ def methods_of(discovery: Discovery) -> list[DiscoveryMethod]:
 
 
 class _Search:
-    """A method's search for the devices of a resource, which may take longer than a scan waits.
+    """A method's search for the devices of a resource. It is repeated, and may take longer than a scan waits.
 
-    on_end: called in the event loop when a search ends for which no scan waited. found: the findings; None until the
-    search has ended. started, seconds: when it began (monotonic seconds), and how long it took.
+    on_end: called in the event loop with the findings, also of a search for which no scan waited. known: the findings
+    that count; None before the first. found: those of the last search; None until it has ended. started, seconds: when
+    that search began (monotonic seconds), and how long the last one took that ended.
     """
 
-    def __init__(self, resource: Resource, find: Callable[[], list[_Made]], on_end: Callable[[_Search], None]) -> None:
-        self.resource = resource
-        self.found: list[_Made] | None = None
-        self.started, self.seconds = time.monotonic(), 0.0
-        self._find, self._on_end = find, on_end
+    def __init__(
+        self, resource: Resource, method: DiscoveryMethod, on_end: Callable[[_Search, list[Candidate]], None]
+    ) -> None:
+        self.resource, self._method, self._on_end = resource, method, on_end
+        self.known: list[Candidate] | None = None
+        self.found: list[Candidate] | None = None
+        self.started = self.seconds = 0.0
         self._loop = asyncio.get_running_loop()
 
-    def __call__(self) -> list[_Made]:
-        self.started = time.monotonic()
-        found = self._find()
+    def run(self, root: Root, offered: Offered) -> list[Candidate]:
+        """Search now, before conflicts are resolved. Unchanged candidates are used again."""
+        self.found, self.started = None, time.monotonic()
+        known = {each.found.name: each for each in self.known or ()}
+        of_cdi = {each.found.cdi_name: name for name, each in known.items() if each.found.cdi_name}
+        found = [_named(each, self.resource, of_cdi, offered) for each in self._find(root)]
+        candidates = [self._candidate(each, known.get(each.name), root) for each in found]
         self.seconds = time.monotonic() - self.started
-        self.found = found
+        self.found = candidates
         # If the event loop is closed, nobody waits.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._on_end, self)
-        return found
+            self._loop.call_soon_threadsafe(self._on_end, self, candidates)
+        return candidates
+
+    def is_as_slow_as_usual(self, limit: float) -> bool:
+        """Whether the search usually takes ``limit`` seconds or more, and does so now, so that ``known`` counts."""
+        is_slow = self.known is not None and self.seconds >= limit
+        return is_slow and time.monotonic() - self.started <= _PATIENCE * self.seconds
+
+    def _find(self, root: Root) -> Iterator[Found]:
+        excluded = [compiled(pattern) for pattern in self.resource.discover.exclude]
+        for found in self._method.find(self.resource.discover, root):
+            if not any(pattern.match(name) for pattern in excluded for name in found.known_as):
+                yield found
+
+    def _candidate(self, found: Found, known: Candidate | None, root: Root) -> Candidate:
+        discovery = self.resource.discover
+        nodes, lack = ((), "") if found.problem else grouped(found, discovery, root)
+        if not (nodes or lack or found.problem or found.cdi_name or self.resource.gives_anything):
+            lack = found.without("device node that discover.nodes selects" if found.own else "device node")
+        if lack:
+            found = found._replace(problem=lack)
+        if known is not None and (known.found, known.nodes) == (found, nodes):
+            return known
+        device = _device(_id(found.name, self.resource), nodes, found, discovery)
+        if self.resource.preference == "numa" and device.numa_node is None and nodes:
+            # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
+            device = device._replace(numa_node=numa_node_of(nodes[0].host_path, root))
+        problem = Incomplete(_printable(found.problem)) if found.problem else _not_text(device)
+        own = _own(found, nodes)
+        return Candidate(self._method.key, found, nodes, device, natural_order(device.id), own, problem)
 
 
 class Discoverer:
@@ -111,12 +124,9 @@ class Discoverer:
         self._links = links
         self._root = root
         self._on_news = on_news
-        #: The searches for which a scan did not wait to the end.
+        #: By resource and method: each search, and those that run although a scan no longer waits for them.
+        self._searches: dict[Key, _Search] = {}
         self._slow: dict[Key, _Search] = {}
-        #: How many seconds each search took.
-        self._seconds: dict[Key, float] = {}
-        #: By resource and method: the declaration used, and the devices found.
-        self._last: dict[Key, tuple[Resource, list[_Made]]] = {}
         #: Resource to the reason why a method did not answer for it in the last scan.
         self.late: Mapping[str, str] = {}
         #: The declared devices that CDI names give, and what they use, as last read.
@@ -140,61 +150,66 @@ class Discoverer:
         await self._links.look_at(node_paths(resources))
         # The specs are read once, and only if a device has two possible ids.
         offered = functools.lru_cache(maxsize=None)(offered)
-        asked = {
-            Key(resource.name, method.key): (resource, method)
-            for resource in resources
-            for method in methods_of(resource.discover)
-        }
         root = Root(self._root, spec_dirs)
         reserved = await self._reserve(resources, root)
-        self._last = {key: last for key, last in self._last.items() if key in asked}
-        self._take_slow({key: resource for key, (resource, _method) in asked.items()})
-        searches = {
-            key: self._slow.get(key)
-            or _Search(
-                resource,
-                functools.partial(_find, resource, method, root, self._before(key, resource), offered),
-                functools.partial(self._ended, key),
-            )
-            for key, (resource, method) in asked.items()
-        }
-        answers = await self._links.calls.run(list(searches.items()), waits=self._on_news is None)
+        former, self._searches = self._searches, {}
+        for resource in resources:
+            for method in methods_of(resource.discover):
+                key = Key(resource.name, method.key)
+                search = former.get(key)
+                if search is None or search.resource != resource:
+                    search = _Search(resource, method, functools.partial(self._ended, key))
+                self._searches[key] = search
+        self._slow = {key: search for key, search in self._slow.items() if self._searches.get(key) is search}
+        for key in self._searches.keys() - self._slow.keys():
+            self._searches[key].started = time.monotonic()
+        calls = [(key, functools.partial(search.run, root, offered)) for key, search in self._searches.items()]
+        answers = await self._links.calls.run(calls, waits=self._on_news is None)
         late: dict[str, str] = {}
-        found: dict[str, list[_Made]] = {}
+        found: dict[str, list[Candidate]] = {}
         unknown = set()
-        for key, (resource, method) in asked.items():
-            answer = answers[key]
-            if isinstance(answer, NoAnswer):
-                self._slow[key] = searches[key]
-                if self._is_usual(key, searches[key]):
-                    answer = self._before(key, resource)
-            if isinstance(answer, Exception):
+        for key, search in self._searches.items():
+            why = self._why_late(key, search, answers[key])
+            if why is not None:
                 # What one resource finds must not stop the discovery of others.
-                why = str(answer) if isinstance(answer, NoAnswer) else f"failed: {answer!r}"
-                late[resource.name] = f"discovery by {method.key} {why}"
-                if self._last.get(key, (None,))[0] != resource:
-                    unknown.add(resource.name)
-            else:
-                self._last[key] = (resource, answer)
-                if answer is searches[key].found:
-                    self._slow.pop(key, None)
-                    self._seconds[key] = searches[key].seconds
-            found.setdefault(resource.name, []).extend(self._before(key, resource))
-        if reserved is None:
+                late[key.group] = f"discovery by {key.name} {why}"
+            if search.known is None:
+                unknown.add(key.group)
+            found.setdefault(key.group, []).extend(search.known or ())
+        for resource in resources if reserved is None else ():
             # Without the specs, devices that are declared by CDI names could be offered a second time.
-            for resource in resources:
-                if resource.discover.cdi:
-                    unknown.add(resource.name)
-                    late.setdefault(resource.name, "cannot read which CDI devices the configuration names")
+            if resource.discover.cdi:
+                unknown.add(resource.name)
+                late.setdefault(resource.name, "cannot read which CDI devices the configuration names")
         self.late = late
         return await in_thread(
-            _assigned,
+            assigned,
             [known.get(each.name, each) if each.name in unknown else each for each in resources],
-            {name: _in_order(made) for name, made in found.items() if name not in unknown},
+            {name: each for name, each in found.items() if name not in unknown},
             self._links.real,
             taken,
             reserved or NOTHING_RESERVED,
         )
+
+    def _why_late(self, key: Key, search: _Search, answer: list[Candidate] | Exception) -> str | None:
+        """Why the former findings of a search count, in words; None if they are up to date, or as slow as usual."""
+        if not isinstance(answer, Exception):
+            self._slow.pop(key, None)
+            search.known = answer
+            return None
+        if not isinstance(answer, NoAnswer):
+            return f"failed: {answer!r}"
+        self._slow[key] = search
+        return None if search.is_as_slow_as_usual(self._links.calls.limit) else str(answer)
+
+    def _ended(self, key: Key, search: _Search, found: list[Candidate]) -> None:
+        """Take the findings of a slow search; if they are others, or its resource is late, ask for another scan."""
+        if self._slow.get(key) is search:
+            del self._slow[key]
+            is_news = key.group in self.late or search.known != found
+            search.known = found
+            if is_news and self._on_news is not None:
+                self._on_news()
 
     async def _reserve(self, resources: Sequence[Resource], root: Root) -> Reserved | None:
         """What declared devices use from other programs' CDI specs, as last read; None if that is unknown."""
@@ -214,172 +229,23 @@ class Discoverer:
             self._reserved = declared, answer
         return self._reserved[1] if self._reserved and self._reserved[0] == declared else None
 
-    def _take_slow(self, asked: Mapping[Key, Resource]) -> None:
-        """Take the findings of searches that have ended, and forget the searches of other declarations."""
-        self._slow = {key: search for key, search in self._slow.items() if asked.get(key) == search.resource}
-        for key, search in list(self._slow.items()):
-            if search.found is not None:
-                self._last[key] = (search.resource, search.found)
-                self._seconds[key] = search.seconds
-                # Search again in the same scan, because something may have changed after the search began.
-                del self._slow[key]
 
-    def _is_usual(self, key: Key, search: _Search) -> bool:
-        """Whether a search usually is slow and takes no longer than usual, so that its former findings count."""
-        usual = self._seconds.get(key, 0.0)
-        if usual < self._links.calls.limit or self._last.get(key, (None,))[0] != search.resource:
-            return False
-        return time.monotonic() - search.started <= _PATIENCE * usual
-
-    def _ended(self, key: Key, search: _Search) -> None:
-        """Ask for another scan if a slow search found other devices, or if its resource was late."""
-        if self._on_news is None or self._slow.get(key) is not search:
-            return
-        if key.group in self.late or self._last.get(key) != (search.resource, search.found):
-            self._on_news()
-
-    def _before(self, key: Key, resource: Resource) -> list[_Made]:
-        declared, made = self._last.get(key, (None, []))
-        return made if declared == resource else []
+def _named(found: Found, resource: Resource, former: Mapping[str, str], offered: Offered) -> Found:
+    """The finding with the name that it already has. former: names of earlier findings by CDI name."""
+    if found.problem and found.cdi_name in former:
+        # A CDI name that does not resolve has no PCI address for its id, but its former id finds the device.
+        return found._replace(name=former[found.cdi_name])
+    # The device keeps its offered name: another device with that name would be given to a second pod.
+    for name in (found.name, *found.other_names) if found.other_names else ():
+        given = offered().get(_id(name, resource), ())
+        if any(node.host_path in given for node in found.own):
+            return found._replace(name=name)
+    return found
 
 
-def _find(
-    resource: Resource, method: DiscoveryMethod, inside: Root, known: Sequence[_Made], offered: Offered
-) -> list[_Made]:
-    """What a method finds, before conflicts are resolved. known: earlier findings; unchanged devices are reused."""
-    discovery = resource.discover
+def _id(name: str, resource: Resource) -> str:
     # The id must leave room for a share's number.
-    room = MAX_DEVICE_ID - resource.share_length
-    before = {made.found.name: made for made in known}
-    former = {made.found.cdi_name: made.found.name for made in known if made.found.cdi_name}
-    excluded = [compiled(pattern) for pattern in discovery.exclude]
-    result = []
-
-    def id_of(name: str) -> str:
-        return device_id(discovery.id_prefix + name, room)
-
-    def is_offered(found: Found, name: str) -> bool:
-        return any(node.host_path in offered().get(id_of(name), ()) for node in found.own)
-
-    for found in method.find(discovery, inside):
-        if found.other_names:
-            # The device keeps its offered name: another device with that name would be given to a second pod.
-            names = (found.name, *found.other_names)
-            found = found._replace(name=next((name for name in names if is_offered(found, name)), found.name))
-        if found.problem and found.cdi_name in former:
-            # A CDI name that does not resolve has no PCI address for its id, but its former id finds the device.
-            found = found._replace(name=former[found.cdi_name])
-        if excluded and any(pattern.match(name) for name in found.known_as for pattern in excluded):
-            continue
-        nodes, lack = ((), "") if found.problem else grouped(found, discovery, inside)
-        if not (nodes or lack or found.problem or found.cdi_name or resource.gives_anything):
-            lack = found.without("device node that discover.nodes selects" if found.own else "device node")
-        if lack:
-            found = found._replace(problem=lack)
-        made = before.get(found.name)
-        if made is None or made.found != found or made.nodes != nodes:
-            device = _device(id_of(found.name), nodes, found, discovery)
-            if resource.preference == "numa" and device.numa_node is None and nodes:
-                # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
-                device = device._replace(numa_node=numa_node_of(nodes[0].host_path, inside))
-            problem = Incomplete(_printable(found.problem)) if found.problem else _not_text(device)
-            own = _own(found, nodes)
-            made = _Made(method.key, found, nodes, device, natural_order(device.id), own, problem)
-        result.append(made)
-    return result
-
-
-def _in_order(found: Iterable[_Made]) -> list[_Made]:
-    """The devices in natural order; devices with an id that is already used come last."""
-    devices: dict[str, _Made] = {}
-    doubles: list[_Made] = []
-    # A device that cannot be offered takes no id from another one.
-    for made in sorted(found, key=lambda made: made.problem is not None):
-        first = devices.setdefault(made.device.id, made)
-        if first is not made:
-            # Two paths get the same id if one has a '-' where the other has a '/'.
-            problem = made.problem or f"{first.found.known_as[0]} already has this id"
-            doubles.append(made._replace(problem=problem))
-    return [*sorted(devices.values(), key=lambda made: made.order), *doubles]
-
-
-def _assigned(
-    resources: Sequence[Resource],
-    found: Mapping[str, Sequence[_Made]],
-    real: Callable[[str], str],
-    taken: Mapping[str, str],
-    reserved: Reserved,
-) -> dict[str, Discovered]:
-    """Assign each found device to one resource. taken: ids that belong to a resource, even if its devices are gone."""
-    ids = {device.id: resource.name for resource in resources for device in resource.devices}
-    nodes = _Claims(
-        {
-            real(node.host_path): f"{resource.name}={device.id}"
-            for resource in resources
-            for device in resource.devices
-            for node in device.nodes
-        }
-    )
-    nodes.declared.update({real(path): owner for path, owner in reserved.nodes.items()})
-    of_parts = _Claims({real(path): owner for path, owner in reserved.of_parts.items()})
-    cdi_names = dict(reserved.names)
-    result = {}
-    for resource in resources:
-        if resource.name not in found:
-            continue
-        mine: list[_Made] = []
-        left_out: list[tuple[Device, str]] = []
-        # A node goes to the first method that finds it.
-        for made in sorted(found[resource.name], key=lambda made: DISCOVERY_METHODS.index(made.method)):
-            device, by = made.device, (resource.name, made.method)
-            owner = ids.get(device.id) or taken.get(device.id, resource.name)
-            used = nodes.of_others((*made.own, *made.found.part_of), by) or of_parts.of_others(made.own, by)
-            named = next((name for name in made.found.cdi_names if name in cdi_names), None)
-            if made.problem is not None:
-                left_out.append((device, made.problem))
-            elif device.id in ids or owner != resource.name:
-                prefix = f"{resource.name.partition('/')[2]}-"
-                fix = f"if the devices differ, set discover.id_prefix, e.g. {prefix}, or exclude one"
-                left_out.append((device, f"{owner} already has a device with this id: {fix}"))
-            elif named is not None:
-                left_out.append((device, f"{named} is already a device of {cdi_names[named]}"))
-            elif used is not None:
-                left_out.append((device, used))
-            else:
-                name = f"{resource.name}={device.id}"
-                mine.append(made)
-                ids[device.id] = resource.name
-                nodes.add(made.own, by, name)
-                of_parts.add(made.found.part_of, by, name)
-                cdi_names.update(dict.fromkeys(made.found.cdi_names, name))
-        mine.sort(key=lambda made: made.order)
-        result[resource.name] = Discovered(tuple(made.device for made in mine), tuple(left_out))
-    return result
-
-
-class _Claims:
-    """The devices that use host paths. declared: the path with the device's name.
-
-    Parts of a device that a CDI spec lists may have paths in common.
-    """
-
-    def __init__(self, declared: dict[str, str]) -> None:
-        self.declared = declared
-        self._found: dict[str, tuple[tuple[str, str], str]] = {}
-
-    def add(self, paths: Iterable[str], by: tuple[str, str], name: str) -> None:
-        """Note the paths of a device. by: the resource, and the method that found the device."""
-        self._found.update(dict.fromkeys(paths, (by, name)))
-
-    def of_others(self, paths: Iterable[str], by: tuple[str, str]) -> str | None:
-        """That one of the paths is a node of another device, in words; None if there is none. by: see add."""
-        for path in paths:
-            finder, name = self._found.get(path, (None, ""))
-            are_parts = finder == by and by[1] == CDI.key
-            if path in self.declared or (finder is not None and not are_parts):
-                hint = _ONE_GROUP if finder == by and path.startswith("/dev/vfio/") else ""
-                return f"{path} is already a node of {self.declared.get(path, name)}{hint}"
-        return None
+    return device_id(resource.discover.id_prefix + name, MAX_DEVICE_ID - resource.share_length)
 
 
 def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import os
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -18,11 +17,10 @@ from .found import Found
 from .method import DiscoveryMethod
 from .root import Root
 from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed, part_of, with_other_names
-from .sysfs import driver_and_subsystem, numa_node
+from .sysfs import directory_of, driver_and_subsystem, numa_node, pci_directory
 
 #: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.
 _CONTROL = "/sys/devices/virtual/misc/"
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class Reserved(NamedTuple):
@@ -41,6 +39,27 @@ class Reserved(NamedTuple):
 NOTHING_RESERVED = Reserved({}, {}, {})
 
 
+class _Kind(NamedTuple):
+    """A kind in the specs. devices: those that a container would get from another program's spec.
+
+    choices: the devices to offer, kept if their choice needs no look at host paths; at most one.
+    """
+
+    specs: Resolution
+    devices: list[SpecDevice]
+    choices: list[Choice]
+
+    def choice(self, kind: str, root: Root) -> Choice:
+        """The devices that can be offered."""
+        if self.choices:
+            return self.choices[0]
+        chooser = Chooser(kind, self.specs, root)
+        choice = chooser.choose(self.devices)
+        if not chooser.has_looked:
+            self.choices.append(choice)
+        return choice
+
+
 class Cdi(DiscoveryMethod):
     """The devices of one kind in the runtime's CDI directories."""
 
@@ -48,17 +67,15 @@ class Cdi(DiscoveryMethod):
     needs_uevents = False
 
     def __init__(self) -> None:
-        #: By directories and kinds.
-        self._readers: dict[tuple[tuple[str, ...], frozenset[str]], SpecReader] = {}
-        #: By directories and kind: the specs, and their devices.
-        self._known: dict[tuple[str, ...], tuple[Resolution, list[SpecDevice]]] = {}
-        #: By directories and kind: the specs, and the choice, if it needs no look at host paths.
-        self._choices: dict[tuple[str, ...], tuple[Resolution, Choice]] = {}
+        #: By directories and kind: what reads the specs, and what it read last.
+        self._readers: dict[tuple[str, ...], SpecReader] = {}
+        self._kinds: dict[tuple[str, ...], _Kind] = {}
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
-        chosen = self._chosen(selector.kind, root)
+        kind = self._kind(selector.kind, root)
+        chosen = kind.choice(selector.kind, root)
         owners = collections.Counter(node for device in chosen.offered for node in device.nodes)
         directories = [_pci_directory_of(device, root) for device in chosen.offered]
         on_bus = collections.Counter(directories)
@@ -79,79 +96,62 @@ class Cdi(DiscoveryMethod):
                 # Drivers number device nodes again at each start, while a UUID stays.
                 identity=qualified_cdi_name(selector.kind, name) if UUID.search(name) else "",
             )
-        for names, why in self._left_out(selector.kind, chosen, root):
+        for names, why in _left_out(selector.kind, chosen, kind.specs):
             if _is_selected(selector, names):
                 yield _named(selector.kind, names)._replace(problem=why)
 
     def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
         """What declared devices use from the specs. declared: the devices, by their names in messages."""
-        specs = self._specs(kinds_of(name for device in declared.values() for name in device.cdi_devices), root)
+        kinds = kinds_of(name for device in declared.values() for name in device.cdi_devices)
+        found = {kind: self._kind(kind, root) for kind in kinds}
         names: dict[str, str] = {}
         nodes: dict[str, str] = {}
         of_parts: dict[str, str] = {}
         own: dict[str, set[str]] = {}
         for owner, device in declared.items():
             for name in device.cdi_devices:
-                part = part_of([name.partition("=")[2]], specs.nodes(name))
+                kind, _equals, device_name = name.partition("=")
+                given = found[kind].specs.nodes(name)
+                part = part_of([device_name], given)
                 of_parts.update(dict.fromkeys(part, owner))
-                own.setdefault(owner, set()).update(specs.nodes(name) - part)
+                own.setdefault(owner, set()).update(given - part)
         shared = collections.Counter(path for paths in own.values() for path in paths)
         for owner, device in declared.items():
             names.update(dict.fromkeys(device.cdi_devices, owner))
             nodes.update({path: owner for path in own[owner] if shared[path] == 1})
-        for kind in {name.partition("=")[0] for name in names}:
-            names.update(with_other_names(kind, self._devices(kind, root)[1], names))
+        for kind, each in found.items():
+            names.update(with_other_names(kind, each.devices, names))
         return Reserved(names, nodes, of_parts)
 
     def keep_only(self, kinds: Collection[str]) -> None:
         """Forget the specs of other kinds."""
-        self._readers = {key: reader for key, reader in list(self._readers.items()) if key[1].issubset(kinds)}
-        self._known = {key: known for key, known in list(self._known.items()) if key[-1] in kinds}
-        self._choices = {key: choice for key, choice in list(self._choices.items()) if key[-1] in kinds}
+        for known in (self._readers, self._kinds):
+            for key in [key for key in list(known) if key[-1] not in kinds]:
+                known.pop(key, None)
 
-    def _specs(self, kinds: frozenset[str], root: Root) -> Resolution:
-        directories = tuple(root.on_host(directory) for directory in root.spec_dirs)
-        new = SpecReader(directories, root.on_host("/sys"))
-        return self._readers.setdefault((directories, kinds), new).read(kinds)
-
-    def _devices(self, kind: str, root: Root) -> tuple[Resolution, list[SpecDevice]]:
-        """The specs, and the devices of the kind that a container would get from another program's spec."""
-        key, specs = _key(kind, root), self._specs(frozenset([kind]), root)
-        known = self._known.get(key)
-        if known is None or known[0] is not specs:
-            known = self._known[key] = specs, listed(kind, specs)
+    def _kind(self, kind: str, root: Root) -> _Kind:
+        """The kind as the specs are now. The same object if they have not changed."""
+        key = (*root.spec_dirs, root.on_host("/"), kind)
+        new = SpecReader([root.on_host(directory) for directory in root.spec_dirs], root.on_host("/sys"))
+        specs = self._readers.setdefault(key, new).read([kind])
+        known = self._kinds.get(key)
+        if known is None or known.specs is not specs:
+            known = self._kinds[key] = _Kind(specs, listed(kind, specs), [])
         return known
 
-    def _chosen(self, kind: str, root: Root) -> Choice:
-        """The devices of the kind that can be offered."""
-        key, (specs, devices) = _key(kind, root), self._devices(kind, root)
-        known = self._choices.get(key)
-        if known is not None and known[0] is specs:
-            return known[1]
-        chooser = Chooser(kind, specs, root)
-        choice = chooser.choose(devices)
-        if not chooser.has_looked:
-            self._choices[key] = specs, choice
-        return choice
 
-    def _left_out(self, kind: str, chosen: Choice, root: Root) -> Iterator[tuple[Sequence[str], str]]:
-        """The names of each device that is left out, with the reason: of a choice, or of names that do not resolve."""
-        for device, why in chosen.left_out:
-            yield device.names, why
-        prefix, specs = kind + "=", self._specs(frozenset([kind]), root)
-        broken = {
-            name: why for name, why in specs.broken.items() if name.startswith(prefix) and name not in specs.files
-        }
-        for qualified, why in broken.items():
-            name = qualified[len(prefix) :]
-            # "all" is not offered beside other devices anyway. A refused file may have any text as a name.
-            is_one = name != ALL or not (chosen.offered or len(broken) > 1)
-            if is_one and cdi_device_problem(name) is None:
-                yield (name,), f"{why}: node-device-plugin cdi check says what to correct"
-
-
-def _key(kind: str, root: Root) -> tuple[str, ...]:
-    return (*root.spec_dirs, root.on_host("/"), kind)
+def _left_out(kind: str, chosen: Choice, specs: Resolution) -> Iterator[tuple[Sequence[str], str]]:
+    """The names of each device that is left out, with the reason: of a choice, or of names that do not resolve."""
+    for device, why in chosen.left_out:
+        yield device.names, why
+    prefix = kind + "="
+    broken = {name: why for name, why in specs.broken.items() if name.startswith(prefix) and name not in specs.files}
+    for qualified, why in broken.items():
+        name = qualified[len(prefix) :]
+        # "all" is not offered beside other devices anyway. A refused file may have any text as a name.
+        is_one = name != ALL or not (chosen.offered or len(broken) > 1)
+        if is_one and cdi_device_problem(name) is None:
+            yield (name,), f"{why}: node-device-plugin cdi check says what to correct"
 
 
 def _named(kind: str, names: Sequence[str], address: str = "") -> Found:
@@ -165,8 +165,7 @@ def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:
     """The nodes without control nodes, which other kinds may have, too; all nodes if all are control nodes."""
     if len(nodes) < 2:
         return nodes
-    directories = {node: root.resolve("/sys/dev/" + root.device_number(node)) or "" for node in nodes}
-    return [node for node, directory in directories.items() if not directory.startswith(_CONTROL)] or nodes
+    return [node for node in nodes if not directory_of(node, root).startswith(_CONTROL)] or nodes
 
 
 def _real(nodes: Iterable[str], root: Root) -> tuple[str, ...]:
@@ -191,12 +190,5 @@ def _id(kind: str, name: str, address: str) -> str:
 
 
 def _pci_directory_of(device: SpecDevice, root: Root) -> str:
-    return next(filter(None, (_pci_directory(node, root) for node in sorted(device.nodes))), "")
-
-
-def _pci_directory(path: str, root: Root) -> str:
-    """The directory of the PCI device behind a device node; empty if there is none."""
-    directory = root.resolve("/sys/dev/" + root.device_number(path)) or ""
-    while directory.startswith("/sys/devices/") and not _PCI_ADDRESS.fullmatch(os.path.basename(directory)):
-        directory = os.path.dirname(directory)
-    return directory if directory.startswith("/sys/devices/") else ""
+    directories = (pci_directory(directory_of(node, root)) for node in sorted(device.nodes))
+    return next(filter(None, directories), "")

@@ -8,6 +8,7 @@ path below /dev is DEVNAME in the file ``uevent``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 
 from ...declaration.patterns import compiled
@@ -15,6 +16,7 @@ from ..table import natural_order
 from .found import Node
 from .root import Root
 
+PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 #: Directories that are large and never contain a device.
 _PASSED_OVER = ("power", "msi_irqs")
 #: Buses of devices that a driver makes of a part of its device, such as scalable functions of mlx5 and mediated devices
@@ -45,15 +47,30 @@ def device_nodes(directory: str, root: Root) -> Iterator[Node]:
             yield from device_nodes(below, root)
 
 
-def numa_node_of(host_path: str, root: Root) -> int | None:
-    """The NUMA node of a device node: that of its device, or of the nearest device above that has one.
+def directory_of(path: str, root: Root) -> str:
+    """The directory of a device node's device; empty if there is none.
 
     /sys/dev/char and /sys/dev/block have a link for each device number (Documentation/ABI/testing/sysfs-dev).
     """
-    directory = root.resolve("/sys/dev/" + root.device_number(host_path)) or ""
-    while directory.startswith("/sys/devices/") and not root.text(directory + "/numa_node"):
+    return root.resolve("/sys/dev/" + root.device_number(path)) or ""
+
+
+def upward(directory: str) -> Iterator[str]:
+    """The directory of a device and those above it that may be of a device, too; none for another directory."""
+    while directory.startswith("/sys/devices/"):
+        yield directory
         directory = os.path.dirname(directory)
-    return numa_node(directory, root)
+
+
+def pci_directory(directory: str) -> str:
+    """The PCI device's directory among a directory and those above it; empty if there is none."""
+    return next((each for each in upward(directory) if PCI_ADDRESS.fullmatch(os.path.basename(each))), "")
+
+
+def numa_node_of(host_path: str, root: Root) -> int | None:
+    """The NUMA node of a device node: that of its device, or of the nearest device above that has one."""
+    places = (each for each in upward(directory_of(host_path, root)) if root.text(each + "/numa_node"))
+    return numa_node(next(places, "/sys/devices"), root)
 
 
 def numa_node(directory: str, root: Root) -> int | None:

@@ -31,8 +31,8 @@ class Watch:
         self._calls = calls or BoundedCalls()
         self._news = asyncio.Event()
         #: The directories changed since the last ``changed``; the directories that it reported.
-        self._places: set[str] = set()
-        self._told: frozenset[str] = frozenset()
+        self._changed: set[str] = set()
+        self._reported: frozenset[str] = frozenset()
         self._usual_sweep = sweep
         self._uevents: Uevents | None = None
         self._inotify: Inotify | None = None
@@ -99,7 +99,7 @@ class Watch:
 
     def wake(self) -> None:
         """Report a change that inotify and uevents do not show."""
-        self._tell({UNKNOWN})
+        self._note({UNKNOWN})
 
     def covers(self, directories: Iterable[str]) -> bool:
         """Whether all these directories are watched. True also if a directory cannot be watched."""
@@ -118,24 +118,24 @@ class Watch:
         await done_within(self._news.wait(), seconds)
         happened = self._news.is_set()
         self._news.clear()
-        self._told = frozenset(self._places)
-        self._places.clear()
+        self._reported = frozenset(self._changed)
+        self._changed.clear()
         return happened
 
     def was_only_in(self, directories: frozenset[str]) -> bool:
         """Whether all changes that ``changed`` reported last happened in these directories."""
-        return bool(self._told) and self._told <= directories
+        return bool(self._reported) and self._reported <= directories
 
     def _on_inotify(self, inotify: Inotify) -> None:
-        self._tell(inotify.read())
+        self._note(inotify.read())
 
     def _on_uevents(self, uevents: Uevents) -> None:
         if uevents.read():
-            self._tell({UNKNOWN})
+            self._note({UNKNOWN})
 
-    def _tell(self, places: set[str]) -> None:
-        if places:
-            self._places |= places
+    def _note(self, changed: set[str]) -> None:
+        if changed:
+            self._changed |= changed
             self._news.set()
 
 

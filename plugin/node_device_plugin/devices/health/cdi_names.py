@@ -99,7 +99,7 @@ class CdiNames:
         why = f": {broken}" if broken else ""
         return Reason(f"the CDI name {name} {places}{why}", "the CDI name " + places)
 
-    async def look(self, calls: BoundedCalls, names: Iterable[str]) -> None:
+    async def look_at_mounts_and_hooks(self, calls: BoundedCalls, names: Iterable[str]) -> None:
         """Look at the mounts and hooks of these names, each once: one that hangs takes one thread, not one a device."""
         known = self._names
         found = {each for name in names if name in known.resolution.files for each in known.to_check(name)}

@@ -39,26 +39,23 @@ class Health:
         specs do not have as wanted, each with the reason, which counts instead of the check of the name.
         """
         names = self._names.setdefault(tuple(spec_dirs), CdiNames(spec_dirs)) if spec_dirs else None
-        readable, unread = names, None
+        unread = None
         if names is not None:
             needed = dict.fromkeys(
                 name for resource in resources for device in resource.devices for name in resource.cdi_names(device)
             )
             # The specs are read first, because the checks of devices need them.
             unread = await self._unread(names, needed)
-            readable = names if unread is None else None
-            if readable is not None:
-                await readable.look(self._calls, needed)
+            if unread is None:
+                await names.look_at_mounts_and_hooks(self._calls, needed)
         due: list[Call[str | None]] = [
-            (
-                Key(resource.name, device.id),
-                functools.partial(_reason, resource, device, readable, unwritten),
-            )
+            (Key(resource.name, device.id), functools.partial(_reason, resource, device, names, unread, unwritten))
             for resource in resources
             for device in resource.devices
         ]
-        reasons = {key: reason_of(answer) for key, answer in (await self._calls.run(due)).items()}
-        result = {resource.name: _of_resource(resource, reasons, unread) for resource in resources}
+        result: dict[str, dict[str, str | None]] = {resource.name: {} for resource in resources}
+        for key, answer in (await self._calls.run(due)).items():
+            result[key.group][key.name] = reason_of(answer)
         commanded = [
             (resource, device)
             for resource in resources
@@ -90,17 +87,6 @@ class Health:
         await self._commands.close()
 
 
-def _of_resource(resource: Resource, reasons: Mapping[Key, str | None], unread: str | None) -> dict[str, str | None]:
-    """The reasons for a resource's devices, without the answers of commands. unread: why the specs are unknown."""
-    result: dict[str, str | None] = {}
-    for device in resource.devices:
-        reason = reasons[Key(resource.name, device.id)]
-        if reason is None and unread is not None and resource.cdi_names(device):
-            reason = f"cannot read the CDI specs: {unread}"
-        result[device.id] = reason
-    return result
-
-
 def reason_of(answer: str | Exception | None) -> str | None:
     """The reason from a bounded check: its result, or a text about its error or missing answer."""
     if isinstance(answer, NoAnswer):
@@ -128,13 +114,23 @@ def problem_of(resource: Resource, device: Device, names: CdiNames) -> str | Non
 
 
 def _reason(
-    resource: Resource, device: Device, names: CdiNames | None, unwritten: Mapping[str | None, str]
+    resource: Resource,
+    device: Device,
+    names: CdiNames | None,
+    unread: str | None,
+    unwritten: Mapping[str | None, str],
 ) -> str | None:
+    """The first reason why a container cannot use the device, without its command; None if there is none.
+
+    names: None if CDI names are not checked. unread: why the specs are unknown; None if they are known.
+    """
     reason = unhealthy_reason(device)
     if reason is None and resource.health.open:
         reason = open_problem(device)
     if reason is None:
         reason = unwritten.get(resource.cdi_name(device))
-    if reason is None and names is not None:
-        reason = next(filter(None, map(names.problem, resource.cdi_names(device))), None)
-    return reason
+    if reason is not None or names is None:
+        return reason
+    if unread is not None:
+        return f"cannot read the CDI specs: {unread}" if resource.cdi_names(device) else None
+    return next(filter(None, map(names.problem, resource.cdi_names(device))), None)

@@ -109,6 +109,54 @@ async def test_a_slow_search_that_finds_the_same_asks_for_no_scan(machine: Machi
     assert not scans.news.is_set()
 
 
+async def test_a_search_that_was_quick_before_is_late(
+    machine: Machine, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node_device_plugin.devices.discovery._PATIENCE", 1e6)
+    machine.file("/dev/many0")
+    scans = Scans(machine)
+    slow.released.set()
+    await scans.found()
+    slow.released.clear()
+    assert (await scans.found(), dict(scans.discoverer.late)) == ({MANY: ["many0"], OTHER: []}, WHY)
+    # The reason must go, although the devices are the same.
+    slow.released.set()
+    await asyncio.wait_for(scans.news.wait(), 30)
+    await scans.found()
+    assert dict(scans.discoverer.late) == {}
+
+
+async def test_a_usual_slow_search_that_finds_another_device_asks_for_a_scan(
+    machine: Machine, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node_device_plugin.devices.discovery._PATIENCE", 1e6)
+    scans = Scans(machine)
+    await scans.found()
+    slow.released.set()
+    await asyncio.wait_for(scans.news.wait(), 30)
+    slow.released.clear()
+    scans.news.clear()
+    machine.file("/dev/many0")
+    assert (await scans.found(), dict(scans.discoverer.late)) == ({MANY: [], OTHER: []}, {})
+    slow.released.set()
+    await asyncio.wait_for(scans.news.wait(), 30)
+    assert (await scans.found())[MANY] == ["many0"]
+
+
+async def test_a_search_of_a_former_declaration_asks_for_no_scan(machine: Machine, slow: Slow) -> None:
+    scans = Scans(machine)
+    await scans.found()
+    search = next(iter(scans.discoverer._slow.values()))
+    scans.resources = scans.resources[1:]
+    await scans.found()
+    slow.released.set()
+    while search.found is None:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not scans.news.is_set()
+
+
 async def test_a_command_waits_for_a_busy_search(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.file("/dev/many0")
     scans = Scans(machine)

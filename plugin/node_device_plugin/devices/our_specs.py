@@ -1,0 +1,130 @@
+"""Keeps the plugin's CDI specs as its devices need them, and tells which names a container cannot use yet."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Callable, Union
+
+from ..cdi import writer
+from ..cdi.links import Links
+from ..declaration import Resource
+from ..support.bounded_calls import Call, Key, NoAnswer
+from ..telemetry.logs import Log, Tries
+from .failed_writes import FailedWrites
+from .given import SpecNames
+
+log = Log(__name__)
+
+_AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
+_Answer = Union[writer.Written, Exception, None]
+
+
+class OurSpecs:
+    """Writes one spec for each resource. wake: called when a failed write may be repeated.
+
+    links: its ``calls`` run every read and write. If a write hangs, its resource waits, and other resources go on.
+    """
+
+    def __init__(self, links: Links, wake: Callable[[], None]) -> None:
+        self._links, self._calls = links, links.calls
+        #: By resource, the spec as last written; None if the resource needs none.
+        self._written: dict[str, writer.Written | None] = {}
+        #: Failures are logged once a change: of each resource's write, and to remove devices from specs.
+        self._failed = FailedWrites(log, wake)
+        self._omitting, self._pruning = Tries(log), Tries(log)
+
+    async def write(self, resources: Sequence[Resource], directory: str, names: SpecNames) -> dict[str | None, str]:
+        """Write the specs. Returns the fully qualified names that are not written, each with the reason."""
+        wanted = {resource.name: (resource, directory, *names) for resource in resources}
+        self._failed.keep_only(wanted)
+        waiting = {name: self._failed.waiting(name, each) for name, each in wanted.items()}
+        answers: Mapping[str, _Answer] = {
+            **waiting,
+            **await self._attempt([each for each in resources if waiting[each.name] is None], directory, names),
+        }
+        former, self._written = self._written, {}
+        unwritten: dict[str | None, str] = {}
+        for resource in resources:
+            name, answer = resource.name, answers[resource.name]
+            if not isinstance(answer, Exception):
+                self._written[name] = answer
+                self._failed.went_well(name)
+                continue
+            if isinstance(answer, NoAnswer):
+                self._written[name] = former.get(name)
+            why, lacking = _lacking(answer, former.get(name), resource, self._links)
+            unwritten.update(dict.fromkeys(lacking, why))
+            if waiting[name] is None:
+                self._failed.failed(name, wanted[name], answer, resource=name, error=why)
+        await self._omit(names.blocked and names.blocked - cdi_names(resources), directory)
+        return unwritten
+
+    async def _attempt(self, resources: Sequence[Resource], directory: str, names: SpecNames) -> dict[str, _Answer]:
+        due: list[Call[writer.Written | None]] = []
+        for resource in resources:
+            before = self._written.get(resource.name)
+            write = functools.partial(writer.write, resource, self._links, directory, before, *names)
+            due.append((Key(resource.name, "its CDI spec"), write))
+        return {key.group: answer for key, answer in (await self._calls.run(due)).items()}
+
+    async def _omit(self, names: Collection[str], directory: str) -> None:
+        """Omit removed devices from the specs if other devices have their paths now."""
+        try:
+            omitted = await self._calls.ask(writer.omit, names, directory) if names else []
+        except OSError as error:
+            message = "cannot remove a device from the CDI specs"
+            self._omitting.failed(logging.ERROR, message, directory=directory, error=error)
+            return
+        self._omitting.went_well()
+        if omitted:
+            log.warning("removed devices from the CDI specs, because others have their paths now", devices=omitted)
+
+    async def awaited(self, resources: Sequence[Resource], directory: str) -> dict[str | None, str]:
+        """The names missing from the specs until another instance, which writes the specs, has ended."""
+        try:
+            missing = await self._calls.ask(writer.missing, resources, self._links, directory)
+        except OSError:
+            missing = cdi_names(resources)
+        return dict.fromkeys(missing, _AWAITED)
+
+    async def has_orphans(self, resources: Sequence[Resource], directory: str) -> bool:
+        """Whether the specs have devices that none of the resources has. Raises OSError."""
+        return bool(await self._calls.ask(writer.orphans, resources, self._links, directory))
+
+    async def prune(self, resources: Sequence[Resource], held: Collection[str], directory: str) -> bool:
+        """Remove devices that no resource has and no pod holds (see writer.prune). Returns whether there were any."""
+        try:
+            gone = await self._calls.ask(writer.prune, resources, self._links, held, directory)
+        except OSError as error:
+            message = "cannot check the CDI specs for orphans; all specs stay"
+            self._pruning.failed(logging.WARNING, message, directory=directory, error=error)
+            return False
+        self._pruning.went_well()
+        if gone:
+            log.info("removed orphaned devices from the CDI specs", directory=directory, devices=gone)
+        return bool(gone)
+
+
+def _lacking(
+    error: Exception, before: writer.Written | None, declared: Resource, links: Links
+) -> tuple[str, frozenset[str]]:
+    """Why a spec is not written, and the names that it lacks. before: the spec as last written. Raises other errors."""
+    if isinstance(error, writer.NotWritten):
+        return str(error), error.names
+    if not isinstance(error, NoAnswer):
+        raise error
+    why, names, now = f"writing the CDI spec {error}", cdi_names([declared]), links.followed(declared)
+    if before is None or now._replace(devices=()) != before.resource._replace(devices=()):
+        return why, names
+    # In the spec, the kept names do not have the edits of the resource.
+    written = {device.id: device for device in before.resource.devices if now.cdi_name(device) not in before.kept}
+    same = tuple(device for device in now.devices if written.get(device.id) == device)
+    return why, names - cdi_names([now._replace(devices=same)])
+
+
+def cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
+    """The fully qualified names of the devices in our specs."""
+    names = (resource.cdi_name(device) for resource in resources for device in resource.devices)
+    return frozenset(name for name in names if name is not None)
