@@ -35,10 +35,8 @@ class ActionModule(HidingAction):
         given = spec_arguments.module_arguments(declared, arguments)
         answer = look.execute("cdi_specs", given, facts=spec_arguments.facts(seen.node))
         # An answer with all its keys fails because of problems of the specs.
-        has_problems = answer.get("failed") and "files" in answer
-        lines = [*(answer["msg"].splitlines() if has_problems else ()), *answer.get("in_use", ())]
-        if lines:
-            answer.update(failed=True, msg="\n".join(f"{look.host}: {line}" for line in lines))
+        if answer.get("failed") and "files" in answer:
+            answer["msg"] = "\n".join(f"{look.host}: {line}" for line in answer["msg"].splitlines())
         return seen.told({**result, **_result(answer, _dynamic(arguments))})
 
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the variables of role host_devices and queries the holders. See plugins/modules/host_devices.py."""
+"""Checks the variables of role host_devices. See plugins/modules/host_devices.py."""
 
 from __future__ import annotations
 
-from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    declaration,
     host_devices,
-    plugin_cli,
     preflight,
     task_arguments,
 )
@@ -15,63 +13,32 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 
 
 class ActionModule(HidingAction):
-    """Executes its module, and again with the holders if something goes that a pod may hold."""
+    """Executes its module at most once."""
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         look, arguments = preflight.Preflight(self, task_vars), task_arguments.of(self)
-        state = arguments.get("state", "present")
-        is_wanted = state != "absent"
-        names = ("modules", "udev_rules", "nodes")
-        given = {name: arguments[name] for name in names if name in arguments and is_wanted}
-        host = (task_vars or {}).get("inventory_hostname", "")
-        lines = host_devices.problems(*(given.get(name, []) for name in names))
+        is_wanted = arguments.get("state", "present") != "absent"
+        makers = {name: arguments.get(name, []) for name in host_devices.MAKERS}
+        lines = host_devices.problems(**makers) if is_wanted else []
         if lines:
-            return {**result, "failed": True, "msg": "\n".join(f"{host}: {line}" for line in lines)}
+            return {**result, "failed": True, "msg": "\n".join(f"{look.host}: {line}" for line in lines)}
         try:
             seen = look.node(arguments.get("node"), ["python", *(["systemd"] if is_wanted else [])])
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
-        of_module = {**given, "prune": boolean(arguments.get("prune", True))}
-        if state == "pruned":
-            of_module["made"] = True
-        answer = look.execute("host_devices", of_module)
-        if answer.get("needs_holders"):
-            try:
-                held = self._holders(look.kubelet(seen.node, arguments), seen.node)
-            except plugin_cli.PluginCliError as error:
-                return {**result, "failed": True, "msg": f"{host}: {error}"}
-            answer = look.execute("host_devices", {**of_module, "held": held})
+        given = host_devices.module_arguments(arguments, look.variable(declaration.SETTINGS, {}))
+        answer = look.execute("host_devices", given, facts=_facts(seen.node, makers))
+        if answer.get("in_use"):
+            answer["msg"] = f"{look.host}: {answer['msg']}"
         return seen.told({**result, **answer})
 
-    def _holders(self, arguments, node):
-        """Return the devices that pods hold. Raises PluginCliError."""
-        if not arguments.get("command"):
-            return []
-        try:
-            return _held(plugin_cli.holders(self, arguments), node)
-        except plugin_cli.PluginCliMissing as error:
-            # A missing command means that the plugin allocated nothing, unless someone deleted the command.
-            plugin_cli.refuse_if_a_kubelet_gave_devices(self, arguments, error)
-            return []
 
-
-def _held(holders, node):
-    """Return the holders with their host paths.
-
-    A device that no plugin offers counts as ours, because our plugin may have ended. An earlier release's command does
-    not report ``all_host_paths``.
-    """
-    instance = (node.get("device_plugins") or {}).get("instance") or {"resources": []}
-    paths = [held.get("all_host_paths", held["host_paths"]) for held in holders["held"]]
-    return [
-        {
-            "who": f"{role_specs.holder(held)} as {held['resource']}",
-            "paths": given,
-            "ours": held["by_our_cdi"]
-            or held["resource"] in instance["resources"]
-            or held["resource"] not in holders["allocatable"],
-        }
-        for held, given in zip(holders["held"], paths, strict=True)
-        if given
-    ]
+def _facts(node, makers):
+    """Return what the module needs of the preflight's facts. awaited: missing paths that the role may create."""
+    missing = [*node.get("missing_devices", ()), *node.get("missing_host_paths", ())]
+    return {
+        "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
+        "served": ((node.get("device_plugins") or {}).get("instance") or {}).get("resources", []),
+        "awaited": [path for path in missing if host_devices.may_make(path, **makers)],
+    }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the plugin's command on the node, and reads its answer.
+"""Runs the plugin's command on the node, and reads its answers.
 
 Runs on nodes: Python 3.9, standard library only.
 """
@@ -7,8 +7,16 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 import json
+import os
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+
+_DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
+_CHECKPOINT = "kubelet_internal_checkpoint"
+#: The keys that an earlier release's command reports of a held device, too.
+_HELD = ("resource", "device", "pod", "host_paths", "by_our_cdi")
+#: The parameters of a module that asks for holders.
+PARAMS = {name: {"type": "path"} for name in ("command", "kubelet_root", "device_plugin_dir", "cdi_dir")}
 
 
 class CommandError(LedgerConflict):
@@ -54,8 +62,40 @@ def runtime_question(command, socket):
 def runtime(node, command, socket):
     """Return the running container runtime's answer. Raises CommandError."""
     answer = ask(node, [command], *runtime_question(command, socket)[1:])
-    cdi = answer.get("cdi") if isinstance(answer, dict) else None
-    if not isinstance(cdi, dict) or not {"enabled", "spec_dirs"} <= set(cdi):
+    if not _has(answer, "cdi") or not _has(answer["cdi"], "enabled", "spec_dirs"):
         # Another release's command may report fewer keys.
         raise CommandError(f"the answer of {command} runtime has no CDI settings: run upgrade.yml")
     return answer
+
+
+def holders(node, params):
+    """Return the answer of ``node-device-plugin holders``. Raises CommandError. params: as PARAMS.
+
+    The answer is empty without ``command``, or if the command is missing and the kubelet never allocated a device.
+    """
+    nothing = {"held": [], "allocatable": {}}
+    if not params["command"]:
+        return nothing
+    options = []
+    for name in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
+        place = params.get(name) or node.facts.get(name)
+        options += ["--" + name.replace("_", "-"), place] if place else []
+    try:
+        answer = ask(node, [params["command"]], "holders", *options, "-o", "json")
+    except CommandMissing as missing:
+        # Without the command, only the checkpoint shows whether the kubelet ever allocated a device.
+        checkpoint = os.path.join(params.get("device_plugin_dir") or _DEVICE_PLUGIN_DIR, _CHECKPOINT)
+        if not os.path.exists(checkpoint):
+            return nothing
+        missing.args = (
+            f"{missing}; without this command, the play cannot tell whether a pod holds a device that would be "
+            f"removed, and {checkpoint} exists, so the kubelet may have allocated one",
+        )
+        raise
+    if not _has(answer, *nothing) or not all(_has(held, *_HELD) for held in answer["held"]):
+        raise CommandError(f"the answer of {params['command']} holders has a wrong form: run upgrade.yml")
+    return answer
+
+
+def _has(found, *keys):
+    return isinstance(found, dict) and set(keys) <= set(found)

@@ -14,12 +14,12 @@ description:
     device, or if the kernel made it. If a node existed before, the module restores its mode and owner.
   - Kernel modules stay loaded.
   - Entries that a held device needs stay. RV(kept) lists these entries and their holders.
-  - The action of the same name checks O(modules), O(udev_rules) and O(nodes), and queries the node for held devices.
+  - The action of the same name checks O(modules), O(udev_rules) and O(nodes).
 options:
   state:
     description:
       - V(pruned) removes unneeded entries; use it after a task without O(prune). V(absent) removes
-        everything. Read by the action.
+        everything. In check mode, V(pruned) shows what an earlier task without O(prune) creates as made.
     type: str
     choices: [present, pruned, absent]
     default: present
@@ -44,31 +44,15 @@ options:
     description: Whether to remove unneeded entries. If false, they stay for a later task.
     type: bool
     default: true
-  made:
-    description:
-      - Whether an earlier task without O(prune) created the wanted entries. In check mode, the node does not show this.
-        Set by the action.
-    type: bool
-    default: false
-  awaited:
-    description: Paths for which the module waits some seconds after it has loaded a kernel module; set by the action.
-    type: list
-    elements: str
-    default: []
+  facts:
+    description: What the module needs of the preflight's facts; set by the action.
+    type: dict
   command:
-    description:
-      - Path of the plugin's command on the node, with which the action lists the pods that hold devices; read by the
-        action.
+    description: Path of the plugin's command on the node, with which the module lists the pods that hold devices.
     type: path
   cdi_dir:
-    description: Directory of the plugin's CDI specs, if it is not the default; read by the action.
+    description: Directory of the plugin's CDI specs, if it is not the default.
     type: path
-  held:
-    description:
-      - Devices that containers hold, each with C(who), C(paths) and C(ours); set by the action. If left out, the module
-        changes nothing that a held device may need (RV(needs_holders)).
-    type: list
-    elements: dict
 extends_documentation_fragment:
   - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
@@ -92,10 +76,11 @@ kept:
   type: list
   elements: dict
   returned: success
-needs_holders:
-  description: Whether the module did nothing, because the result depends on O(held). In check mode, nothing is held.
-  type: bool
-  returned: success
+in_use:
+  description: Why the module cannot tell which devices pods hold. Then it changes nothing and fails.
+  type: list
+  elements: str
+  returned: always
 leftovers:
   description: Whether unneeded entries stay because O(prune) is false.
   type: bool
@@ -107,7 +92,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge im
 
 
 def main():
-    module = AnsibleModule(argument_spec=host_devices.PARAMS, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**host_devices.PARAMS, "node": {"type": "dict"}, "facts": {"type": "dict"}}, supports_check_mode=True)
     node.finish(module, host_devices.converge)
 
 

@@ -454,7 +454,12 @@ def main():
     runtime, asked = runtime_facts(socket_of(module.params["cri_socket"], kubelet)), module.params["converge"]
     root = next((arguments.get("root") for arguments in asked.get("node_tools", ())), None)
     directories, of_ledger = spec_dirs(runtime), ledger_facts()
-    facts = {"runtime": runtime, "cdi_directories": directories, "kubelet_root": (kubelet or {}).get("root_dir")}
+    root_dir = (kubelet or {}).get("root_dir")
+    plugins = device_plugin_facts(
+        module.params["device_plugin_dir"], os.path.join(root_dir or _KUBELET_ROOT, _REGISTRY)
+    )
+    served = (plugins["instance"] or {}).get("resources", ())
+    facts = {"runtime": runtime, "cdi_directories": directories, "kubelet_root": root_dir, "served": served}
     own_paths = [path for path, entry in of_ledger["ledger"].items() if entry.get("owner") == "cdi_specs"]
     module.exit_json(
         changed=False,
@@ -477,10 +482,7 @@ def main():
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_directories=directories,
         cdi_files=cdi_files(directories, own_paths),
-        device_plugins=device_plugin_facts(
-            module.params["device_plugin_dir"],
-            os.path.join((kubelet or {}).get("root_dir") or _KUBELET_ROOT, _REGISTRY),
-        ),
+        device_plugins=plugins,
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
         missing_host_paths=missing_of(module.params["host_paths"]),

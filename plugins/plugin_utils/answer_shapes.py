@@ -39,7 +39,7 @@ _FILES: dict[str, Any] = {
     "kept?": [{"path": str, "reason": str}],
     "diff?": [Each(str)],
 }
-_HOST_DEVICES = {**_FILES, "actions?": _TEXTS, "leftovers?": bool, "needs_holders?": bool}
+_HOST_DEVICES = {**_FILES, "actions?": _TEXTS, "leftovers?": bool, "in_use?": _TEXTS}
 _NODE_TOOLS = {
     **_FILES,
     "environment?": str,

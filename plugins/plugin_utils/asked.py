@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from . import play, spec_arguments, task_arguments, wheels
+from . import host_devices, play, spec_arguments, task_arguments, wheels
 from .declaration import plain
 
 
@@ -57,16 +58,24 @@ class Asked(NamedTuple):
 
 
 def parse(
-    arguments: Mapping[str, Any], declared: dict[str, Any] | None, host: str, hosts: int, cri_socket: str | None
+    arguments: Mapping[str, Any],
+    declared: dict[str, Any] | None,
+    host: str,
+    hosts: int,
+    cri_socket: str | None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Asked:
     """Parse the options. Raises AnsibleError for invalid minutes.
 
     host: the node's name in the inventory. hosts: number of hosts of the batch. cri_socket: default of the option.
+    settings: node_devices_settings.
     """
     rest = plain(dict(arguments))
     for of_tools in rest.get("converge", {}).get("node_tools", ()):
         # The node chooses by its Python, as in the role's task.
         of_tools["targets"] = wheels.targets()
+    for of_devices in rest.get("converge", {}).get("host_devices", ()):
+        of_devices.update(host_devices.module_arguments(of_devices, settings))
     requires = rest.pop("requires", [])
     command, lock, drain = rest.pop("command", None), rest.pop("lock", None), rest.pop("drain", None)
     if drain:

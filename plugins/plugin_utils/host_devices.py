@@ -14,6 +14,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
+#: The role's variables, without their prefix. The role creates what they list.
+MAKERS = ("modules", "udev_rules", "nodes")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _USER = re.compile(r"[a-z_][a-z0-9_-]*|\d+")
 _MODE = re.compile(r"0?[0-7]{3}")
@@ -21,6 +23,15 @@ _MODE = re.compile(r"0?[0-7]{3}")
 _MADE = ("/dev/", "/proc/", "/run/", "/sys/", "/var/run/")
 # Matches a rule of udev(7): assignments (KEY, operator, quoted value), separated by commas or white space.
 _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"\\]|\\.)*"\s*,?\s*)+')
+
+
+def module_arguments(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the module's arguments, for the role's action and for the preflight.
+
+    given: the task's options. settings: node_devices_settings.
+    """
+    places = {"device_plugin_dir": settings.get("kubelet_device_plugin_dir"), "cdi_dir": settings.get("dynamic_cdi_dir")}
+    return {name: value for name, value in {**places, **given}.items() if name != "node"}
 
 
 def problems(

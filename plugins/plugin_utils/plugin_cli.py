@@ -11,9 +11,6 @@ from typing import Any
 
 from . import answer_shapes, answers, framed
 
-_DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
-_CHECKPOINT = "kubelet_internal_checkpoint"
-
 
 class PluginCliError(Exception):
     """The command is missing or failed. The message has the fix or the command's error."""
@@ -43,19 +40,6 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if arguments.get(option):
             question += ["--" + option.replace("_", "-"), arguments[option]]
     return ask(action, arguments["command"], *question)
-
-
-def refuse_if_a_kubelet_gave_devices(action: Any, arguments: Mapping[str, Any], missing: PluginCliMissing) -> None:
-    """Raise PluginCliError if the kubelet's checkpoint exists.
-
-    Without the command, only the checkpoint shows whether the kubelet ever allocated a device.
-    """
-    checkpoint = f"{arguments.get('device_plugin_dir') or _DEVICE_PLUGIN_DIR}/{_CHECKPOINT}"
-    if _run(action, f"test -e {shlex.quote(checkpoint)}").code == 0:
-        raise PluginCliError(
-            f"{missing}; without this command, the play cannot tell whether a pod holds a device that would be "
-            f"removed, and {checkpoint} exists, so the kubelet may have allocated one"
-        )
 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:

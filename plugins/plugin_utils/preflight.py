@@ -21,7 +21,7 @@ from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 
-from . import declaration, misspelled, play, plugin_cli, readiness, requirements, spec_templates
+from . import declaration, host_devices, misspelled, play, plugin_cli, readiness, requirements, spec_templates
 from .asked import Asked, parse
 from .kubernetes import cluster_access, same_machine
 from .wheels import WheelsError
@@ -111,16 +111,16 @@ class Preflight:
         """Return the module's answer from the preflight for these arguments, if it still holds, else None."""
         digest = _digest(arguments)
         for found in ((self.known or {}).get("converged") or {}).get(module, ()):
-            is_right = self._is_check or not (found["answer"]["changed"] or found["has_unshown_work"])
-            if found["arguments"] == digest and is_right and not self.has_written:
-                answer: dict[str, Any] = found["answer"]
+            answer: dict[str, Any] = found["answer"]
+            is_right = self._is_check or not (answer["changed"] or found["has_unshown_work"])
+            if found["arguments"] == digest and is_right and not answer.get("in_use") and not self.has_written:
                 return answer
         return None
 
     def execute(self, module: str, arguments: Mapping[str, Any], facts: Any = None) -> dict[str, Any]:
         """Return the module's answer from the preflight, or else execute the module, which writes.
 
-        facts: of the preflight, for a module that needs them and the plugin's code; None for other modules.
+        facts: of the preflight, for a module that needs them; None for other modules.
         """
         answer = self.predicted(module, arguments)
         if answer is not None:
@@ -257,7 +257,8 @@ class Preflight:
             # Another tool may own the runtime's configuration.
             given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
         batch = self._vars.get("ansible_play_batch", ())
-        asked = parse(given, declared, self.host, len(batch), self.variable("node_devices_cri_socket"))
+        defaults = self.variable("node_devices_cri_socket"), self.variable(declaration.SETTINGS, {})
+        asked = parse(given, declared, self.host, len(batch), *defaults)
         read = self._read(asked)
         problems, warnings, facts = self._judged(asked, read)
         if problems:
@@ -344,7 +345,7 @@ class Preflight:
         """Return the facts; before role host_devices has run, without the missing paths that it will create."""
         if "devices" not in asked.requires or not (asked.is_first or self._is_check):
             return facts
-        makers = {name: self.variable(f"host_devices_{name}", []) for name in readiness.MAKERS}
+        makers = {name: self.variable(f"host_devices_{name}", []) for name in host_devices.MAKERS}
         return readiness.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
 
     def _of_the_api_alone(self, arguments: Mapping[str, Any], of_play: Mapping[str, Any]) -> Seen:

@@ -13,9 +13,6 @@ from . import host_devices, requirements
 from .asked import Asked
 from .kubernetes import drain
 
-#: Variables of role host_devices, which creates paths on the node, without their prefix.
-MAKERS = ("modules", "udev_rules", "nodes")
-
 
 class Cluster(NamedTuple):
     """What the API server says of the node. removed: resources of an earlier run that the declaration lacks."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import holders as asking
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.plugin_command import CommandError, CommandMissing
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
     "configuration": {"type": "dict", "default": {"resources": []}},
     "templates": {"type": "dict", "default": {}},
-    **asking.PARAMS,
+    **plugin_command.PARAMS,
 }
 _OWNER = "cdi_specs"
 # Seconds that the kubelet may take to notice that the plugin no longer offers a device.
@@ -76,21 +75,17 @@ def _staying(node, specs, params):
         if params["state"] == "present":
             return specs.all_stay(), _held_otherwise(node, specs, params)
         return (_held(node, specs, params) if specs.leftovers else []), []
-    except CommandError as error:
+    except plugin_command.CommandError as error:
         return specs.all_stay(), [str(error)]
-
-
-def _holders(node, params):
-    return asking.holders(node, {**params, "kubelet_root": params["kubelet_root"] or node.facts.get("kubelet_root")})
 
 
 def _held_otherwise(node, specs, params):
     """Return a message for each held device whose name would refer to another device. Raises CommandError."""
-    if not (specs.redefined() and params["command"]):
+    if not specs.redefined():
         return []
     try:
-        return specs.held_otherwise(_holders(node, params))
-    except CommandMissing:
+        return specs.held_otherwise(plugin_command.holders(node, params))
+    except plugin_command.CommandMissing:
         return []
 
 
@@ -100,12 +95,7 @@ def _held(node, specs, params):
     advertised_counts = not node.check_mode
     deadline = time.monotonic() + _TIMEOUT
     while True:
-        try:
-            holders = _holders(node, params)
-        except CommandMissing as error:
-            asking.refuse_if_a_kubelet_gave_devices(params, error)
-            return []
-        staying, _going = specs.split(holders, advertised_counts)
+        staying, _going = specs.split(plugin_command.holders(node, params), advertised_counts)
         if all(held.reason.startswith("held") for held in staying) or time.monotonic() > deadline:
             return staying
         time.sleep(_PAUSE)

@@ -6,11 +6,12 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 
 from ansible.module_utils.common.process import get_bin_path
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, plugin_command
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
     MODULES,
     NODES,
@@ -27,14 +28,8 @@ PARAMS = {
     "modules": {"type": "list", "elements": "dict"},
     "udev_rules": {"type": "list", "elements": "str"},
     "nodes": {"type": "list", "elements": "dict"},
-    "node": {"type": "dict"},
     "prune": {"type": "bool", "default": True},
-    "made": {"type": "bool", "default": False},
-    "command": {"type": "path"},
-    "kubelet_root": {"type": "path"},
-    "device_plugin_dir": {"type": "path"},
-    "cdi_dir": {"type": "path"},
-    "held": {"type": "list", "elements": "dict"},
+    **plugin_command.PARAMS,
 }
 OWNER = "host_devices"
 # udevd's socket; udevd does not run in containers.
@@ -46,13 +41,38 @@ _PENDING = "/run/udev"
 
 
 def converge(node, params):
-    """Converge the node's devices to ``modules``, ``udev_rules`` and ``nodes``."""
-    wanted = [params[name] or [] for name in ("modules", "udev_rules", "nodes")]
+    """Converge the node's devices to ``modules``, ``udev_rules`` and ``nodes``.
+
+    If the command cannot tell which devices pods hold, the answer has the reason as ``in_use``, and nothing changes.
+    """
+    is_wanted = params["state"] != "absent"
+    wanted = [(params[name] if is_wanted else None) or [] for name in ("modules", "udev_rules", "nodes")]
+    in_use = []
     with node.ledger() as ledger:
         host = HostDevices(node, ledger, {**params, "files": lines(*wanted)})
-        host.converge()
-    answer = node.answer(host.report, leftovers=host.leftovers, needs_holders=host.needs_holders, actions=host.actions)
+        try:
+            host.converge()
+        except plugin_command.CommandError as error:
+            in_use.append(str(error))
+    answer = node.answer(host.report, leftovers=host.leftovers, in_use=in_use, actions=host.actions)
     return {**answer, "changed": host.report.changed or bool(host.actions)}
+
+
+def held(node, params):
+    """Return what pods hold: who, the host paths, and whether the device is ours. Raises CommandError."""
+    told = plugin_command.holders(node, params)
+    return [
+        {
+            "who": "{} as {}".format("/".join(filter(None, (each.get("namespace"), each["pod"]))), each["resource"]),
+            # An earlier release's command does not report all_host_paths.
+            "paths": each.get("all_host_paths", each["host_paths"]),
+            # A device that no plugin offers counts as ours, because our plugin may have ended.
+            "ours": each["by_our_cdi"]
+            or each["resource"] in node.facts.get("served", ())
+            or each["resource"] not in told["allocatable"],
+        }
+        for each in told["held"]
+    ]
 
 
 class HostDevices:
@@ -72,12 +92,15 @@ class HostDevices:
         self._old = {path: self._lines(path) for path in (MODULES, OPTIONS, RULES, NODES)}
         self._new = {path: list(params["files"].get(path, ())) for path in self._old}
         #: Whether to assume the wanted state, because an earlier task in check mode would have converged to it.
-        self._is_made = self._check and params["made"]
+        self._is_made = self._check and params["state"] == "pruned"
         self.actions = []
         self.leftovers = False
-        self._held = params["held"] or ()
-        #: Whether the result depends on ``held``, which is unknown. Then only check mode goes on.
-        self.needs_holders = False
+
+    @functools.cached_property
+    def _held(self):
+        """The devices that pods hold. Until the role's task, pods may end or start."""
+        self._node.has_unshown_work = True
+        return held(self._node, self._params)
 
     def _lines(self, path):
         """Return the current lines of one of our files."""
@@ -97,10 +120,6 @@ class HostDevices:
         gone = self._gone(wanted, records)
         access = {node.path: node.access for node in wanted.values()}
         replaced = self._refuse(wanted, records)
-        may_go = bool(replaced) or (self._prune and bool(gone or any(leaving.values())))
-        self.needs_holders = may_go and self._params["held"] is None
-        if self.needs_holders and not self._check:
-            return
         loads = [] if self._is_made else self._loads()
         self._keep_lines(leaving)
         if self._is_made:
@@ -148,7 +167,7 @@ class HostDevices:
         for path in records:
             if path in wanted:
                 continue
-            who = self._holders_of(path)
+            who = self._prune and self._holders_of(path)
             if self._prune and not who:
                 gone.append(path)
                 continue
@@ -202,16 +221,23 @@ class HostDevices:
 
     def _keep_lines(self, leaving):
         """Keep unwanted modules, options and rules that a held device may still need."""
-        held = [held for held in self._held if held["ours"]]
-        by_node = {path: each["who"] for each in held for path in each["paths"] if device_nodes.is_device(path)}
         for path in (MODULES, OPTIONS, RULES):
             gone = leaving[path]
-            needs = {node: who for node, who in by_node.items() if path != RULES or _are_about(gone, node)}
+            needs = self._needs(gone, path == RULES) if gone and self._prune else {}
             if not gone or (self._prune and not needs):
                 continue
             self._new[path] += gone
             who = ", ".join("{} of {}".format(*pair) for pair in sorted(needs.items()))
             self._stays(path, f"it may be needed for {who}")
+
+    def _needs(self, gone, are_rules):
+        """Return the held devices of ours that may need a file's lines, each with its holder."""
+        by_node = {path: each["who"] for each in self._held if each["ours"] for path in each["paths"]}
+        return {
+            path: who
+            for path, who in by_node.items()
+            if device_nodes.is_device(path) and (not are_rules or _are_about(gone, path))
+        }
 
     def _claim(self, wanted, records, replaced):
         """Record the nodes to create and the rules that udev must apply in the ledger, before any change."""
@@ -346,9 +372,9 @@ class HostDevices:
         The preflight check that follows reports a path that is still missing.
         """
         if os.path.exists(_UDEV):
-            self._module.run_command(["udevadm", "settle", "--timeout=%d" % _SETTLE])
+            self._node.run_command(["udevadm", "settle", "--timeout=%d" % _SETTLE])
         last = time.monotonic() + _PROBE
-        while not all(map(os.path.exists, self._module.params["awaited"])) and time.monotonic() < last:
+        while not all(map(os.path.exists, self._node.facts.get("awaited", ()))) and time.monotonic() < last:
             time.sleep(_PAUSE)
 
     def _diff(self, path, before, after):

@@ -89,7 +89,7 @@ def finish(module, converge):
         answer = Node(module, facts=module.params.get("facts")).converged(converge, module.params)
     except OSError as error:
         module.fail_json(msg=sentence(error))
-    problems = answer.pop("problems", None)
+    problems = [*answer.pop("problems", ()), *answer.get("in_use", ())]
     if problems:
         module.fail_json(msg="\n".join(problems), **answer)
     module.exit_json(**answer)

@@ -11,7 +11,7 @@ from ansible import constants
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import holders, ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger, plugin_command
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs as on_node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
@@ -79,7 +79,7 @@ def node(tmp_path, monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(role_specs, "DIRECTORY", made.cdi)
     monkeypatch.setattr(nodes, "Ledger", lambda: ledger.Ledger(made.ledger))
-    monkeypatch.setattr(holders, "holders", lambda *_arguments: {"held": made.held, "allocatable": {}})
+    monkeypatch.setattr(plugin_command, "holders", lambda *_arguments: {"held": made.held, "allocatable": {}})
     return made
 
 

@@ -10,7 +10,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, host_device_files
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, host_devices, plugin_cli, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, preflight
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'
 NODE = {"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8, "mode": "0666", "group": "44"}
@@ -97,30 +97,51 @@ def test_which_node_is_there(tmp_path):
     assert device_nodes.in_sysfs(str(tmp_path / "unknown")) is None
 
 
-@pytest.mark.parametrize(("more", "executed"), [({}, 0), ({"mode": "0600"}, 1)])
-def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(monkeypatch, tmp_path, more, executed):
+SETTINGS = {"node_devices_settings": {"kubelet_device_plugin_dir": "/k/dp", "dynamic_cdi_dir": "/run/cdi"}}
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Runs the action; returns its result and what the module was given. answer: of the module."""
+
+    def run_action(answer=None, task_vars=None, check=False, **arguments):
+        done, play = [], types.SimpleNamespace(_uuid="this play")
+        monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+        made = object.__new__(action.ActionModule)
+        made._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
+        made._templar = types.SimpleNamespace(template=lambda value: value)
+        made._execute_module = lambda module_name, module_args, task_vars: done.append(module_args) or answer
+        return made.run(None, {"inventory_hostname": "node1", **(task_vars or {})}), done
+
+    return run_action
+
+
+@pytest.mark.parametrize(
+    ("more", "answered", "executed"),
+    [
+        ({}, {}, 0),
+        ({"mode": "0600"}, {}, 1),
+        # The module itself asks again who holds a device, and fails.
+        ({}, {"in_use": ["why"]}, 1),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(
+    run, monkeypatch, tmp_path, more, answered, executed, check
+):
     """The preflight asks with the role's variables, and the role with the same ones or others."""
-    done = []
-    asked = {"host_devices": [{**NOTHING, "nodes": [NODE], "prune": False}]}
-    answered = {"host_devices": [{"answer": {"changed": False, "a": 1}, "has_unshown_work": False}]}
+    task = {**NOTHING, "nodes": [NODE], "prune": False, "command": "/bin/plugin"}
+    asked = {"host_devices": [host_devices.module_arguments(task, SETTINGS["node_devices_settings"])]}
+    answered = {"host_devices": [{"answer": {"changed": False, "a": 1, **answered}, "has_unshown_work": False}]}
     known = {"read_in": "this play", "ledger": {}, "converged": preflight._by_arguments(asked, answered)}
-    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(preflight.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    run = object.__new__(action.ActionModule)
-    run._task = types.SimpleNamespace(
-        args={**NOTHING, "nodes": [{**NODE, **more}], "prune": False},
-        check_mode=False,
-        get_play=lambda: types.SimpleNamespace(_uuid="this play"),
-    )
-    run._templar = types.SimpleNamespace(template=lambda value: value)
-    run._execute_module = lambda module_name, module_args, task_vars: done.append(module_name) or {"a": 2}
     monkeypatch.setattr(preflight.Preflight, "look", lambda self, arguments: preflight.Seen(known, [], False))
-    answer = run.run(None, {"inventory_hostname": "node1", "node_devices_node": known})
+    task["nodes"] = [{**NODE, **more}]
+    variables = {"node_devices_node": known, **SETTINGS}
+    answer, done = run({"a": 2}, variables, check, **task)
     assert (len(done), answer["a"]) == (executed, 1 + executed)
 
 
-NEEDED = {"changed": False, "needs_holders": True}
-DONE = {"changed": True, "needs_holders": False}
 @pytest.mark.parametrize(
     ("wanted", "awaited"),
     [
@@ -130,89 +151,32 @@ DONE = {"changed": True, "needs_holders": False}
         ({"nodes": [NODE]}, []),
     ],
 )
-def test_the_module_waits_for_declared_devices_that_a_kernel_module_may_create(monkeypatch, wanted, awaited):
-    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+def test_the_module_waits_for_declared_devices_that_a_kernel_module_may_create(run, wanted, awaited):
     missing = {"missing_devices": ["/dev/video0", "/opt/image"], "missing_host_paths": ["/dev/fw"]}
-    run = object.__new__(action.ActionModule)
-    run._task = types.SimpleNamespace(args={"node": {"ledger": {}, **missing}, **wanted}, check_mode=False)
-    given = []
-    run._execute_module = lambda module_name, module_args, task_vars: given.append(module_args) or {"changed": True}
-    assert run.run(None, {"inventory_hostname": "node1"})["changed"] is True
-    assert given[0]["awaited"] == awaited
-
-
-def test_variables_with_a_mistake_are_not_asked_of_the_node():
-    """The role refuses them, with the reason."""
-    mistaken = {**NODE, "path": "/tmp/x"}
-    assert preflight._foreseen_by_node({"service": {}, "host_devices": {**NOTHING, "nodes": [mistaken]}}) == {
-        "service": {}
-    }
-    assert preflight._foreseen_by_node({"host_devices": NOTHING}) == {}
-
-
-@pytest.fixture
-def run(monkeypatch):
-    """Runs the action; returns its result and what the module was given. The module needs the holders, if any go."""
-
-    def run_action(answers, **arguments):
-        done, answers = [], list(answers)
-        monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-        made = object.__new__(action.ActionModule)
-        made._task = types.SimpleNamespace(args={"node": {}, "command": "/bin/plugin", **arguments}, check_mode=False)
-        made._execute_module = lambda module_name, module_args, task_vars: done.append(module_args) or answers.pop(0)
-        return made.run(None, {"inventory_hostname": "node1"}), done
-
-    return run_action
-
-
-@pytest.mark.parametrize("gave", [True, False])
-def test_without_the_command_nothing_goes_where_a_kubelet_gave_devices(run, monkeypatch, gave):
-    asked = []
-
-    def command(_action, line, _given=None):
-        asked.append(line)
-        return framed.Said(127 if line.startswith("/bin/plugin") else 0 if gave else 1, "", "")
-
-    monkeypatch.setattr(framed, "run", command)
-    result, done = run([NEEDED, DONE])
-    assert result.get("failed", False) is gave
-    assert done == [{"prune": True}, *([] if gave else [{"prune": True, "held": []}])]
-    assert asked[-1] == "test -e /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
-
-
-HELD = {"resource": "example.com/lamp", "device": "l0", "namespace": "default", "pod": "c1", "container": "main"}
-
-
-def holders(_action, given):
-    assert given["command"] == "/bin/plugin"
-    shared = {**HELD, "resource": "example.com/others", "host_paths": ["/dev/other0"], "by_our_cdi": False}
-    # A command of an earlier release says nothing of what several devices give.
-    lamp = {**HELD, "host_paths": ["/dev/lamp0"], "all_host_paths": ["/dev/ctl", "/dev/lamp0"], "by_our_cdi": True}
-    held = [lamp, shared, {**shared, "host_paths": []}]
-    return {"held": held, "allocatable": {"example.com/others": ["l0"]}}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "given"),
-    [
-        ({"nodes": [NODE]}, {"nodes": [NODE], "prune": True}),
-        ({"nodes": [NODE], "prune": False}, {"nodes": [NODE], "prune": False}),
-        ({"nodes": [NODE], "state": "pruned"}, {"nodes": [NODE], "prune": True, "made": True}),
-        ({"nodes": [NODE], "state": "absent"}, {"prune": True}),
-    ],
-)
-def test_who_holds_what_is_asked_where_something_may_go(run, monkeypatch, arguments, given):
-    monkeypatch.setattr(plugin_cli, "holders", holders)
-    result, done = run([NEEDED, DONE], **arguments)
+    result, given = run({"changed": True}, node={"ledger": {}, **missing}, **wanted)
     assert result["changed"] is True
-    held = [
-        {"who": "default/c1 as example.com/lamp", "paths": ["/dev/ctl", "/dev/lamp0"], "ours": True},
-        {"who": "default/c1 as example.com/others", "paths": ["/dev/other0"], "ours": False},
-    ]
-    assert done == [given, {**given, "held": held}]
+    assert given[0]["facts"]["awaited"] == awaited
 
 
-def test_nobody_is_asked_where_nothing_goes_or_without_a_command(run, monkeypatch):
-    monkeypatch.setattr(plugin_cli, "holders", lambda *_arguments: pytest.fail("asked"))
-    assert run([DONE])[1] == [{"prune": True}]
-    assert run([NEEDED, DONE], command="")[1] == [{"prune": True}, {"prune": True, "held": []}]
+@pytest.mark.parametrize("state", ["present", "pruned", "absent"])
+def test_the_module_gets_what_it_needs_to_ask_who_holds_what(run, state):
+    plugins = {"instance": {"mode": "service", "resources": ["example.com/lamp"]}}
+    facts = {"kubelet": {"root_dir": "/k"}, "device_plugins": plugins}
+    task = {"state": state, "nodes": [NODE], "command": "/bin/plugin"}
+    result, done = run({"changed": True}, SETTINGS, node=facts, **task)
+    assert result["changed"] is True
+    given = {"kubelet_root": "/k", "served": ["example.com/lamp"], "awaited": []}
+    assert done == [{**task, "device_plugin_dir": "/k/dp", "cdi_dir": "/run/cdi", "facts": given}]
+
+
+def test_why_the_node_cannot_tell_who_holds_what_is_said_with_the_host(run):
+    assert run({"failed": True, "msg": "why", "in_use": ["why"]}, node={})[0]["msg"] == "node1: why"
+    assert run({"failed": True, "msg": "why", "in_use": []}, node={})[0]["msg"] == "why"
+
+
+def test_a_mistake_in_a_variable_is_said_with_the_host_and_does_not_stop_an_uninstall(run):
+    mistaken = {**NODE, "path": "/tmp/x"}
+    result, done = run(nodes=[mistaken], node={})
+    assert (result["failed"], done) == (True, [])
+    assert result["msg"].startswith("node1: host_devices_nodes[0].path: must be a path below /dev")
+    assert run({"changed": True}, nodes=[mistaken], node={}, state="absent")[0] == {"changed": True}

@@ -7,7 +7,7 @@ import os
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, udev_rules
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, plugin_command, udev_rules
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import host_devices as module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
@@ -42,6 +42,7 @@ class Node:
         for name in ("MODULES", "OPTIONS", "RULES", "NODES"):
             monkeypatch.setattr(module, name, str(tmp_path / name.lower()))
         monkeypatch.setattr(module, "_UDEV", str(tmp_path))
+        monkeypatch.setattr(module, "held", self.ask)
         #: The programs of the node, and the kernel modules that it has loaded or built in.
         self.programs, self.loaded = {"modprobe": "/sbin/modprobe"}, set()
         monkeypatch.setattr(module, "get_bin_path", self.get_bin_path)
@@ -97,34 +98,21 @@ class Node:
                     self.devices[node.path] = (node.device.number, node.access)
         return 0, "", ""
 
-    def run(
-        self,
-        nodes=(),
-        rules=(),
-        modules=(),
-        options=(),
-        held=(),
-        prune=True,
-        check=False,
-        made=False,
-        awaited=(),
-    ):
-        """An execution; returns what there was to do and what was kept. held: None if nobody has asked yet."""
+    def run(self, nodes=(), rules=(), modules=(), options=(), held=(), prune=True, check=False, made=False, awaited=()):
+        """An execution; returns what there was to do and what was kept."""
         files = {module.NODES: nodes, module.RULES: rules, module.MODULES: modules, module.OPTIONS: options}
         parameters = {
             "files": {path: list(lines) for path, lines in files.items() if lines},
-            "held": None
-            if held is None
-            else [{"who": who, "paths": [path], "ours": True} for path, who in dict(held).items()],
+            "state": "pruned" if made else "present",
             "prune": prune,
-            "made": made,
-            "awaited": list(awaited),
         }
         of_module = types.SimpleNamespace(
             run_command=self.run_command, set_default_selinux_context=lambda path, changed: changed
         )
-        stand_in = node_module.Node(of_module, check)
+        stand_in = node_module.Node(of_module, check, facts={"awaited": list(awaited)})
         self.commands.clear()
+        self.held = [{"who": who, "paths": [path], "ours": True} for path, who in dict(held).items()]
+        self.asked = 0
         with stand_in.ledger() as ledger:
             host = module.HostDevices(stand_in, ledger, parameters)
             host.converge()
@@ -137,10 +125,15 @@ class Node:
             },
             changed=host.report.changed or bool(host.actions),
             leftovers=host.leftovers,
-            needs_holders=host.needs_holders,
+            asked=self.asked,
             warnings=stand_in.warnings,
             unshown=stand_in.has_unshown_work,
         )
+
+    def ask(self, _node, _parameters):
+        """What pods hold, as the plugin's command tells it."""
+        self.asked += 1
+        return self.held
 
     def foreseen(self, **wanted):
         """Why the preflight refuses a run that removes nothing, or what it would do; None if it has to be executed."""
@@ -496,29 +489,81 @@ def test_our_node_becomes_another_device_but_not_while_it_is_held_and_a_foreign_
         node.run([line("/dev/theirs", minor=9)])
 
 
-def test_what_a_pod_may_hold_stays_until_somebody_has_asked(node):
-    """The module does nothing then; check mode says what it would do if nobody holds a device."""
+def test_who_holds_what_is_asked_where_something_may_go(node):
+    """Once, in check mode too. The module has to ask again then."""
     one, other = line("/dev/lamp0"), line("/dev/lamp1")
-    assert not node.run([one], [TTY], ["lamp"], ["options lamp a=1"], held=None).needs_holders
+    assert node.run([one], [TTY], ["lamp"], ["options lamp a=1"]).asked == 0
     kept = {"nodes": [one], "rules": [TTY], "modules": ["lamp"], "options": ["options lamp a=1"]}
     less = [{"nodes": [other]}, {"rules": [FULL]}, {"modules": ["fan"], "options": []}]
     for each in [*less, {"nodes": [line("/dev/lamp0", minor=9)]}]:
-        wanted, before = {**kept, **each}, (node.entries(), dict(node.devices), node.lines("nodes"))
-        said = node.run(**wanted, held=None, check=True)
-        assert said.needs_holders
-        assert said.changed
-        asking = node.run(**wanted, held=None)
-        assert (asking.needs_holders, asking.changed) == (True, False)
-        assert (node.entries(), node.devices, node.lines("nodes")) == before
-        assert not node.run(**wanted, held={}, check=True).needs_holders
+        said = node.run(**{**kept, **each}, check=True)
+        assert (said.asked, said.unshown, said.changed) == (1, True, True)
     # Without ``prune``, nothing goes except a node that becomes another device.
     for each in less:
-        assert not node.run(**{**kept, **each}, held=None, prune=False, check=True).needs_holders
-    assert node.run(**{**kept, "nodes": [line("/dev/lamp0", minor=9)]}, held=None, prune=False).needs_holders
+        assert node.run(**{**kept, **each}, prune=False, check=True).asked == 0
+    assert node.run(**{**kept, "nodes": [line("/dev/lamp0", minor=9)]}, prune=False).asked == 1
+    node.run(**kept)
     # What is added, or of a wanted module has other options, needs no question.
     more = {**kept, "nodes": [one, other], "options": ["options lamp a=2"]}
-    assert node.run(**more, held=None).actions == ["made /dev/lamp1"]
-    assert node.run(**more, held=None, made=True).needs_holders is False
+    assert (node.run(**more).actions, node.asked) == (["made /dev/lamp1"], 0)
+    assert node.run(**more, made=True).asked == 0
+
+
+@pytest.fixture
+def converge(node, monkeypatch):
+    """Converges as the module does, and returns the answer."""
+    lines, paths = module.lines, [module.MODULES, module.OPTIONS, module.RULES, module.NODES]
+    monkeypatch.setattr(module, "lines", lambda *wanted: dict(zip(paths, lines(*wanted).values(), strict=True)))
+
+    def converged(check=False, nodes=(), **parameters):
+        of_module = types.SimpleNamespace(run_command=node.run_command, set_default_selinux_context=lambda *_given: None)
+        stand_in = node_module.Node(of_module, check, facts={"served": ["example.com/others"]})
+        parameters = {"state": "present", "modules": None, "udev_rules": [], "prune": True, **parameters}
+        return stand_in.converged(module.converge, {**parameters, "nodes": list(nodes)})
+
+    return converged
+
+
+LAMP = {"path": "/dev/lamp0", "type": "c", "major": 1, "minor": 8, "mode": "0666", "owner": "0", "group": "0"}
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_nothing_changes_where_nobody_knows_who_holds_what(node, converge, monkeypatch, check):
+    converge(nodes=[LAMP])
+    before = (node.entries(), dict(node.devices), node.lines("nodes"))
+    monkeypatch.setattr(module, "held", lambda *_given: (_ for _ in ()).throw(plugin_command.CommandError("why")))
+    answer = converge(check)
+    assert (answer["in_use"], answer["changed"], answer["diff"]) == (["why"], False, [])
+    assert (node.entries(), node.devices, node.lines("nodes")) == before
+
+
+def test_an_uninstall_needs_no_variables(node, converge):
+    assert converge(nodes=[LAMP])["actions"] == ["made /dev/lamp0"]
+    assert converge(nodes=[LAMP])["changed"] is False
+    answer = converge(nodes=[LAMP], state="absent")
+    assert (answer["actions"], answer["in_use"], node.entries()) == (["removed /dev/lamp0"], [], {})
+
+
+HELD = {"resource": "example.com/lamp", "device": "l0", "namespace": "default", "pod": "c1", "container": "main"}
+
+
+def test_whose_device_a_pod_holds(monkeypatch):
+    """A device that no plugin offers counts as ours."""
+    shared = {**HELD, "resource": "example.com/others", "host_paths": ["/dev/other0"], "by_our_cdi": False}
+    lamp = {**HELD, "host_paths": ["/dev/lamp0"], "all_host_paths": ["/dev/ctl", "/dev/lamp0"], "by_our_cdi": True}
+    told = [lamp, shared, {**shared, "resource": "example.com/gone", "namespace": ""}]
+    answer = {"held": told, "allocatable": {"example.com/lamp": ["l0"], "example.com/others": ["l0"]}}
+    monkeypatch.setattr(plugin_command, "holders", lambda _node, given: answer if given == {"a": 1} else None)
+
+    def judged(served):
+        return module.held(types.SimpleNamespace(facts={"served": served} if served else {}), {"a": 1})
+
+    assert judged(()) == [
+        {"who": "default/c1 as example.com/lamp", "paths": ["/dev/ctl", "/dev/lamp0"], "ours": True},
+        {"who": "default/c1 as example.com/others", "paths": ["/dev/other0"], "ours": False},
+        {"who": "c1 as example.com/gone", "paths": ["/dev/other0"], "ours": True},
+    ]
+    assert [each["ours"] for each in judged(["example.com/others"])] == [True, True, True]
 
 
 def test_a_user_that_the_node_lacks_is_named_before_anything_is_written(node):
