@@ -75,9 +75,13 @@ def of_specs(asked: Asked, facts: Mapping[str, Any]) -> tuple[list[str], list[st
 
     facts: with the declaration, if any, in which numbers have replaced names.
     """
+    may_crash = asked.cdi and "runtime" in asked.requires
+    is_checked = asked.declared and facts["runtime"].get("version")
+    if not (may_crash or is_checked):
+        return [], []
     node_specs = specs.Specs(facts["declaration"] if asked.declared else {}, facts)
-    problems = list(node_specs.crashing()) if asked.cdi and "runtime" in asked.requires else []
-    if not asked.declared or not facts["runtime"].get("version"):
+    problems = list(node_specs.crashing()) if may_crash else []
+    if not is_checked:
         return problems, []
     problems += node_specs.missing()
     try:

@@ -28,7 +28,7 @@ API_ONLY = (
 Render = Callable[[str], str]
 
 
-class _Variables(dict[str, Any]):
+class Variables(dict[str, Any]):
     """Variables that the lookup copies without their values, which have the names of all hosts."""
 
     def __deepcopy__(self, memo: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def renderer(action: Any, variables: Mapping[str, Any]) -> Render:
             except AnsibleError as error:
                 raise AnsibleError(_MISSING) from error
         lookup = lookup_loader.get("ansible.builtin.template", loader=action._loader, templar=action._templar)
-        (found,) = lookup.run([path], variables=_Variables(variables))
+        (found,) = lookup.run([path], variables=Variables(variables))
         # A template that is one expression gives the expression's value, such as a mapping.
         return found if isinstance(found, str) else "" if found is None else json.dumps(declared.plain(found))
 

@@ -43,7 +43,7 @@ def given(tmp_path):
     collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
     actions = collection / "plugins" / "action"
     actions.mkdir(parents=True)
-    for name in ("plugin", "plugins/filter", "roles"):
+    for name in ("plugin", "plugins/filter", "plugins/lookup", "plugins/plugin_utils", "plugins/module_utils", "roles"):
         (collection / name).symlink_to(CHECKOUT / name)
     for path in (CHECKOUT / "plugins" / "modules").glob("*.py"):
         (actions / path.name).write_text(ACTION)
@@ -71,6 +71,7 @@ def given(tmp_path):
         command = [program, "--inventory", tmp_path / "hosts.yml", book]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
+        assert "WARNING" not in done.stderr
         found = {}
         for line in file.read_text().splitlines():
             module, arguments = json.loads(line)

@@ -200,7 +200,8 @@ def test_the_files_are_those_of_the_role(tmp_path, root):
     """The role itself, by Ansible: only the action that writes its files is another."""
     collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
     (collection / "plugins").mkdir(parents=True)
-    for path in [CHECKOUT / "plugin", CHECKOUT / "roles", *(CHECKOUT / "plugins").glob("*_utils")]:
+    lookups = CHECKOUT / "plugins" / "lookup"
+    for path in [CHECKOUT / "plugin", CHECKOUT / "roles", lookups, *(CHECKOUT / "plugins").glob("*_utils")]:
         (collection / path.relative_to(CHECKOUT)).symlink_to(path)
     for kind in ("action", "modules"):
         (collection / "plugins" / kind).mkdir()
