@@ -28,10 +28,11 @@ _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"
 def module_arguments(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the module's arguments, for the role's action and for the preflight.
 
-    given: the task's options. settings: node_devices_settings.
+    given: the task's options. settings: node_devices_settings. A removal needs no variables of the role.
     """
+    unused = ("node", *(MAKERS if given.get("state") == "absent" else ()))
     places = {"device_plugin_dir": settings.get("kubelet_device_plugin_dir"), "cdi_dir": settings.get("dynamic_cdi_dir")}
-    return {name: value for name, value in {**places, **given}.items() if name != "node"}
+    return {name: value for name, value in {**places, **given}.items() if name not in unused}
 
 
 def problems(

@@ -45,8 +45,7 @@ def converge(node, params):
 
     If the command cannot tell which devices pods hold, the answer has the reason as ``in_use``, and nothing changes.
     """
-    is_wanted = params["state"] != "absent"
-    wanted = [(params[name] if is_wanted else None) or [] for name in ("modules", "udev_rules", "nodes")]
+    wanted = [params[name] or [] for name in ("modules", "udev_rules", "nodes")]
     in_use = []
     with node.ledger() as ledger:
         host = HostDevices(node, ledger, {**params, "files": lines(*wanted)})

@@ -14,6 +14,7 @@ import sys
 import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.spec_arguments import module_arguments as arguments
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
@@ -111,14 +112,8 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
     assert asked["managed_files"] == done["managed_files"]
     assert [each["name"] for each in asked["service"]] == units
     assert asked["service"] == done.get("service", [])
-    names = ("modules", "udev_rules", "nodes", "prune")
-    first, pruned = done["host_devices"]
-    # The action adds the last key.
-    assert pruned["state"] == "pruned"
-    assert asked["host_devices"] == [
-        {name: first[name] for name in names},
-        {**{name: pruned[name] for name in names}, "made": True},
-    ]
+    assert [(each["state"], each["prune"]) for each in asked["host_devices"]] == [("present", False), ("pruned", True)]
+    assert asked["host_devices"] == done["host_devices"]
     assert asked["host_devices"][0]["nodes"] == LAMPS["host_devices_nodes"]
     (runtime,) = asked["cdi_runtime"]
     assert runtime == {name: done["cdi_runtime"][0][name] for name in ("state", "command")}
@@ -140,6 +135,6 @@ def test_an_uninstall_asks_whether_the_role_has_devices(given):
     done = given("uninstall.yml", **LAMPS)
     (asked,) = done["node_preflight"][0]["converge"]["host_devices"]
     (given_to_role,) = done["host_devices"]
-    # The action of an uninstall gives no other option to its module.
     assert given_to_role["state"] == "absent"
-    assert asked == {"prune": given_to_role["prune"]}
+    asked_by_role = host_devices.module_arguments(given_to_role, {})
+    assert asked == {name: value for name, value in asked_by_role.items() if value is not None}

@@ -7,8 +7,7 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime, cdi_specs, node_tools
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs, node_tools
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
@@ -19,8 +18,6 @@ SPEC = "/etc/cdi/node-device-plugin_example.com_camera.json"
 BEFORE = {CONFIG: {"kind": "file", "owner": "cdi_runtime", "before": None, "sha256": "x"}}
 OF_SPECS = {SPEC: {"kind": "file", "owner": "cdi_specs", "before": None}}
 HELD = [{"device": "example.com/camera=a", "reason": "held by default/pod"}]
-DYNAMIC = {"directory": "/run/cdi", "name": "node-device-plugin_example.com_usb.json"}
-DYNAMIC["path"] = f"{DYNAMIC['directory']}/{DYNAMIC['name']}"
 PRUNED = {
     "stdout": json.dumps({"removed": [], "kept": ["example.com/usb=u"], "holders": {"example.com/usb=u": "default/c"}})
 }
@@ -55,59 +52,6 @@ def run(monkeypatch):
     return run_action
 
 
-def take_cdi_back(run, ledger_now, specs=None, check=False, cdi_files=()):
-    # The facts of the play's start still have the spec, and there is no such runtime any more.
-    node = {"runtime": {"name": "containerd", "socket": "/run/x.sock"}, "ledger": {**BEFORE, **OF_SPECS}}
-    facts = {"ledger": ledger_now, "cdi_files": cdi_files}
-    answers = {"node_preflight": facts, "managed_files": {"changed": True, "removed": [CONFIG]}}
-    arguments = {"state": "absent", "command": "/bin/plugin", "node": node, "specs": specs}
-    return run(cdi_runtime, arguments, answers, check)
-
-
-def test_cdi_stays_on_while_a_spec_stays_and_the_pod_is_named(run):
-    result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS}, {"kept": HELD, "stays": [SPEC]})
-    assert executed == ["node_preflight"]
-    assert result["changed"] is False
-    assert result["warnings"] == ["node1: kept: CDI stays on, because example.com/camera=a is held by default/pod"]
-
-
-def test_cdi_stays_on_for_a_spec_that_nobody_told_of(run):
-    result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS})
-    assert executed == ["node_preflight"]
-    assert result["kept"] == [f"{SPEC} exists and a pod may hold its devices"]
-
-
-def test_cdi_goes_when_the_specs_have_gone_since_the_node_was_looked_at(run):
-    result, executed = take_cdi_back(run, BEFORE, {"kept": [], "stays": []})
-    assert executed == ["node_preflight", "managed_files"]
-    assert result["changed"] is True
-
-
-@pytest.mark.parametrize(
-    ("stays", "dynamic", "does"), [([], [], ["managed_files"]), ([SPEC], [], []), ([], ["example.com/usb=u"], [])]
-)
-def test_check_mode_goes_by_the_specs_that_would_stay(run, stays, dynamic, does):
-    told = {"kept": [], "stays": stays, "dynamic": dynamic}
-    _result, executed = take_cdi_back(run, {**BEFORE, **OF_SPECS}, told, check=True)
-    assert executed == does
-
-
-def test_cdi_stays_on_for_a_spec_that_the_plugin_wrote(run):
-    foreign, ours = {**DYNAMIC, "name": "vendor.json"}, {**DYNAMIC, "path": SPEC, "directory": "/etc/cdi"}
-    result, executed = take_cdi_back(run, BEFORE, cdi_files=[foreign, ours, DYNAMIC])
-    assert executed == ["node_preflight"]
-    assert result["kept"] == [f"{DYNAMIC['path']} exists and a pod may hold its devices"]
-
-
-def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(run):
-    node = {"runtime": {"name": "containerd", "socket": "/run/x.sock"}, "ledger": BEFORE}
-    answers = {"node_preflight": {"ledger": {}, "ledger_problem": "ledger.json is damaged"}}
-    result, executed = run(cdi_runtime, {"state": "absent", "command": "/bin/plugin", "node": node}, answers)
-    assert executed == ["node_preflight"]
-    assert result["failed"] is True
-    assert "ledger.json is damaged" in result["msg"]
-
-
 UNCHANGED = {"changed": False, "kept": [], "files": {}, "devices": [], "in_use": []}
 SPECS_GONE = {"changed": True, "removed": [SPEC], "files": {}, "devices": [], "in_use": []}
 
@@ -132,11 +76,9 @@ def test_the_module_removes_the_specs_with_what_the_preflight_knows(run):
     }
 
 
-@pytest.mark.parametrize(
-    "why", [{"in_use": ["it is needed", "it is held"]}, {"failed": True, "msg": "it is needed\nit is held"}]
-)
-def test_why_a_spec_cannot_go_is_said_with_the_host(run, why):
+def test_why_a_spec_cannot_go_is_said_with_the_host(run):
     node = {"runtime": {}, "ledger": OF_SPECS}
+    why = {"failed": True, "msg": "it is needed\nit is held"}
     answer = {"changed": False, "files": {SPEC: "x"}, "devices": [], **why}
     result, _executed = run(cdi_specs, {"state": "absent", "declaration": {}, "node": node}, {"cdi_specs": answer})
     assert (result["failed"], result["changed"]) == (True, False)
@@ -255,21 +197,3 @@ def test_the_plugin_cli_stays_for_what_the_plugin_wrote(run, dynamic, left):
     arguments = {"state": "absent", "specs": {"stays": [], "dynamic": dynamic}}
     run(node_tools, arguments, {"node_tools": {"changed": False}}, False, {}, given)
     assert given.get("left") == left
-
-
-def test_cdi_runtime_writes_nothing_without_the_plugin_cli(run):
-    config = {
-        "path": CONFIG,
-        "real_path": CONFIG,
-        "content": "version = 2\n",
-        "sha256": "x",
-        "effective": "version = 2\n",
-    }
-    runtime = {"name": "containerd", "socket": "/run/x.sock", "version": "1.7.24", "executable": "/bin/containerd"}
-    node = {"runtime": {**runtime, "unit": "containerd.service", "pid": 1, "config": config}, "ledger": BEFORE}
-    node["ledger"] = {CONFIG: {**BEFORE[CONFIG], "sha256": ledgers.sha256(config["content"].encode())}}
-    answers = {"node_preflight": {"ledger": BEFORE, "cdi_files": []}}
-    arguments = {"state": "absent", "command": "/bin/plugin", "node": node}
-    result, executed = run(cdi_runtime, arguments, answers, False, {"test": 1})
-    assert executed == ["node_preflight"]
-    assert result["msg"] == "node1: /bin/plugin is not installed on the node: run role node_tools (site.yml) first"

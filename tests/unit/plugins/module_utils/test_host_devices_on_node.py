@@ -39,6 +39,7 @@ class Node:
         self.commands = []
         self.fails = None
         self.dies_at = None
+        self.held, self.asked = [], 0
         for name in ("MODULES", "OPTIONS", "RULES", "NODES"):
             monkeypatch.setattr(module, name, str(tmp_path / name.lower()))
         monkeypatch.setattr(module, "_UDEV", str(tmp_path))
@@ -540,7 +541,7 @@ def test_nothing_changes_where_nobody_knows_who_holds_what(node, converge, monke
 def test_an_uninstall_needs_no_variables(node, converge):
     assert converge(nodes=[LAMP])["actions"] == ["made /dev/lamp0"]
     assert converge(nodes=[LAMP])["changed"] is False
-    answer = converge(nodes=[LAMP], state="absent")
+    answer = converge(state="absent")
     assert (answer["actions"], answer["in_use"], node.entries()) == (["removed /dev/lamp0"], [], {})
 
 

@@ -204,7 +204,7 @@ def test_which_executions_need_the_code(module, arguments, needs):
     ],
 )
 def test_what_the_preflight_expects_holds_also_after_a_write(given, key, expected):
-    """It says only whether a node waits for its turn; the module decides anew."""
+    """It says only whether a node waits for its turn; the module decides again."""
     answered = {"cdi_runtime": [{"answer": {"changed": True, "restarted": True}, "has_unshown_work": False}]}
     converged = preflight._by_arguments({"cdi_runtime": [{"command": "/x"}]}, answered)
     play = types.SimpleNamespace(_uuid="play")

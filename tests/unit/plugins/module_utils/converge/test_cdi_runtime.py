@@ -160,6 +160,21 @@ def test_cdi_stays_on_while_a_spec_of_ours_stays(role, tmp_path, check_mode, mon
     ]
 
 
+def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(role):
+    pathlib.Path(role.places.directory, "ledger.json").write_text("{")
+    (problem,) = role.converge()["problems"]
+    assert "ledger.json is damaged" in problem
+    assert role.plans == []
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_nothing_is_written_without_the_plugins_command(role, check_mode):
+    role.check_mode = check_mode
+    answer = role.converge(command="/no/plugin")
+    missing = "/no/plugin is not installed on the node: run role node_tools (site.yml) first"
+    assert (answer.get("problems"), role.plans) == (None if check_mode else [missing], [])
+
+
 def test_nobody_is_asked_where_nothing_is_turned_off(role):
     role.adapter.texts.clear()
     answer = role.converge()
