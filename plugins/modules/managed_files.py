@@ -41,6 +41,11 @@ options:
       content:
         description: Text of a file.
         type: str
+      configuration:
+        description:
+          - Instead of O(files[].content), the key C(configuration) of M(nodedevices.kubernetes.declaration). The module
+            writes the plugin's configuration file, with the node's numbers instead of names of users and groups.
+        type: dict
       validate:
         description:
           - Command that must succeed before the module replaces any file of the set. C(%s) stands for the path of the
@@ -52,6 +57,8 @@ options:
         needs them, because there the earlier task wrote nothing.
     type: dict
     default: {}
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -94,11 +101,14 @@ kept:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files, node
 
 
 def main():
-    module = AnsibleModule(argument_spec=files.PARAMS, supports_check_mode=True)
+    module = AnsibleModule(argument_spec={**files.PARAMS, "code": node_code.ARGUMENT}, supports_check_mode=True)
+    if module.params["code"]:
+        node_code.load_for(module)
     node.finish(module, files.converge)
 
 

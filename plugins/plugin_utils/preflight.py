@@ -281,6 +281,11 @@ class Preflight:
         if asked.declared:
             accounts = self._accounts(facts, asked.accounts)
             facts["declaration"], unknown = declaration.with_numbers(asked.declared, accounts)
+        if read.is_fresh:
+            # The roles' tasks give numbers instead of names. For both, the node's answer is the same.
+            named, numbered = ((each or {}).get("configuration") for each in (asked.declared, facts.get("declaration")))
+            given = _replaced(asked.converge, named, numbered) if named != numbered else asked.converge
+            facts["converged"] = _by_arguments(given, facts.get("converged") or {})
         refused, broken = readiness.of_specs(asked, facts)
         problems = [
             *names,
@@ -381,7 +386,6 @@ class Preflight:
         settled = None
         if facts.get("transaction_left"):
             facts, settled = self._settled(facts, asked.of_module)
-        facts["converged"] = _by_arguments(asked.converge, facts.get("converged") or {})
         return Read(facts, True, warnings, settled)
 
     def _with_devices(self, known: dict[str, Any], asked: Asked) -> dict[str, Any]:
@@ -455,6 +459,15 @@ def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict
     }
 
 
+def _replaced(value: Any, old: Any, new: Any) -> Any:
+    """Return data in which ``new`` is in every place of ``old``."""
+    if value == old:
+        return new
+    if isinstance(value, Mapping):
+        return {key: _replaced(each, old, new) for key, each in value.items()}
+    return [_replaced(each, old, new) for each in value] if isinstance(value, list) else value
+
+
 def _digest(arguments: Mapping[str, Any]) -> str:
     """Return the hash of a module's arguments without omitted ones."""
     given = {name: value for name, value in declaration.plain(arguments).items() if value is not None}
@@ -463,8 +476,12 @@ def _digest(arguments: Mapping[str, Any]) -> str:
 
 def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
     """Return whether a module imports the plugin's code, or keeps it. A preflight imports it to find obstacles."""
-    asked = {module, *arguments.get("converge", {})}
-    return "cdi" in arguments or (not asked.isdisjoint(_WITH_CODE) and arguments.get("state") != "recovered")
+    if arguments.get("state") == "recovered":
+        return False
+    asked = {module: [arguments], **arguments.get("converge", {})}
+    files = [file for each in asked.get("managed_files", ()) for file in each.get("files", ())]
+    has_configuration = any("configuration" in file for file in files)
+    return "cdi" in arguments or has_configuration or not _WITH_CODE.isdisjoint(asked)
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a role's files and directories, and removes the role's other files.
 
-Runs on nodes: Python 3.9, standard library only.
+Runs on nodes: Python 3.9. For a file with ``configuration``, the caller has loaded the plugin's code.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
 
 _FILE = {
@@ -16,6 +17,7 @@ _FILE = {
     "type": {"type": "str", "choices": ["file", "directory"], "default": "file"},
     "private": {"type": "bool", "default": False},
     "content": {"type": "str"},
+    "configuration": {"type": "dict"},
     "validate": {"type": "str"},
 }
 PARAMS = {
@@ -50,7 +52,21 @@ def item_of(file):
         raise LedgerConflict(f"{path}: must be an absolute path in its shortest form")
     if kind == "directory":
         return {"path": path, "kind": kind, "mode": 0o700 if file.get("private") else 0o755}
-    if file["content"] is None:
+    content = file["content"] if file["configuration"] is None else _text(path, file["configuration"])
+    if content is None:
         raise LedgerConflict(f"{path}: content is required for a file")
-    content = file["content"].encode()
-    return {"path": path, "kind": kind, "mode": 0o644, "content": content, "validate": file["validate"]}
+    return {"path": path, "kind": kind, "mode": 0o644, "content": content.encode(), "validate": file["validate"]}
+
+
+def _text(path, configuration):
+    """Return the text of the plugin's configuration file, with the node's numbers of users and groups."""
+    from node_device_plugin.declaration import accounts, configuration_file, parse_configuration, serialise
+
+    named = parse_configuration(configuration, has_names=True)
+    names = accounts.names(named.resources)
+    if names:
+        numbered, unknown = accounts.with_numbers(named, numbers(**names))
+        if unknown:
+            raise LedgerConflict("\n".join(f"{path}: {problem}" for problem in unknown))
+        configuration = serialise.configuration_to_data(numbered)
+    return configuration_file.text(configuration)

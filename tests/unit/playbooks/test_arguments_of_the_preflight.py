@@ -126,7 +126,7 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
     assert set(done["node_tools"][0]) - set(tools) == {"cache", "specs", "host_devices"}
     if mode == "service":
         config, unit, sockets = asked["managed_files"][0]["files"]
-        assert json.loads(config["content"].partition("\n")[2])["resources"][0]["name"] == "example.com/lamp"
+        assert config["configuration"]["resources"][0]["name"] == "example.com/lamp"
         assert "ExecStart=" in unit["content"]
         assert sockets["private"] is True
 

@@ -25,7 +25,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_prefl
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed, preflight, spec_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
@@ -334,6 +334,25 @@ def test_facts_without_obstacles_are_read_again_where_a_runtime_is_required(look
     assert look(requires=["runtime"], known={**FACTS, "read_in": PLAY})[1] == []
 
 
+def test_an_answer_for_names_of_groups_is_the_answer_for_their_numbers(look, monkeypatch):
+    """The roles' tasks give the numbers."""
+    monkeypatch.setattr(preflight.readiness.requirements, "unmet", lambda *_given: [])
+    declared = declaration.read({"node_devices_resources": [CAMERA]}, lambda value: value).as_data()
+    named = declared["configuration"]
+    asked = {"managed_files": [{"owner": "us", "files": [{"path": "/x", "configuration": named}]}], "cdi_specs": [{}]}
+    answered = {name: [of_module(changed=False, problems=[])] for name in asked}
+    facts = {**FACTS, "accounts": {"users": {}, "groups": {"video": 44}}, "converged": answered}
+    result, (given,) = look(facts, declaration=declared, requires=["runtime"], converge=asked)
+    assert given["converge"]["managed_files"] == asked["managed_files"]
+    numbered = result["declaration"]["configuration"]
+    found = {name: each["arguments"] for name, (each,) in result["converged"].items()}
+    assert found == {
+        "managed_files": preflight._digest({"owner": "us", "files": [{"path": "/x", "configuration": numbered}]}),
+        "cdi_specs": preflight._digest(spec_arguments.module_arguments(result["declaration"], {})),
+    }
+    assert numbered != named
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "needed"),
     [
@@ -343,7 +362,14 @@ def test_facts_without_obstacles_are_read_again_where_a_runtime_is_required(look
         ("node_preflight", {"converge": {"cdi_runtime": []}}, True),
         ("cdi_runtime", {"state": "present"}, True),
         ("cdi_runtime", {"state": "recovered"}, False),
+        ("node_preflight", {"converge": {"managed_files": [{}, {"files": [{"content": ""}]}]}}, False),
+        ("node_preflight", {"converge": {"managed_files": [{}, {"files": [{"configuration": {}}]}]}}, True),
+        ("managed_files", {"files": [{"content": ""}, {"configuration": {}}]}, True),
+        ("managed_files", {"files": [{"content": ""}]}, False),
         ("managed_files", {}, False),
+        ("node_tools", {}, True),
+        ("node_preflight", {"converge": {"node_tools": [{}]}}, True),
+        ("service", {"files": ["/etc/node-device-plugin/configuration"]}, False),
     ],
 )
 def test_which_modules_get_the_plugins_code(name, arguments, needed):

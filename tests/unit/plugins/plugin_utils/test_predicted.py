@@ -182,19 +182,6 @@ def test_the_preflight_asks_with_the_targets_that_the_task_gives(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("module", "arguments", "needs"),
-    [
-        ("node_tools", {}, True),
-        ("node_preflight", {"converge": {"node_tools": [{}]}}, True),
-        ("node_preflight", {"converge": {"service": [{}]}}, False),
-        ("service", {}, False),
-    ],
-)
-def test_which_executions_need_the_code(module, arguments, needs):
-    assert preflight._needs_code(module, arguments) is needs
-
-
-@pytest.mark.parametrize(
     ("given", "key", "expected"),
     [
         ({"command": "/x"}, "restarted", True),

@@ -15,7 +15,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import lookup_loader
 from ansible.template import Templar
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, configuration_file
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_files, spec_templates
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift
 
@@ -204,7 +204,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         super().run(tmp, task_vars)
-        files = {each["path"]: each.get("content") for each in self._task.args["files"]}
+        files = {each["path"]: each.get("configuration", each.get("content")) for each in self._task.args["files"]}
         with open(task_vars["files_of_role"], "w") as file:
             json.dump(files, file)
         return {"changed": False}
@@ -257,6 +257,7 @@ def test_the_files_are_those_of_the_role(tmp_path, root):
     assert done.returncode == 0, done.stdout + done.stderr
     variables = {**VARIABLES, **known}
     files = json.loads((tmp_path / "files").read_text())
+    files[role_files.CONFIGURATION] = configuration_file.text(files[role_files.CONFIGURATION])
     ours = role_files.service(action(variables), variables, declared)
     assert ours == {path: content for path, content in files.items() if content is not None}
     assert ("ExecStart=%s/current/bin" % (root or "/opt/node-devices")) in ours[UNIT]
