@@ -31,7 +31,10 @@ def module_arguments(given: Mapping[str, Any], settings: Mapping[str, Any]) -> d
     given: the task's options. settings: node_devices_settings. A removal needs no variables of the role.
     """
     unused = ("node", *(MAKERS if given.get("state") == "absent" else ()))
-    places = {"device_plugin_dir": settings.get("kubelet_device_plugin_dir"), "cdi_dir": settings.get("dynamic_cdi_dir")}
+    places = {
+        "device_plugin_dir": settings.get("kubelet_device_plugin_dir"),
+        "cdi_dir": settings.get("dynamic_cdi_dir"),
+    }
     return {name: value for name, value in {**places, **given}.items() if name not in unused}
 
 

@@ -7,7 +7,8 @@ A file here has two names:
     converge(node, params): makes the node as wanted, and returns the module's answer. node: a `node.Node`
 
 The answer has ``changed``, ``diff``, ``kept`` (what stays, each with a reason), ``problems`` (if the node is refused),
-``in_use`` (problems that end by themselves, so that only the role's task refuses the node), and the keys that later tasks of a play read. In check mode, the function writes nothing and its answer is exact.
+``in_use`` (problems that end by themselves, so that only the role's task fails), and the keys that later tasks of a
+play read. In check mode, the function writes nothing and its answer is exact.
 
 The module of that name and the preflight check (`registry.py`) call the function in the same way.
 """

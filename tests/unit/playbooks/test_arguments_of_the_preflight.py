@@ -13,8 +13,7 @@ import sys
 
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, host_devices
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.spec_arguments import module_arguments as arguments
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]

@@ -517,7 +517,9 @@ def converge(node, monkeypatch):
     monkeypatch.setattr(module, "lines", lambda *wanted: dict(zip(paths, lines(*wanted).values(), strict=True)))
 
     def converged(check=False, nodes=(), **parameters):
-        of_module = types.SimpleNamespace(run_command=node.run_command, set_default_selinux_context=lambda *_given: None)
+        of_module = types.SimpleNamespace(
+            run_command=node.run_command, set_default_selinux_context=lambda *_given: None
+        )
         stand_in = node_module.Node(of_module, check, facts={"served": ["example.com/others"]})
         parameters = {"state": "present", "modules": None, "udev_rules": [], "prune": True, **parameters}
         return stand_in.converged(module.converge, {**parameters, "nodes": list(nodes)})

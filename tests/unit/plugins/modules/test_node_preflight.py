@@ -25,7 +25,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_prefl
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed, preflight, spec_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    declaration,
+    framed,
+    preflight,
+    spec_arguments,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]

@@ -22,8 +22,8 @@ def test_the_text_is_that_of_earlier_releases(tmp_path):
     assert text == (
         "# Written by Ansible (nodedevices.kubernetes.device_plugin) from the declaration: changes here are "
         "overwritten.\n"
-        '{\n  "log_level": "debug",\n  "resources": [\n    {\n      "name": "a.io/x",\n      "env": {\n        "A": "ä"\n'
-        '      },\n      "devices": [\n        {\n          "id": "a"\n        }\n      ]\n    }\n  ]\n}\n'
+        '{\n  "log_level": "debug",\n  "resources": [\n    {\n      "name": "a.io/x",\n      "env": {\n        "A": '
+        '"ä"\n      },\n      "devices": [\n        {\n          "id": "a"\n        }\n      ]\n    }\n  ]\n}\n'
     )
     (tmp_path / "config.yaml").write_text(text)
     assert configuration_file.document(str(tmp_path / "config.yaml")) == declared
@@ -37,5 +37,7 @@ def test_the_text_has_the_nodes_numbers(monkeypatch):
 
 def test_a_group_that_the_node_lacks_is_refused(monkeypatch):
     monkeypatch.setattr(files, "numbers", lambda groups: {"groups": dict.fromkeys(groups)})
-    with pytest.raises(LedgerConflict, match=r"^/etc/x: example.com/camera.devices \(a\).*the node has no group 'video'"):
+    with pytest.raises(
+        LedgerConflict, match=r"^/etc/x: example.com/camera.devices \(a\).*the node has no group 'video'"
+    ):
         text_of({"resources": [CAMERA]})
