@@ -47,23 +47,10 @@ cdi_specs:
   description: Content of each CDI spec that role cdi_specs writes, by file name.
   type: dict
   returned: success
-awaited_cdi_specs:
-  description: CDI specs that the plugin will write, as far as this action can predict them.
-  type: list
-  elements: dict
-  returned: success
 needs_cdi:
   description:
     - Whether runtime and kubelet must support CDI. False only if every resource has the injection C(device_nodes).
   type: bool
-  returned: success
-cdi_kinds:
-  description: CDI kind of each resource.
-  type: dict
-  returned: success
-foreign_cdi:
-  description: Names in other programs' CDI specs that required devices need, each with the resource and device.
-  type: dict
   returned: success
 foreign_kinds:
   description: CDI kinds of other programs whose devices are declared.

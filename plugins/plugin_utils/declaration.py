@@ -50,11 +50,8 @@ class Declaration(NamedTuple):
             "resources": configuration["resources"],
             "configuration": configuration,
             "cdi_specs": self.specs,
-            "awaited_cdi_specs": [spec for spec in map(cdi.render_awaited, self.configuration.resources) if spec],
             "needs_cdi": not self.configuration.resources
             or any(resource.injection == "cdi" for resource in self.configuration.resources),
-            "cdi_kinds": {resource.name: resource.cdi_kind for resource in self.configuration.resources},
-            "foreign_cdi": foreign_cdi.required(self.configuration.resources),
             "foreign_kinds": sorted(
                 {kind for resource in self.configuration.resources for kind in foreign_cdi.kinds(resource)}
             ),

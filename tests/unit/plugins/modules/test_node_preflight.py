@@ -593,7 +593,6 @@ def test_check_mode_does_without_the_command(look):
 
 DECLARED = {
     "cdi_specs": {},
-    "cdi_kinds": {},
     "configuration": {"resources": []},
     "needs_cdi": True,
     "device_paths": {},
