@@ -63,19 +63,9 @@ options:
     description:
       - Path on the node of this release's source; set by the action, if RV(other_release) was set.
     type: path
-  code:
-    description: The archive of the plugin's code; set by the action.
-    type: dict
-    suboptions:
-      sha256:
-        description: SHA-256 hash of the archive.
-        type: str
-        required: true
-      path:
-        description: Path of a temporary copy on the node.
-        type: path
 extends_documentation_fragment:
   - nodedevices.kubernetes.node
+  - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """
 

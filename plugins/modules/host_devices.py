@@ -92,10 +92,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge im
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec={**host_devices.PARAMS, "node": {"type": "dict"}, "facts": {"type": "dict"}},
-        supports_check_mode=True,
-    )
+    arguments = {**host_devices.PARAMS, "facts": {"type": "dict"}}
+    module = AnsibleModule(argument_spec=arguments, supports_check_mode=True)
     node.finish(module, host_devices.converge)
 
 

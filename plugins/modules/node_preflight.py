@@ -414,12 +414,6 @@ def with_obstacles(runtime, module):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "requires": {
-                "type": "list",
-                "elements": "str",
-                "choices": ["python", "systemd", "runtime", "kubelet", "devices", "command"],
-                "default": [],
-            },
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
             "cri_socket": {"type": "path"},
             "device_paths": {"type": "dict", "default": {}},

@@ -89,23 +89,14 @@ options:
       - The name of the environment and the oldest glibc for each Python version and machine with wheels; set by the
         action.
     type: dict
-  code:
-    description: The archive of the plugin's code; set by the action.
-    type: dict
-    suboptions:
-      sha256:
-        description: SHA-256 hash of the archive.
-        type: str
-        required: true
-      path:
-        description: Path of a temporary copy on the node.
-        type: path
   archive:
     description: Path of the wheel archive on the node; set by the action.
     type: path
   wheels:
     description: File name and sha256 of each wheel; set by the action.
     type: dict
+extends_documentation_fragment:
+  - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -49,7 +49,8 @@ def without_awaited(facts: Mapping[str, Any], makers: Mapping[str, Any], skip_ta
     """
     # The first answer is for the task that creates, and a later one for the task that prunes.
     answers = [found["answer"] for found in (facts.get("converged") or {}).get("host_devices") or ()][:1]
-    creates_nothing = any(not (answer["changed"] or answer.get("problems")) for answer in answers)
+    keys = ("changed", "problems", "in_use")
+    creates_nothing = any(not any(answer.get(key) for key in keys) for answer in answers)
     if "host_devices" in skip_tags or not any(makers.values()) or creates_nothing:
         return facts
     awaited = {
