@@ -16,7 +16,8 @@ from node_device_plugin.support.bounded_calls import BoundedCalls
 from .conftest import Machine
 
 MANY, OTHER = "example.com/many", "example.com/other"
-LIMIT = 0.2
+# On a busy machine, a quick search takes some tenths of a second.
+LIMIT = 1.0
 WHY = {MANY: f"discovery by paths did not answer in {LIMIT:g} s"}
 
 
