@@ -33,7 +33,7 @@ class ActionModule(HidingAction):
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         given = spec_arguments.module_arguments(declared, arguments)
-        answer = look.execute("cdi_specs", given, facts=spec_arguments.facts(seen.node))
+        answer = look.execute("cdi_specs", given, facts=seen.facts)
         # An answer with all its keys fails because of problems of the specs.
         if answer.get("failed") and "files" in answer:
             answer["msg"] = "\n".join(f"{look.host}: {line}" for line in answer["msg"].splitlines())

@@ -28,17 +28,9 @@ class ActionModule(HidingAction):
         except preflight.ERRORS as error:
             return {**result, **look.failed(error)}
         given = host_devices.module_arguments(arguments, look.variable(declaration.SETTINGS, {}))
-        answer = look.execute("host_devices", given, facts=_facts(seen.node, makers))
+        missing = [*seen.node.get("missing_devices", ()), *seen.node.get("missing_host_paths", ())]
+        awaited = [path for path in missing if host_devices.may_make(path, **makers)]
+        answer = look.execute("host_devices", given, facts={**seen.facts, "awaited": awaited})
         if answer.get("in_use"):
             answer["msg"] = f"{look.host}: {answer['msg']}"
         return seen.told({**result, **answer})
-
-
-def _facts(node, makers):
-    """Return what the module needs of the preflight's facts. awaited: missing paths that the role may create."""
-    missing = [*node.get("missing_devices", ()), *node.get("missing_host_paths", ())]
-    return {
-        "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
-        "served": ((node.get("device_plugins") or {}).get("instance") or {}).get("resources", []),
-        "awaited": [path for path in missing if host_devices.may_make(path, **makers)],
-    }

@@ -52,6 +52,17 @@ class Seen(NamedTuple):
     warnings: list[str]
     settled: bool
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts that a module needs, so that it need not read them again."""
+        runtime, plugins = self.node.get("runtime") or {}, self.node.get("device_plugins") or {}
+        return {
+            "runtime": {key: runtime.get(key) for key in ("name", "version")},
+            "cdi_directories": self.node.get("cdi_directories") or ["/etc/cdi", "/var/run/cdi"],
+            "kubelet_root": (self.node.get("kubelet") or {}).get("root_dir"),
+            "served": (plugins.get("instance") or {}).get("resources", []),
+        }
+
     def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the action's result with the preflight's warnings and change."""
         more: dict[str, Any] = {}

@@ -31,13 +31,3 @@ def module_arguments(declared: Mapping[str, Any] | None, given: Mapping[str, Any
             name: spec for name, spec in declared["cdi_specs"].items() if name.startswith(cdi.TEMPLATE_PREFIX)
         }
     return arguments
-
-
-def facts(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the module needs of the preflight's facts, so that it need not read them again."""
-    runtime = node.get("runtime") or {}
-    return {
-        "runtime": {key: runtime.get(key) for key in ("name", "version")},
-        "cdi_directories": node.get("cdi_directories") or ["/etc/cdi", "/var/run/cdi"],
-        "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
-    }

@@ -72,6 +72,7 @@ def test_the_module_removes_the_specs_with_what_the_preflight_knows(run):
             "runtime": {"name": "containerd", "version": "1.7.24"},
             "cdi_directories": ["/a"],
             "kubelet_root": None,
+            "served": [],
         },
     }
 

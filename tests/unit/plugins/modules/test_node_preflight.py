@@ -484,7 +484,13 @@ def test_only_what_host_devices_creates_may_be_missing_before_it(look, variables
     assert missing == [path for path in paths if path not in awaited]
     # The preflight has found that the role changes nothing.
     refused = {"changed": False, "problems": ["no"]}
-    for answer, lines in (({"changed": False}, paths), ({"changed": True}, missing), (refused, ["no", *missing])):
+    unknown = {"changed": False, "in_use": ["nobody knows who holds it"]}
+    for answer, lines in (
+        ({"changed": False}, paths),
+        ({"changed": True}, missing),
+        (unknown, missing),
+        (refused, ["no", *missing]),
+    ):
         # The second one is for the task that prunes.
         converged = {"host_devices": [of_module(**answer), of_module(changed=False)]}
         result, _given = look({**facts, "converged": converged}, converge={"host_devices": [{}, {"a": 1}]}, **first)
