@@ -57,6 +57,13 @@ def test_the_library_and_this_project_agree(newest: Library, records: list[tuple
     shown, unknown = set(), []
     files = {True: 0, False: 0}
     for record, data in records:
+        crash = said.get(str(record / "specs"))
+        if crash is not None:
+            # One file costs all others their runtime.
+            told = [problem["message"] for problems in data["files"].values() for problem in problems]
+            assert "panic" in crash.error
+            assert any("crashes containerd" in message for message in told), (data["test"], told)
+            continue
         for name, problems in data["files"].items():
             ours = [f"{problem['where']}: {problem['message']}" for problem in problems]
             library = said[str(record / "specs" / name)].error

@@ -49,7 +49,7 @@ def user_with(cluster):
 
 
 def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
-    path = user_with(documented("docs/daemonset.md"))
+    path = user_with(documented("docs/daemonset-reference.md"))
     node, given = cluster.node({}), {"kubeconfig": path}
     pending, result = deployed(run, node, **given)
     assert pending[0]["changed"] is True
@@ -91,7 +91,7 @@ def test_what_a_fixed_capacity_needs(cluster, user_with):
 def test_what_the_whole_of_site_yml_does_to_a_node_object_with_the_rights_of_a_daemonset(cluster, user_with):
     """Role extended_resources remembers there what the kubelet will leave behind of the plugin, and takes it away."""
     node = cluster.node({"cpu": "2"})
-    api = Api(kubeconfig.read(user_with(documented("docs/daemonset.md"))))
+    api = Api(kubeconfig.read(user_with(documented("docs/daemonset-reference.md"))))
     for served in ({IMAGINARY["name"]}, set()):
         wanted = extended_resources.Wanted({}, frozenset(served), frozenset())
         plan = extended_resources.plan(api.node(node.name), wanted)
