@@ -47,6 +47,7 @@ options:
       - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before. This result contains the
         pods that hold the remaining devices and, in check mode, the specs that would stay.
     type: dict
+    default: {}
   cri_socket:
     description: The container runtime's socket; set by the action. See M(nodedevices.kubernetes.node_preflight).
     type: path
