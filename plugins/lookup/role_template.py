@@ -3,12 +3,6 @@
 
 from __future__ import annotations
 
-import pathlib
-
-from ansible.plugins.loader import lookup_loader
-from ansible.plugins.lookup import LookupBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.spec_templates import Variables
-
 DOCUMENTATION = r"""
 name: role_template
 short_description: Render a template of a role of this collection
@@ -34,6 +28,12 @@ _raw:
   type: list
   elements: str
 """
+
+import pathlib
+
+from ansible.plugins.loader import lookup_loader
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.spec_templates import Variables
 
 _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
 
