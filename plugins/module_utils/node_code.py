@@ -40,7 +40,7 @@ def path_of(digest, ledger=DIRECTORY):
 
 def loaded():
     """Return the hash and the bytes of the archive that this process has loaded; None if it has loaded none."""
-    return _loaded[-1][:2] if _loaded else None
+    return next((each[:2] for each in reversed(_loaded)), None)
 
 
 def load(code):
