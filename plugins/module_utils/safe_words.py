@@ -18,34 +18,35 @@ HIDDEN = "(hidden)"
 _LINES = 15
 # The words of error messages of containerd, CRI-O, their TOML parsers, Go and systemd.
 _WORDS = """
-    a aborted activating active after again all allowed_devices already an and any application argument arguments
-    array as asynchronous at auth auto-restart bad base_runtime_spec be because before bin_dir bool boolean boot both
-    bug but by can can't cannot cause cdi cdi_spec_dirs channel character characters check child class client closed
-    cni code command complete conf_dir conf_template config config_path configs configuration configured conmon
-    connect connection container containerd containerd.runtimes containers context control convert convertible core
+    a aborted activating active after again all allowed_devices already an and any application argument arguments array
+    as asynchronous at auth auto-restart bad base_runtime_spec be because before bin_dir bool boolean boot both bug but
+    by can can't cannot cause cdi cdi_spec_dirs channel character characters check child class client closed cni code
+    column command complete conf_dir conf_template config config_path configs configuration configured conmon connect
+    connection container containerd containerd.runtimes containers context control conversion convert convertible core
     correct corresponding could counter create created creating cri cri-dockerd cri-o crio crun daemon damaged data
     datetime deadline decode decoding default default_runtime default_runtime_name deprecated details device
-    device_ownership_from_security_context dial directory disabled disabled_plugins does down drop_infra_ctr dump
-    dumped duplicate duplicated duration each either empty enable_cdi enable_selinux enabled end ended ending endpoint
-    endpoints enough eof error errors exceeded exec executable executing exist existing exists exit exited expected
-    expecting extra failed failure fatal field file files find first float for format found from get goroutine group
-    grpc handler handling has have headers hook hooks hooks_dir host id idle image images import imports in inactive
-    index initialise initialize initializing inline input insecure_registries instead integer internal invalid
-    invoking is it its job jobs key keys killed last later level library limit line link list listen listening load
-    loaded loading locate lock log logged main map marshal max_concurrent_downloads memory message metadata migration
-    mirrors missing mode module monitor_path more mount msg must name named namespace need needs network new newline
-    next no non not nothing null number object of offline on only open opening operation option options or other out
-    overlayfs override panic parent parse parser parsing patch path permission permissions please plugin plugins pod
-    pods position privileged problem process processing provided proxy queued quickly quoted range read reading
-    received recover refused registry registry.configs registry.mirrors removed repeated replaced request requested
-    required required_plugins requires resource restart result root rpc run runc running runtime runtime_path
-    runtime_root runtime_type runtimes sandbox sandbox_image schedule scheduled section see select semantics server
-    service set setting settings shim shutdown signal size skip snapshotter socket spec start started starting state
-    status step stop stopped stopping storage stream stream_idle_timeout stream_server_address string strings struct
-    such support supported syntax system systemd systemd_cgroup t table tables target tcp text the there time timeout
-    to token toml too tree try type unable undecoded undefined unescaped unexpected unit unix unknown unmarshal
-    unmarshalling unrecognised unrecognized unsupported until update use used user using valid validate validating
-    value values version volume wait waiting warning was when while with without write writing wrong you
+    device_ownership_from_security_context dial directory disabled disabled_plugins does down drop_infra_ctr dump dumped
+    duplicate duplicated duration each either empty enable_cdi enable_selinux enabled end ended ending endpoint
+    endpoints enough eof equal error errors exceeded exec executable executing exist existing exists exit exited
+    expected expecting extra failed failure false fatal field file files find first float for format found from get
+    goroutine got group grpc handler handling has have headers hook hooks hooks_dir host id idle image images import
+    imports in inactive index initialise initialize initializing inline input insecure_registries instead int integer
+    interface internal into invalid invoking is it its job jobs key keys killed last later less level library limit line
+    link list listen listening load loaded loading locate lock log logged main map marshal max_concurrent_downloads
+    memory message metadata migration mirrors missing mode module monitor_path more mount msg must name named namespace
+    need needs network new newline next no non not nothing null number object of offline on only open opening operation
+    option options or other out overlayfs override panic parent parse parser parsing patch path permission permissions
+    please plugin plugins pod pods position privileged problem process processing provided proxy queued quickly quoted
+    range read reading received recover refused registry registry.configs registry.mirrors removed repeated replaced
+    request requested required required_plugins requires resource restart result root row rpc run runc running runtime
+    runtime_path runtime_root runtime_type runtimes sandbox sandbox_image schedule scheduled section see select
+    semantics server service set setting settings shim shutdown signal size skip snapshotter socket spec start started
+    starting state status step stop stopped stopping storage stream stream_idle_timeout stream_server_address string
+    strings struct such support supported syntax system systemd systemd_cgroup t table tables target tcp text than the
+    there time timeout to token toml too tree true try type unable undecoded undefined unescaped unexpected unit unix
+    unknown unmarshal unmarshalling unrecognised unrecognized unsupported until update uri use used user using valid
+    validate validating value values version volume wait waiting warning was when while with without write writing wrong
+    you
 """
 _KNOWN = frozenset(
     [*_WORDS.split(), *(word.lower() for number in errno.errorcode for word in os.strerror(number).split())]
