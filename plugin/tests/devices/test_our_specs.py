@@ -24,7 +24,7 @@ def resource(path: str = "/dev/null", **more: Any) -> Resource:
 
 
 def written(before: Resource, *kept: str) -> writer.Written:
-    return writer.Written(before, frozenset(kept), (0, 0, 0, 0))  # type: ignore[arg-type]
+    return writer.Written(before, frozenset(kept), (0, 0, 0, 0))
 
 
 def test_a_failed_write_says_what_it_lacks() -> None:

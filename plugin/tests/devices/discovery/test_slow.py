@@ -55,6 +55,14 @@ class Scans:
         answer = await self.discoverer.discover(self.resources, dict)
         return {name: [device.id for device in each.devices] for name, each in answer.items()}
 
+    async def usually(self, slow: Slow) -> None:
+        """Let a slow search end once, so that the next one is usual, and hold the next one."""
+        await self.found()
+        slow.released.set()
+        await asyncio.wait_for(self.news.wait(), 30)
+        slow.released.clear()
+        self.news.clear()
+
 
 async def test_the_reason_shows_until_a_slow_search_ends_and_then_its_devices(machine: Machine, slow: Slow) -> None:
     machine.file("/dev/many0")
@@ -76,11 +84,7 @@ async def test_a_slow_search_counts_as_late_only_if_it_takes_longer_than_usual(
 ) -> None:
     machine.file("/dev/many0")
     scans = Scans(machine)
-    await scans.found()
-    slow.released.set()
-    await asyncio.wait_for(scans.news.wait(), 30)
-    slow.released.clear()
-    scans.news.clear()
+    await scans.usually(slow)
     machine.file("/dev/many1")
     monkeypatch.setattr("node_device_plugin.devices.discovery._PATIENCE", 1e6)
     assert (await scans.found(), dict(scans.discoverer.late)) == ({MANY: ["many0"], OTHER: []}, {})
@@ -132,11 +136,7 @@ async def test_a_usual_slow_search_that_finds_another_device_asks_for_a_scan(
 ) -> None:
     monkeypatch.setattr("node_device_plugin.devices.discovery._PATIENCE", 1e6)
     scans = Scans(machine)
-    await scans.found()
-    slow.released.set()
-    await asyncio.wait_for(scans.news.wait(), 30)
-    slow.released.clear()
-    scans.news.clear()
+    await scans.usually(slow)
     machine.file("/dev/many0")
     assert (await scans.found(), dict(scans.discoverer.late)) == ({MANY: [], OTHER: []}, {})
     slow.released.set()
