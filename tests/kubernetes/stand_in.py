@@ -67,10 +67,12 @@ class Nodes:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             with self._lock:
-                self._changed_now.wait_for(lambda: self._version > after, until - time.monotonic())
                 found = [each for each in self._changes if each[0] > after]
-            for after, change in found:
+                if not found:
+                    self._changed_now.wait(until - time.monotonic())
+            for version, change in found:
                 yield change
+                after = version
 
     def delete(self, name: str) -> dict[str, Any]:
         with self._lock:

@@ -100,7 +100,10 @@ def test_a_version_that_the_server_no_longer_has(code):
 
 def test_the_server_ends_the_watch_with_another_error():
     event = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcdserver: leader changed"}}
-    with answering(saying(200, json.dumps(event).encode() + b"\n")) as address, pytest.raises(api.Unavailable) as caught:
+    with (
+        answering(saying(200, json.dumps(event).encode() + b"\n")) as address,
+        pytest.raises(api.Unavailable) as caught,
+    ):
         list(client_of(address).watch(NODES, "1", LONG))
     says = f"the API server {address} ended the watch of nodes: etcdserver: leader changed: watch again"
     assert str(caught.value) == says
@@ -216,12 +219,12 @@ def test_an_object_is_replaced_only_as_it_was_read(client, node):
 
 def test_an_object_that_is_not_there_is_not_replaced(client):
     content = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "none"}}
-    with pytest.raises(api.NotFound, match="^the cluster has no node none: "):
+    with pytest.raises(api.NotFound, match=r"^the cluster has no node none: "):
         client.replace(api.Place("nodes", "none"), content)
 
 
 def test_who_may_not_replace_reads_which_right_is_missing(cluster, node):
     reader = api.Api(kubeconfig.read(cluster.kubeconfig({"token": "reader-token"})))
     place = api.Place("nodes", node.name)
-    with pytest.raises(api.LacksRights, match="give this user update on nodes in a ClusterRole$"):
+    with pytest.raises(api.LacksRights, match=r"give this user update on nodes in a ClusterRole$"):
         reader.replace(place, reader.get(place))

@@ -20,7 +20,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..declaration import Resource, cdi
-from ..declaration.model import devices_behind
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
@@ -152,15 +151,14 @@ def prune(
 ) -> list[str]:
     """Remove devices that no resource has and no pod holds from our specs, and remove specs without devices.
 
-    resources: with all their devices. held: the kubelet's ids. The id decides, because it is unique on the node, while
-    the resource or its kind may have been renamed since a pod got the device. Returns the fully qualified names that
-    were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
+    resources: with all their devices. held: the ids of held devices. The id decides, because it is unique on the node,
+    while the resource or its kind may have been renamed since a pod got the device. Returns the fully qualified names
+    that were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
     """
     known = _names_of(resources, links)
-    held_ids = {device for each in held for device in devices_behind(each)}
     gone = []
     for path, spec in _own_files(directory):
-        stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held_ids]
+        stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held]
         gone += [_qualified(spec, name) for name in _names(spec) if name not in stay]
         if not (dry_run or (stay and len(stay) == len(_names(spec)))):
             _keep(path, spec, stay)

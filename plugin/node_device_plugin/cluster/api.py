@@ -29,8 +29,8 @@ _WHOLE = 60.0
 _LIST = 300.0
 # Objects on a page of a list, as in kubectl.
 _PAGE = 500
-# Maximum bytes of an answer, of a list, of an event, and of a pod's answer or log. A page of large objects may exceed ten
-# MB. The answer or log of a pod comes through a node, which may be hostile.
+# Maximum bytes of an answer, of a list, of an event, and of a pod's answer or log. A page of large objects may exceed
+# ten MB. The answer or log of a pod comes through a node, which may be hostile.
 _LARGEST = 128 << 20
 _LARGEST_LIST = 512 << 20
 _LARGEST_EVENT = 16 << 20

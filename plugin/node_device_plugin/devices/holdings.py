@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..declaration import Device, Resource
-from ..declaration.model import devices_behind
+from ..declaration.model import DEVICE_PLUGIN, Share
 
 #: By resource and device id: texts that identify what the device gives (``identity.Identity.token``).
 Tokens = Mapping[tuple[str, str], frozenset[str]]
@@ -20,17 +20,24 @@ Tokens = Mapping[tuple[str, str], frozenset[str]]
 class Holding(NamedTuple):
     """A device that a container holds, as the kubelet knows it.
 
-    holder: ``namespace/pod``. given: what the container got from this device alone, as host paths or as tokens; empty
-    if there is nothing or it is unknown. is_share: whether other containers may have the device, too. is_ours: whether
-    our plugin gave the device, so that its id identifies it.
+    holder: ``namespace/pod``. shares: what the kubelet's id may mean; one of them is right. given: what the container
+    got from this device alone, as host paths or as tokens; empty if there is nothing or it is unknown. is_share:
+    whether other containers may have the device, too. is_ours: whether our plugin gave the device, so that its id
+    identifies it. api: the kubelet's API through which the container got the device.
     """
 
     holder: str
     resource: str
-    kubelet_id: str
+    shares: tuple[Share, ...]
     given: frozenset[str]
     is_share: bool = False
     is_ours: bool = True
+    api: str = DEVICE_PLUGIN
+
+    @property
+    def device_ids(self) -> list[str]:
+        """The ids of the device that this may be."""
+        return [share.device for share in self.shares]
 
 
 def matches(
@@ -55,7 +62,7 @@ def matches(
         (holding.holder, holding.resource, device_id)
         for holding in holdings
         if holding.holder and id(holding) not in uncounted
-        for device_id in devices_behind(holding.kubelet_id)
+        for device_id in holding.device_ids
     }
     givers = collections.Counter(token for given in tokens.values() for token in given)
     by_token: dict[str, _Place] = {}
@@ -69,7 +76,7 @@ def matches(
     found: dict[tuple[str, str], list[Holding]] = {}
     for holding in foreign:
         theirs = {token for token in holding.given if givers[token] < 2}
-        by_name = [place for name in devices_behind(holding.kubelet_id) for place in by_id.get(name, ())]
+        by_name = [place for name in holding.device_ids for place in by_id.get(name, ())]
         same = [by_token[token] for token in theirs if token in by_token]
         # If all other devices are gone, one device alone may give a shared node such as /dev/vfio/vfio.
         same = [place for place in same if _is_same(holding, place)]
@@ -107,7 +114,7 @@ def _is_counted(
     tokens: Tokens,
 ) -> bool:
     """Whether the kubelet itself keeps this device from others: its name is offered and still means the same device."""
-    for device_id in devices_behind(holding.kubelet_id):
+    for device_id in holding.device_ids:
         device = offered.get((holding.resource, device_id))
         if device is not None and _is_of(holding, resources[holding.resource], device):
             now = tokens.get((holding.resource, device_id), frozenset())
@@ -116,4 +123,5 @@ def _is_counted(
 
 
 def _is_of(holding: Holding, resource: Resource, device: Device) -> bool:
-    return resource.name == holding.resource and holding.kubelet_id in resource.kubelet_ids(device)
+    is_same = (resource.api, resource.name) == (holding.api, holding.resource)
+    return is_same and not set(holding.shares).isdisjoint(resource.shares(device))

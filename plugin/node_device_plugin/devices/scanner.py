@@ -22,7 +22,6 @@ from ..cdi.links import Links, node_paths
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import NO_SPECS
 from ..declaration import Device, Resource
-from ..declaration.model import devices_behind
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log, Tries
 from . import record
@@ -31,7 +30,7 @@ from .discovery.directories import directories, nearest
 from .discovery.found import Incomplete
 from .events.watch import Watch
 from .failed_writes import FailedWrites
-from .given import Given, Now, Offer, OfferKey, SpecNames, node_paths_of, offers_of
+from .given import Given, Now, Offer, OfferKey, Shares, SpecNames, node_paths_of, offers_of
 from .health import Health
 from .holdings import Holding
 from .identity import Identities, Identity, ambiguous_serials
@@ -231,14 +230,18 @@ class DeviceScanner:
         for table in tables:
             _log(table, table.set_held(self._judged.get(table.resource.name, {})))
 
-    async def why_changed(
-        self, resource: str, kubelet_ids: Sequence[str], given: Sequence[Collection[str]]
-    ) -> str | None:
-        """Why a container that was given these shares by host paths would get another device now; None if not.
+    def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
+        """Note that a container gets these shares of a resource."""
+        self.given.allocated(resource, held)
 
-        given: the host paths of each container that has these shares, by the kubelet's answers.
+    async def why_changed(
+        self, resource: str, device_ids: Sequence[str], given: Sequence[Collection[str]]
+    ) -> str | None:
+        """Why a container that was given these devices by host paths would get another device now; None if not.
+
+        given: the host paths of each container that has these devices, by the kubelet's answers.
         """
-        keys = [(resource, device_id) for each in kubelet_ids for device_id in devices_behind(each)]
+        keys = [(resource, device_id) for device_id in device_ids]
         offers = [self.given.record[key] for key in keys if key in self.given.record]
         given = given or [{node.path for offer in offers for node in offer.nodes}]
         paths = {path for each in given for path in each}

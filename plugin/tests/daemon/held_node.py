@@ -14,8 +14,10 @@ from node_device_plugin.daemon import reconcile
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.scanner import DeviceScanner
+from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
 from node_device_plugin.support.task_group import TaskGroup
+
+from ..serving import managed
 
 OLD, NEW = "example.com/old", "example.com/new"
 
@@ -42,7 +44,7 @@ class Node:
     async def start(self, *resources: dict[str, Any]) -> None:
         """Start a plugin that knows nothing of those before it."""
         self.tasks, self.watch = TaskGroup(), Watch()
-        self.resources = ResourceManager(self.tasks, DeviceScanner(self.watch))
+        self.resources = managed(self.tasks, self.watch)
         await self.apply(*resources)
         self.tasks.start(reconcile.watch_holders(self.resources))
 
@@ -135,6 +137,14 @@ class Links:
 async def check(node: Node) -> None:
     assert node.resources is not None
     await node.resources.check()
+
+
+async def why_changed(node: Node, name: str, ids: list[str]) -> Optional[str]:
+    """What the server of a resource asks before a container starts."""
+    assert node.resources is not None
+    (frontend,) = node.resources._frontends.values()
+    assert isinstance(frontend, DevicePluginFrontend)
+    return await frontend._custody.why_changed(name, ids, await frontend._given(name, ids))
 
 
 async def restart(node: Node, kubelet: StandInKubelet, *resources: dict[str, Any]) -> None:

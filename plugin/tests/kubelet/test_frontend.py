@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from kubelet_stand_in import StandInKubelet
-from node_device_plugin.declaration import Resource, parse_resources
+from node_device_plugin.cdi.links import Links
+from node_device_plugin.declaration import Configuration, Resource, parse_configuration, parse_resources
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
-from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend, Place
+from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
 from node_device_plugin.kubelet.frontend import ResourceStatus
 from node_device_plugin.support.sockets import SOCKET_DIRECTORY
 
@@ -29,9 +30,20 @@ def healthy(declared: Resource) -> DeviceTable:
     return table
 
 
+def configured(folder: Path, **settings: str) -> Configuration:
+    places = {"kubelet_device_plugin_dir": str(folder / "dp"), "kubelet_root_dir": str(folder)}
+    return parse_configuration({**places, "resources": [], **settings})
+
+
+async def settled(folder: Path, **settings: str) -> DevicePluginFrontend:
+    made = DevicePluginFrontend(Links())
+    assert not await made.settle(configured(folder, **settings))
+    return made
+
+
 @pytest.fixture
 async def frontend(short_path: Path) -> AsyncIterator[DevicePluginFrontend]:
-    made = DevicePluginFrontend(Place("device_plugins", str(short_path / "dp"), str(short_path)))
+    made = await settled(short_path)
     task = asyncio.create_task(made.run())
     yield made
     task.cancel()
@@ -61,16 +73,16 @@ async def test_a_resource_is_offered_changed_and_withdrawn(frontend: DevicePlugi
         assert await kubelet.registered(NAME) == {"d0": "Healthy"}
         status = frontend.status(NAME)
         assert status.is_registered
-        assert status.connected_seconds is not None
+        assert status.registered_seconds is not None
         # Another table goes on with the connection, other options do not.
         assert await frontend.offer(healthy(resource(replicas=2)))
         await kubelet.until(lambda: set(kubelet.devices(NAME)) == {"d0::0", "d0::1"})
         assert not await frontend.offer(healthy(resource(preference="packed")))
         await kubelet.until(lambda: kubelet.devices(NAME) == {"d0": "Healthy"})
-        await frontend.withdraw(NAME)
+        assert await frontend.withdraw(NAME, {})
         await kubelet.disconnected(NAME)
         assert frontend.status(NAME) == ResourceStatus(False, None)
-        await frontend.withdraw(NAME)
+        assert await frontend.withdraw(NAME, {})
 
 
 async def test_a_connection_that_fails_ends_the_frontend_and_all_others(
@@ -89,7 +101,7 @@ async def test_a_connection_that_fails_ends_the_frontend_and_all_others(
         raise FileNotFoundError("the directory is lost")
 
     monkeypatch.setattr(KubeletConnection, "run", run)
-    frontend = DevicePluginFrontend(Place("plugins_registry", str(short_path / "dp"), str(short_path)))
+    frontend = await settled(short_path, registration="plugins_registry")
     task = asyncio.create_task(frontend.run())
     (other,) = parse_resources([{"name": "example.com/other"}])
     await asyncio.gather(frontend.offer(healthy(resource())), frontend.offer(healthy(other)))

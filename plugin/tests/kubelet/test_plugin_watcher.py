@@ -11,8 +11,9 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
-from node_device_plugin.kubelet import plugin_watcher
-from node_device_plugin.kubelet.plugin_watcher import PluginWatcherRegistration, remove_stale_sockets, socket_path
+from node_device_plugin.kubelet.device_plugin import plugin_watcher_registration
+from node_device_plugin.kubelet.device_plugin.plugin_watcher_registration import PluginWatcherRegistration
+from node_device_plugin.kubelet.plugin_watcher import remove_stale_sockets, socket_path
 from node_device_plugin.support.cancel_safe import done_within
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.telemetry import metrics
@@ -34,7 +35,7 @@ HEALTHY = {"d0": "Healthy", "d1": "Healthy"}
 @pytest.fixture(autouse=True, params=[(1, 36), (1, 37)], ids=["1.36", "1.37"])
 def minor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """The version of the kubelet, which looks every 50 ms: ten times as fast as a real one."""
-    monkeypatch.setattr(plugin_watcher, "_BACK", 0.25)
+    monkeypatch.setattr(plugin_watcher_registration, "_BACK", 0.25)
     monkeypatch.setattr(sys.modules[__name__], "MINOR", request.param)
     assert request.param == MINOR
     return MINOR
@@ -76,7 +77,7 @@ async def test_a_kubelet_that_restarts_finds_the_socket_as_it_was(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made again at once, the socket would take the new kubelet's connection away."""
-    monkeypatch.setattr(plugin_watcher, "_BACK", 10)
+    monkeypatch.setattr(plugin_watcher_registration, "_BACK", 10)
     async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
         await kubelet.registered("example.com/dev")
         before = os.stat(registrations["example.com/dev"].socket)
@@ -101,8 +102,8 @@ async def test_a_lost_stream_makes_the_socket_anew(short_path: Path) -> None:
 async def test_who_registers_and_opens_no_stream_finds_another_socket_and_who_refuses_tries_again(
     short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(plugin_watcher, "_LOOK", 0.02)
-    monkeypatch.setattr(plugin_watcher, "_STREAM_DEADLINE", 0.05)
+    monkeypatch.setattr(plugin_watcher_registration, "_LOOK", 0.02)
+    monkeypatch.setattr(plugin_watcher_registration, "_STREAM_DEADLINE", 0.05)
     name = "example.com/dev"
 
     def counted() -> list[float]:

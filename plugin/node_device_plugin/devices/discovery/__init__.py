@@ -17,8 +17,9 @@ from typing import Any, Callable, NamedTuple
 from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
+from ...declaration.device_plugin_api import longest_device_id
 from ...declaration.model import DISCOVERY_METHODS, ContainerEdits, DeviceNode, Discovery
-from ...declaration.names import MAX_DEVICE_ID, device_id
+from ...declaration.names import device_id
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
@@ -248,8 +249,7 @@ def _find(
 ) -> list[_Made]:
     """What a method finds, before conflicts are resolved. known: earlier findings; unchanged devices are reused."""
     discovery = resource.discover
-    # The id must leave room for a share's number.
-    room = MAX_DEVICE_ID - resource.share_length
+    room = longest_device_id(resource)
     before = {made.found.name: made for made in known}
     former = {made.found.cdi_name: made.found.name for made in known if made.found.cdi_name}
     excluded = [compiled(pattern) for pattern in discovery.exclude]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from typing import Any, Callable, NoReturn
 
 from ...declaration import Resource
+from ...declaration.device_plugin_api import shares_behind
 from ...devices.table import DeviceTable
 from ...support.channels import grpc
 from ...telemetry import metrics
@@ -92,14 +93,29 @@ def options(resource: Resource) -> api.DevicePluginOptions:
     )
 
 
+#: Returns the host paths that each container with exactly these kubelet ids of a resource was given.
+GivenPaths = Callable[[str, Sequence[str]], Awaitable[Sequence[frozenset[str]]]]
+
+
+async def _none_given(_resource: str, _ids: Sequence[str]) -> Sequence[frozenset[str]]:
+    return ()
+
+
 class DevicePluginServer(api_grpc.DevicePluginServicer):
     """Lists and allocates the devices of one table. custody: learns of each Allocate, and may refuse a start."""
 
-    def __init__(self, table: DeviceTable, coalesce: float = COALESCE, custody: Custody = NO_CUSTODY) -> None:
+    def __init__(
+        self,
+        table: DeviceTable,
+        coalesce: float = COALESCE,
+        custody: Custody = NO_CUSTODY,
+        given: GivenPaths = _none_given,
+    ) -> None:
         self.offered = DeviceList(table)
         self.stream = Stream()
         self._coalesce = coalesce
         self._custody = custody
+        self._given = given
 
     @property
     def resource(self) -> Resource:
@@ -156,7 +172,8 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         try:
             devices = devices_of(self.offered, request.devices_ids)
             if resource.injection == "device_nodes":
-                changed = await self._custody.why_changed(resource, request.devices_ids)
+                given = await self._given(resource.name, request.devices_ids)
+                changed = await self._custody.why_changed(resource.name, [each.id for each in devices], given)
                 if changed is not None:
                     raise NotAllocatable(grpc.StatusCode.FAILED_PRECONDITION, f"{resource.name}: {changed}")
         except NotAllocatable as error:
@@ -174,7 +191,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
             answers = [allocate(self.offered, list(asked.devices_ids)) for asked in request.container_requests]
             result = "ok"
             for asked in request.container_requests:
-                self._custody.allocated(resource, asked.devices_ids)
+                self._custody.allocated(self.resource, map(shares_behind, asked.devices_ids))
         except NotAllocatable as error:
             result = error.code.name.lower()
             await self._refuse(context, "to allocate", error)
