@@ -42,6 +42,6 @@ async def kept_registered(
 def managed(tasks: TaskGroup, watch: Watch) -> ResourceManager:
     """A manager, as daemon.main puts it together, whose frontend runs."""
     scanner = DeviceScanner(watch)
-    frontend = DevicePluginFrontend(scanner.links, scanner)
+    frontend = DevicePluginFrontend(scanner)
     tasks.start(frontend.run())
     return ResourceManager(scanner, {DEVICE_PLUGIN: frontend})

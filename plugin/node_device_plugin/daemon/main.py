@@ -78,7 +78,7 @@ class _Plugin:
         self._tasks, self._watch = TaskGroup(), Watch()
         self._scanner = DeviceScanner(self._watch)
         self._frontends = {
-            DEVICE_PLUGIN: DevicePluginFrontend(self._scanner.links, self._scanner, overlap.allowed),
+            DEVICE_PLUGIN: DevicePluginFrontend(self._scanner, overlap.allowed),
         }
         self._resources = ResourceManager(self._scanner, self._frontends)
         self._reloader = Reloader(path, loaded, self._apply)

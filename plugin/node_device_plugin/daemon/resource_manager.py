@@ -51,39 +51,22 @@ class Change(NamedTuple):
     removed: tuple[str, ...]
     kept: tuple[str, ...]
 
+    @classmethod
+    def of(cls, before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable], stayed: Collection[str]) -> Change:
+        """Compare the tables before and after. stayed: the resources that stayed registered."""
+        return cls(
+            added=tuple(name for name in after if name not in before),
+            changed=tuple(name for name in stayed if after[name] is not before[name]),
+            registered_again=tuple(name for name in after if name in before and name not in stayed),
+            removed=tuple(name for name in before if name not in after),
+            kept=tuple(name for name in stayed if after[name] is before[name]),
+        )
+
     def __str__(self) -> str:
         parts = [
             "{} {}".format(what.replace("_", " "), " ".join(names)) for what, names in zip(self._fields, self) if names
         ]
         return "; ".join(parts) or "no resources"
-
-
-class _Plan(NamedTuple):
-    """What a new configuration changes, by the names of the resources.
-
-    kept: neither the resource nor its way to the kubelet changes. again: the frontend that serves the resource already
-    gets a new offer. first: another frontend serves the resource, or none does yet. removed: no longer served through
-    an API, which the other part of the key names.
-    """
-
-    kept: tuple[str, ...]
-    again: tuple[str, ...]
-    first: tuple[str, ...]
-    removed: tuple[ServedKey, ...]
-
-    @classmethod
-    def of(cls, before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable], moved: Collection[str]) -> _Plan:
-        """Compare the tables of two configurations. moved: the APIs whose frontends have ended all offers."""
-        former = set(map(_key, before.values()))
-        stays = [name for name, table in after.items() if _key(table) in former]
-        kept = [name for name in stays if after[name] is before[name] and after[name].declared.api not in moved]
-        served = set(map(_key, after.values()))
-        return cls(
-            kept=tuple(kept),
-            again=tuple(name for name in stays if name not in kept),
-            first=tuple(name for name in after if name not in stays),
-            removed=tuple(key for key in map(_key, before.values()) if key not in served),
-        )
 
 
 class ResourceManager:
@@ -175,32 +158,28 @@ class ResourceManager:
         await self._scanner.load_record(configuration.resources, self._places)
         # Scan unchanged resources also, because a device belongs to only one resource.
         await self._look(after)
-        moved = {api for api, frontend in self._frontends.items() if not await frontend.settle(configuration)}
-        plan = _Plan.of(before, after, moved)
-        self._refused = {key for key in self._refused if key[0] not in moved and key not in map(_key, after.values())}
-        await self._withdraw_removed(plan, before, moved)
+        for frontend in self._frontends.values():
+            await frontend.settle(configuration)
+        was, now = ({_key(table): table for table in tables.values()} for tables in (before, after))
+        self._refused -= now.keys()
+        for key in [key for key in was if key not in now]:
+            await self._withdraw(key, self._in_doubt(was[key]))
         self._served = after
         await self._judge(await self._ask())
         # Until the new table is offered, a container may get a device with its former meaning.
         await self._scanner.judge_again(self.tables)
-        changed = [name for name in plan.again if await self._offer(name)]
+        stayed = [table.declared.name for table in self.tables if _key(table) in was and await self._offer(table)]
         # What another selector does not find any more is not lost.
         selects = {name: table.declared.discover for name, table in after.items()}
         other = [name for name, table in before.items() if table.declared.discover != selects.get(name)]
         self._scanner.given.accept_losses(other)
         await self._scanner.judge_again(self.tables)
-        for name in plan.first:
-            await self._offer(name)
+        for table in self.tables:
+            if _key(table) not in was:
+                await self._offer(table)
         if self.checked_at is None:
             self.checked_at = time.monotonic()
-        again = [name for name in after if name in before and name not in (*plan.kept, *changed)]
-        return Change(
-            added=tuple(name for name in after if name not in before),
-            changed=tuple(changed),
-            registered_again=tuple(again),
-            removed=tuple(name for name in before if name not in after),
-            kept=plan.kept,
-        )
+        return Change.of(before, after, stayed)
 
     def _tables(self, configuration: Configuration) -> dict[str, DeviceTable]:
         """The table of each resource: a new one, which takes over the states of devices, if the resource changed."""
@@ -213,23 +192,18 @@ class ResourceManager:
             tables[resource.name] = table
         return tables
 
-    async def _offer(self, name: str) -> bool:
+    async def _offer(self, table: DeviceTable) -> bool:
         """Offer a resource. Returns whether it stays registered."""
-        table = self._served[name]
         return await self._frontend_of(table).offer(table)
 
-    async def _withdraw_removed(self, plan: _Plan, before: Mapping[str, DeviceTable], moved: Collection[str]) -> None:
-        """Withdraw removed resources, but not the shares that a container may hold, until the kubelet has answered."""
-        for api, name in plan.removed:
-            if api not in moved:
-                # The leader keeps what is held. Its own list must not be replaced by one without a free device.
-                shown = before[name].shown() if self._scanner.writes else ()
-                shares = (share for device, _reason in shown for share in before[name].resource.shares(device))
-                await self._withdraw((api, name), {(share,): IN_DOUBT for share in shares})
+    def _in_doubt(self, table: DeviceTable) -> dict[Shares, str]:
+        """What containers may hold of a removed resource, until the kubelet has answered."""
+        # The leader keeps what is held. Its own list must not be replaced by one without a free device.
+        shown = table.shown() if self._scanner.writes else ()
+        return {(share,): IN_DOUBT for device, _reason in shown for share in table.resource.shares(device)}
 
     async def _withdraw(self, key: ServedKey, held: Mapping[Shares, str]) -> None:
-        api, name = key
-        if await self._frontends[api].withdraw(name, held):
+        if await self._frontends[key.api].withdraw(key.name, held):
             self._refused.discard(key)
         else:
             self._refused.add(key)
@@ -288,9 +262,8 @@ class ResourceManager:
         """
         held = self._scanner.given.held_of_others(set(map(_key, self.tables)))
         for key in {*self._refused, *held}:
-            api, name = key
-            said = answer.held[api]
-            if name not in said.offered and (key in self._refused or said.is_by_kubelet):
+            said = answer.held[key.api]
+            if key.name not in said.offered and (key in self._refused or said.is_by_kubelet):
                 await self._withdraw(key, held.get(key, {}))
 
     async def take_over(self) -> None:
@@ -357,7 +330,7 @@ class ResourceManager:
 
 
 def _key(table: DeviceTable) -> ServedKey:
-    return table.declared.api, table.declared.name
+    return ServedKey(table.declared.api, table.declared.name)
 
 
 def _places(configuration: Configuration) -> Places:

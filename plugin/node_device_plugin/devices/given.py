@@ -49,10 +49,15 @@ _ADMISSION = 10.0
 
 #: A resource and the id of its device.
 OfferKey = tuple[str, str]
-#: The API and the name of a resource.
-ServedKey = tuple[str, str]
 #: What a container holds (``Holding.shares``).
 Shares = tuple[Share, ...]
+
+
+class ServedKey(NamedTuple):
+    """A resource by its name, and the kubelet's API that serves it."""
+
+    api: str
+    name: str
 
 
 class State(enum.Enum):
@@ -244,7 +249,7 @@ class Given:
 
     def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
         """Note what a container gets: the kubelet lists the pod only after it has the answer."""
-        key = resource.api, resource.name
+        key = ServedKey(resource.api, resource.name)
         self._allocated.update(dict.fromkeys(((key, each) for each in held), self._clock()))
         self.is_judged = False
 
@@ -318,7 +323,7 @@ class Given:
         held: dict[ServedKey, dict[Shares, list[Holding]]] = {}
         ours = {resource for resource, _device_id in self.record}
         for each in self._all_holdings():
-            key = each.api, each.resource
+            key = ServedKey(each.api, each.resource)
             if each.is_ours and each.resource in ours and key not in served:
                 held.setdefault(key, {}).setdefault(each.shares, []).append(each)
         return {key: {each: _held(who) for each, who in shares.items()} for key, shares in held.items()}

@@ -30,7 +30,7 @@ from .discovery.directories import directories, nearest
 from .discovery.found import Incomplete
 from .events.watch import Watch
 from .failed_writes import FailedWrites
-from .given import Given, Now, Offer, OfferKey, Shares, SpecNames, node_paths_of, offers_of
+from .given import Given, Now, Offer, OfferKey, SpecNames, node_paths_of, offers_of
 from .health import Health
 from .holdings import Holding
 from .identity import Identities, Identity, ambiguous_serials
@@ -229,10 +229,6 @@ class DeviceScanner:
         self._written_names, self._withheld = self._names, self._judged
         for table in tables:
             _log(table, table.set_held(self._judged.get(table.resource.name, {})))
-
-    def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
-        """Note that a container gets these shares of a resource."""
-        self.given.allocated(resource, held)
 
     async def why_changed(
         self, resource: str, device_ids: Sequence[str], given: Sequence[Collection[str]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ..declaration import Configuration, Device, Resource
@@ -21,33 +21,6 @@ class ResourceStatus(NamedTuple):
     is_registered: bool
     registered_seconds: float | None
     problem: str | None = None
-
-
-class Custody(Protocol):
-    """Learns which devices a frontend gives to containers, and whether they still are the same devices."""
-
-    def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
-        """Note that a container gets these shares of a resource. Never waits."""
-
-    async def why_changed(
-        self, resource: str, device_ids: Sequence[str], given: Sequence[Collection[str]]
-    ) -> str | None:
-        """Why a container that was given these devices by their paths would get other devices now; None if it would
-        not. given: the host paths of each container that has these devices."""
-
-
-class _NoCustody:
-    def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
-        pass
-
-    async def why_changed(
-        self, resource: str, device_ids: Sequence[str], given: Sequence[Collection[str]]
-    ) -> str | None:
-        return None
-
-
-#: For a server that stands alone.
-NO_CUSTODY: Custody = _NoCustody()
 
 
 class Held(NamedTuple):
@@ -74,10 +47,10 @@ class Frontend(Protocol):
     async def run(self) -> None:
         """Serve every offered resource until cancelled. Raises the error that makes serving impossible."""
 
-    async def settle(self, configuration: Configuration) -> bool:
+    async def settle(self, configuration: Configuration) -> None:
         """Reach the kubelet as a configuration says, before the first offer and after each reload.
 
-        Returns False if every earlier offer has ended, because the way to the kubelet is another one now.
+        If the way to the kubelet is another one now, every earlier offer ends.
         """
 
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kubelet_stand_in import StandInKubelet
-from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Configuration, Resource, parse_configuration, parse_resources
+from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
@@ -36,8 +37,8 @@ def configured(folder: Path, **settings: str) -> Configuration:
 
 
 async def settled(folder: Path, **settings: str) -> DevicePluginFrontend:
-    made = DevicePluginFrontend(Links())
-    assert not await made.settle(configured(folder, **settings))
+    made = DevicePluginFrontend(DeviceScanner(Watch()))
+    await made.settle(configured(folder, **settings))
     return made
 
 

@@ -7,11 +7,11 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...cdi.links import Links
 from ...declaration import Configuration, Device, Resource
-from ...declaration.device_plugin_api import devices_behind, kubelet_id, kubelet_ids
+from ...declaration.device_plugin_api import devices_behind, kubelet_id, kubelet_ids, shares_behind
 from ...declaration.model import ContainerEdits
 from ...devices.given import Shares
+from ...devices.scanner import DeviceScanner
 from ...devices.table import DeviceTable
 from ...support.bounded_calls import Key
 from ...support.cancel_safe import result_within
@@ -19,7 +19,7 @@ from ...support.task_group import TaskGroup
 from ...telemetry.logs import Log
 from .. import queries
 from ..checkpoint import CheckpointError
-from ..frontend import NO_CUSTODY, Custody, Held, HoldersUnknown, ResourceStatus
+from ..frontend import Held, HoldersUnknown, ResourceStatus
 from .connection import KubeletConnection
 from .device_list import without_room
 from .kubelet_socket import KubeletSocket
@@ -49,11 +49,11 @@ class _Offer(NamedTuple):
 class DevicePluginFrontend:
     """Implements kubelet.frontend.Frontend.
 
-    links: reads paths that may hang. overlaps: whether another instance may also serve.
+    scanner: knows what containers were given. overlaps: whether another instance may also serve.
     """
 
-    def __init__(self, links: Links, custody: Custody = NO_CUSTODY, overlaps: bool = False) -> None:
-        self._links, self._custody, self._overlaps = links, custody, overlaps
+    def __init__(self, scanner: DeviceScanner, overlaps: bool = False) -> None:
+        self._scanner, self._overlaps = scanner, overlaps
         self._place = _Place("", "", "")
         self._kubelet = KubeletSocket("")
         self._tasks = TaskGroup()
@@ -68,18 +68,16 @@ class DevicePluginFrontend:
         finally:
             self._kubelet.close()
 
-    async def settle(self, configuration: Configuration) -> bool:
+    async def settle(self, configuration: Configuration) -> None:
         """Close every socket if the registration or a directory of the kubelet is another one now."""
         place = _Place(
             configuration.registration, configuration.kubelet_device_plugin_dir, configuration.kubelet_root_dir
         )
-        if place == self._place:
-            return True
-        for name in list(self._offers):
-            await self._close(name)
-        self._kubelet.close()
-        self._place, self._kubelet = place, KubeletSocket(place.device_plugin_dir)
-        return False
+        if place != self._place:
+            for name in list(self._offers):
+                await self._close(name)
+            self._kubelet.close()
+            self._place, self._kubelet = place, KubeletSocket(place.device_plugin_dir)
 
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         """The found devices that do not fit in one ListAndWatch answer: device id to the reason."""
@@ -125,13 +123,12 @@ class DevicePluginFrontend:
 
     async def held(self, own: Collection[str], spec_dirs: Sequence[str]) -> Held:
         """What containers hold by the kubelet, or by its checkpoint, which lists every allocated device."""
-        root, directory = self._place.kubelet_root, self._place.device_plugin_dir
+        root, directory, links = self._place.kubelet_root, self._place.device_plugin_dir, self._scanner.links
         try:
             try:
-                state = await result_within(queries.holders(root, directory, spec_dirs, self._links), _ANSWER)
+                state = await result_within(queries.holders(root, directory, spec_dirs, links), _ANSWER)
             except asyncio.TimeoutError:
-                why = f"no answer in {_ANSWER:g} s"
-                state = await queries.checkpointed_holders(directory, spec_dirs, self._links, why)
+                state = await queries.checkpointed_holders(directory, spec_dirs, links, f"no answer in {_ANSWER:g} s")
         except (CheckpointError, OSError) as error:
             raise HoldersUnknown(str(error)) from error
         is_by_kubelet = state.source == "kubelet"
@@ -158,8 +155,24 @@ class DevicePluginFrontend:
         stream = offer.connection.service.stream
         return ResourceStatus(stream.is_open, stream.age, offer.connection.problem)
 
+    def allocated(self, resource: Resource, kubelet_ids: Sequence[str]) -> None:
+        """See server.Keeper."""
+        self._scanner.given.allocated(resource, map(shares_behind, kubelet_ids))
+
+    async def why_changed(
+        self, resource: Resource, devices: Sequence[Device], kubelet_ids: Sequence[str]
+    ) -> str | None:
+        """See server.Keeper."""
+        given: Sequence[frozenset[str]] = ()
+        read = functools.partial(queries.given_paths, self._place.device_plugin_dir, resource.name, kubelet_ids)
+        try:
+            given = await self._scanner.links.calls.call(Key("", "what a starting container was given"), read)
+        except (CheckpointError, OSError) as error:
+            log.warning("cannot read what a starting container was given", resource=resource.name, error=error)
+        return await self._scanner.why_changed(resource.name, [device.id for device in devices], given)
+
     def _connection(self, table: DeviceTable) -> KubeletConnection:
-        service = DevicePluginServer(table, custody=self._custody, given=self._given)
+        service = DevicePluginServer(table, keeper=self)
         if self._place.registration == "device_plugins":
             return Registration(service, self._kubelet)
         return PluginWatcherRegistration(service, self._place.kubelet_root, self._overlaps)
@@ -169,12 +182,3 @@ class DevicePluginFrontend:
         former = self._offers.pop(resource, None)
         if former is not None:
             await self._tasks.stop(former.task)
-
-    async def _given(self, resource: str, ids: Sequence[str]) -> Sequence[frozenset[str]]:
-        """The host paths that containers with exactly these ids were given."""
-        read = functools.partial(queries.given_paths, self._place.device_plugin_dir, resource, ids)
-        try:
-            return await self._links.calls.call(Key("", "what a starting container was given"), read)
-        except (CheckpointError, OSError) as error:
-            log.warning("cannot read what a starting container was given", resource=resource, error=error)
-            return ()
