@@ -91,6 +91,20 @@ def test_the_declaration_needs_the_standard_library_alone() -> None:
     assert {"grpc", "google", "yaml"} & outside == set()
 
 
+def test_below_the_kubelet_only_ids_of_devices_are_used() -> None:
+    """The ids of shares are the device plugin API's: a declaration is held to its rules, and discovery to its room."""
+    below = set().union(*LAYERS[LAYERS.index({"kubelet"}) + 1 :])
+    using = {
+        (each.importer, each.imported)
+        for each in imports(ROOT)
+        if each.imported.startswith("declaration.device_plugin_api") and each.importer.partition(".")[0] in below
+    }
+    assert using == {
+        ("declaration.parse", "declaration.device_plugin_api"),
+        ("devices.discovery.__init__", "declaration.device_plugin_api.longest_device_id"),
+    }
+
+
 def test_an_import_that_goes_up_is_found(tmp_path: Path) -> None:
     files: dict[str, str] = {
         "devices/table.py": "def f():\n    from ..daemon import main\n",

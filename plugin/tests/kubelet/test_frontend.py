@@ -9,12 +9,17 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import Configuration, Resource, parse_configuration, parse_resources
+from node_device_plugin.declaration.device_plugin_api import shares_behind
+from node_device_plugin.declaration.model import Share
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet import queries
+from node_device_plugin.kubelet.device_plugin import frontend as frontend_module
+from node_device_plugin.kubelet.device_plugin.allocation import NotAllocatable, allocate
 from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
-from node_device_plugin.kubelet.frontend import ResourceStatus
+from node_device_plugin.kubelet.frontend import HoldersUnknown, ResourceStatus
 from node_device_plugin.support.sockets import SOCKET_DIRECTORY
 
 NAME = "example.com/dev"
@@ -112,3 +117,71 @@ async def test_a_connection_that_fails_ends_the_frontend_and_all_others(
     with pytest.raises(FileNotFoundError, match="the directory is lost"):
         await asyncio.wait_for(task, 10)
     assert running["connections"] == 0
+
+
+async def test_what_is_held_stays_registered_without_a_free_device(
+    frontend: DevicePluginFrontend, short_path: Path
+) -> None:
+    """The kubelet's ids come back, whichever meaning of them is right."""
+    async with StandInKubelet(str(short_path / "dp")) as kubelet:
+        await frontend.offer(healthy(resource(replicas=2)))
+        assert await kubelet.registered(NAME) == {"d0::0": "Healthy", "d0::1": "Healthy"}
+        endpoint = kubelet.manager.endpoints[NAME]
+        assert not await frontend.withdraw(NAME, {shares_behind("d0::1"): "held", (Share("gone"),): "held"})
+        await kubelet.until(lambda: kubelet.devices(NAME) == {"d0::1": "Unhealthy", "gone": "Unhealthy"})
+        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held"})
+        await kubelet.until(lambda: kubelet.devices(NAME) == {"gone": "Unhealthy"})
+        # The same again sends nothing, but another reason is what a container reads.
+        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held by another pod"})
+        assert frontend.status(NAME).is_registered
+        service = frontend._offers[NAME].connection.service
+        with pytest.raises(NotAllocatable, match="device gone: held by another pod"):
+            allocate(service.offered, ["gone"])
+        assert kubelet.manager.endpoints[NAME] is endpoint
+        # It comes back as if it had stayed, and can be withdrawn again.
+        assert await frontend.offer(healthy(resource(replicas=2)))
+        await kubelet.until(lambda: kubelet.devices(NAME) == {"d0::0": "Healthy", "d0::1": "Healthy"})
+        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held"})
+        await kubelet.until(lambda: kubelet.devices(NAME) == {"gone": "Unhealthy"})
+        assert await frontend.withdraw(NAME, {})
+        await kubelet.disconnected(NAME)
+
+
+async def test_another_way_to_the_kubelet_ends_every_offer(frontend: DevicePluginFrontend, short_path: Path) -> None:
+    async with StandInKubelet(str(short_path / "dp")) as kubelet:
+        await frontend.offer(healthy(resource()))
+        await kubelet.registered(NAME)
+        await frontend.settle(configured(short_path))
+        assert frontend.status(NAME).is_registered
+        await frontend.settle(configured(short_path, registration="plugins_registry"))
+        assert frontend.status(NAME) == ResourceStatus(False, None)
+        await kubelet.disconnected(NAME)
+        assert not await frontend.offer(healthy(resource()))
+        await asyncio.wait_for(frontend.all_served(), 10)
+        assert len(list((short_path / "plugins_registry").iterdir())) == 1
+        assert await kubelet.registered(NAME) == {"d0": "Healthy"}
+
+
+async def test_what_is_held_through_this_api(
+    frontend: DevicePluginFrontend, short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with StandInKubelet(str(short_path / "dp")) as kubelet:
+        await frontend.offer(healthy(resource(replicas=2)))
+        await kubelet.registered(NAME)
+        pod = await kubelet.allocate_pod("own", {"main": {NAME: 1}})
+        found = await frontend.held([NAME], [])
+        (holding,) = found.holdings
+        assert (holding.resource, holding.api, holding.is_ours, holding.is_share) == (NAME, "device_plugin", True, True)
+        assert holding.shares in (shares_behind("d0::0"), shares_behind("d0::1"))
+        assert found.device_ids == {"d0", "d0::0"} or found.device_ids == {"d0", "d0::1"}
+        assert (found.offered, found.is_by_kubelet) == ({NAME}, True)
+        # Without an answer the checkpoint tells, and it does not tell which resources another plugin offers.
+        monkeypatch.setattr(frontend_module, "_ANSWER", 0.05)
+        monkeypatch.setattr(queries, "holders", lambda *_: asyncio.sleep(60))
+        found = await frontend.held([NAME], [])
+        assert [each.shares for each in found.holdings] == [holding.shares]
+        assert (found.offered, found.is_by_kubelet) == (frozenset(), False)
+        await kubelet.remove_pod(pod.uid)
+    (short_path / "dp" / "kubelet_internal_checkpoint").write_text("{")
+    with pytest.raises(HoldersUnknown, match="kubelet_internal_checkpoint is not a device checkpoint"):
+        await frontend.held([NAME], [])

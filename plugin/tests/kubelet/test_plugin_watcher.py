@@ -13,9 +13,9 @@ from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
 from node_device_plugin.kubelet.device_plugin import plugin_watcher_registration
 from node_device_plugin.kubelet.device_plugin.plugin_watcher_registration import PluginWatcherRegistration
-from node_device_plugin.kubelet.plugin_watcher import remove_stale_sockets, socket_path
+from node_device_plugin.kubelet.plugin_watcher import PluginWatcher, remove_stale_sockets, socket_path
 from node_device_plugin.support.cancel_safe import done_within
-from node_device_plugin.support.channels import grpc
+from node_device_plugin.support.channels import grpc, unix_server
 from node_device_plugin.telemetry import metrics
 from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
 from node_device_plugin.wire import plugin_registration_v1_pb2_grpc as registry_grpc
@@ -149,7 +149,28 @@ def test_paths() -> None:
     longest = "/" + "d" * (names.MAX_KUBELET_ROOT_DIR - 1)
     assert len(socket_path(longest, "example.com/" + "n" * 63)) == 107
     assert socket_path("/x", "a.example.com/dev") != socket_path("/x", "b.example.com/dev")
+    assert socket_path("/x", "driver.example.com", "123456") == (
+        "/x/plugins_registry/node-device-plugin-driver-examp-123456.sock"
+    )
     settings = {"resources": [], "registration": "plugins_registry", "kubelet_root_dir": longest + "d"}
     with pytest.raises(DeclarationError, match="kubelet_root_dir: must have at most 46 bytes"):
         parse_configuration(settings)
     assert parse_configuration({**settings, "registration": "device_plugins"})
+
+
+async def test_any_api_registers_with_the_plugin_watcher(short_path: Path) -> None:
+    """Also one whose service has a socket of its own."""
+    refused: list[str] = []
+    endpoint, versions = str(short_path / "service.sock"), ["v1.DRAPlugin", "v1.DRAResourceHealth"]
+    watcher = PluginWatcher("DRAPlugin", "driver.example.com", endpoint, versions, refused.append)
+    path = socket_path(str(short_path), "driver.example.com")
+    async with unix_server(path, watcher.add_to), grpc.aio.insecure_channel("unix:" + path) as channel:
+        kubelet = registry_grpc.RegistrationStub(channel)
+        told = await kubelet.GetInfo(registry.InfoRequest())
+        assert (told.type, told.name, told.endpoint) == ("DRAPlugin", "driver.example.com", endpoint)
+        assert list(told.supported_versions) == versions
+        await kubelet.NotifyRegistrationStatus(registry.RegistrationStatus(plugin_registered=False, error="too old"))
+        assert (refused, watcher.registered.is_set()) == (["too old"], False)
+        await kubelet.NotifyRegistrationStatus(registry.RegistrationStatus(plugin_registered=True))
+        assert (refused, watcher.registered.is_set()) == (["too old"], True)
+    assert sockets(short_path) == []
