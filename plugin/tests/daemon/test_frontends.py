@@ -23,13 +23,15 @@ NAME, OTHER = "example.com/dev", "example.com/other"
 
 
 class Recorded:
-    """A frontend that notes what it is told."""
+    """A frontend that notes every call."""
 
     def __init__(self, api: str) -> None:
         self.api = api
         self.offers: dict[str, DeviceTable] = {}
-        #: What it was told to withdraw, with the reasons.
+        #: What the manager withdrew, with the reasons.
         self.withdrawn: list[tuple[str, Mapping[Shares, str]]] = []
+        #: The names of the offers.
+        self.order: list[str] = []
         self.settled: list[Configuration] = []
         self.holders: list[Holding] = []
         self.offered: frozenset[str] = frozenset()
@@ -53,6 +55,7 @@ class Recorded:
 
     async def offer(self, table: DeviceTable) -> bool:
         self.offers[table.declared.name] = table
+        self.order.append(table.declared.name)
         return self.stays
 
     async def withdraw(self, resource: str, held: Mapping[Shares, str]) -> bool:
@@ -150,6 +153,12 @@ async def test_what_a_reload_changed(node: Node) -> None:
     # The other frontend ends its offers with each configuration, as if the way to the kubelet had changed.
     assert await node.apply(dev="one", other="two") == Change((), (), (OTHER,), (), (NAME,))
     assert await node.apply(dev="one") == Change((), (), (), (OTHER,), (NAME,))
+
+
+async def test_a_new_resource_comes_after_those_that_may_have_lost_a_device_to_it(node: Node) -> None:
+    await node.apply(other="one")
+    assert (await node.apply(dev="one", other="one")).added == (NAME,)
+    assert node.one.order == [OTHER, OTHER, NAME]
 
 
 async def test_a_resource_that_changes_its_api_is_in_doubt_with_the_former_one_until_nobody_holds_it(
