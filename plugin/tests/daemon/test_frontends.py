@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import pytest
 
-from node_device_plugin.daemon import resource_manager
+from node_device_plugin.daemon import holders, resource_manager
 from node_device_plugin.daemon.resource_manager import Change, ResourceManager
 from node_device_plugin.declaration import Configuration, Device, Resource, parse_configuration
 from node_device_plugin.declaration.model import Share
@@ -39,6 +39,8 @@ class Recorded:
         self.asked: list[tuple[Collection[str], Sequence[str]]] = []
         self.unknown = self.agrees = self.stays = self.is_full = False
         self.repeats = 0
+        self.is_asked, self.answers = asyncio.Event(), asyncio.Event()
+        self.answers.set()
         self.served = asyncio.Event()
 
     async def run(self) -> None:
@@ -66,6 +68,8 @@ class Recorded:
 
     async def held(self, own: Collection[str], spec_dirs: Sequence[str]) -> Held:
         self.asked.append((own, spec_dirs))
+        self.is_asked.set()
+        await self.answers.wait()
         if self.unknown:
             raise HoldersUnknown("nobody knows")
         ids = frozenset(device_id for each in self.holders for device_id in each.device_ids)
@@ -92,8 +96,8 @@ class Node:
         frontends: dict[str, Frontend] = {"one": self.one, "two": self.two}
         self.resources = ResourceManager(self.scanner, frontends)
 
-    async def apply(self, **apis: str) -> Change:
-        """Serve the resources with these last parts of their names, each by an API, each with a device of its own."""
+    def configuration(self, **apis: str) -> Configuration:
+        """The resources with these last parts of their names, each of an API, each with a device of its own."""
         data: list[dict[str, Any]] = [
             {"name": f"example.com/{name}", "devices": [{"id": name, "nodes": [{"path": path}]}]}
             for name, path in (("dev", "/dev/null"), ("other", "/dev/zero"))
@@ -108,7 +112,10 @@ class Node:
         }
         configuration = parse_configuration(settings)
         resources = tuple(each._replace(api=apis[each.name.rpartition("/")[2]]) for each in configuration.resources)
-        return await self.resources.apply(configuration._replace(resources=resources))
+        return configuration._replace(resources=resources)
+
+    async def apply(self, **apis: str) -> Change:
+        return await self.resources.apply(self.configuration(**apis))
 
     def reason(self, name: str = NAME) -> Optional[str]:
         (table,) = (each for each in self.resources.tables if each.declared.name == name)
@@ -116,7 +123,9 @@ class Node:
 
 
 @pytest.fixture
-async def node(short_path: Path) -> AsyncIterator[Node]:
+async def node(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Node]:
+    # Only what is withheld or refused is a reason to ask.
+    monkeypatch.setattr(resource_manager, "SWEEP", 600.0)
     made = Node(short_path)
     yield made
     await made.scanner.close()
@@ -282,3 +291,57 @@ async def test_a_device_that_is_held_through_any_api_stays_in_the_specs(node: No
     node.one.holders = []
     await node.resources.prune()
     assert names() == ["null"]
+
+
+async def test_an_answer_about_another_kubelet_prunes_nothing(node: Node) -> None:
+    spec = node.folder / "cdi" / "node-device-plugin_example.com_dev.json"
+    configuration = node.configuration(dev="one")
+    resources = tuple(each._replace(cdi_by_plugin=True) for each in configuration.resources)
+    await node.resources.apply(configuration._replace(resources=resources))
+    await node.apply()
+    node.one.is_asked.clear()
+    node.one.answers.clear()
+    pruning = asyncio.ensure_future(node.resources.prune())
+    await asyncio.wait_for(node.one.is_asked.wait(), 10)
+    # The reload is first in the queue of the lock.
+    async with node.resources._one_at_a_time:
+        elsewhere = asyncio.ensure_future(
+            node.resources.apply(node.configuration()._replace(kubelet_root_dir=str(node.folder / "other")))
+        )
+        await asyncio.sleep(0)
+        node.one.answers.set()
+    await asyncio.gather(elsewhere, pruning)
+    assert spec.exists()
+    await node.resources.prune()
+    assert not spec.exists()
+
+
+async def test_the_leader_alone_is_not_asked_by_itself(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another instance asks it which devices it offers."""
+    asked: list[str] = []
+
+    async def ask(directory: str, _method: str, _path: str) -> Any:
+        asked.append(directory)
+        devices = [
+            {"id": "a", "kubelet_ids": ["a"], "host_paths": ["/dev/null"]},
+            {"id": "b", "kubelet_ids": ["b::0", "b::1"], "host_paths": []},
+            {"id": "c", "kubelet_ids": [], "host_paths": []},
+        ]
+        return {"resources": [{"name": OTHER, "devices": devices}]}
+
+    monkeypatch.setattr(holders.client, "ask", ask)
+    await node.apply()
+    assert asked == []
+    node.scanner.writes = False
+    node.scanner.given.record = {("example.com/former", "f"): Offer("", ())}
+    configuration, places = node.configuration(), node.resources._places
+    answer = await node.resources._holders.ask(configuration, places, [NAME])
+    assert asked == [str(node.folder / "dp")]
+    assert answer is not None
+    another = holders.ANOTHER_INSTANCE
+    assert answer.holdings == [
+        Holding(another, OTHER, (Share("a"),), frozenset(["/dev/null"])),
+        Holding(another, OTHER, (Share("b", 0),), frozenset(), is_share=True),
+    ]
+    # A resource of an earlier process is ours, too.
+    assert node.one.asked[-1][0] == {NAME, "example.com/former"}
