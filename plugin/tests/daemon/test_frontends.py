@@ -345,3 +345,13 @@ async def test_the_leader_alone_is_not_asked_by_itself(node: Node, monkeypatch: 
     ]
     # A resource of an earlier process is ours, too.
     assert node.one.asked[-1][0] == {NAME, "example.com/former"}
+
+
+async def test_what_was_allocated_a_moment_ago_is_held_through_its_api(node: Node) -> None:
+    await node.apply(dev="two")
+    (table,) = node.resources.tables
+    node.scanner.given.allocated(table.resource, [(Share("dev"),)])
+    await node.apply()
+    admitted = "held by a pod that the kubelet is admitting as example.com/dev"
+    assert node.two.withdrawn[1:] == [(NAME, {(Share("dev"),): admitted})]
+    assert node.one.withdrawn == []
