@@ -120,7 +120,7 @@ async def test_a_connection_that_fails_ends_the_frontend_and_all_others(
 
 
 async def test_what_is_held_stays_registered_without_a_free_device(
-    frontend: DevicePluginFrontend, short_path: Path
+    frontend: DevicePluginFrontend, short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The kubelet's ids come back, whichever meaning of them is right."""
     async with StandInKubelet(str(short_path / "dp")) as kubelet:
@@ -134,6 +134,7 @@ async def test_what_is_held_stays_registered_without_a_free_device(
         # The same again sends nothing, but another reason is what a container reads.
         assert not await frontend.withdraw(NAME, {(Share("gone"),): "held by another pod"})
         assert frontend.status(NAME).is_registered
+        assert len([each for each in caplog.messages if each.startswith("a removed resource stays registered")]) == 2
         service = frontend._offers[NAME].connection.service
         with pytest.raises(NotAllocatable, match="device gone: held by another pod"):
             allocate(service.offered, ["gone"])
