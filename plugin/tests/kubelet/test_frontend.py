@@ -123,6 +123,7 @@ async def test_what_is_held_stays_registered_without_a_free_device(
     frontend: DevicePluginFrontend, short_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The kubelet's ids come back, whichever meaning of them is right."""
+    caplog.set_level("INFO")
     async with StandInKubelet(str(short_path / "dp")) as kubelet:
         await frontend.offer(healthy(resource(replicas=2)))
         assert await kubelet.registered(NAME) == {"d0::0": "Healthy", "d0::1": "Healthy"}
