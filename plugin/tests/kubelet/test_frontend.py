@@ -147,6 +147,9 @@ async def test_what_is_held_stays_registered_without_a_free_device(
         await kubelet.until(lambda: kubelet.devices(NAME) == {"gone": "Unhealthy"})
         assert await frontend.withdraw(NAME, {})
         await kubelet.disconnected(NAME)
+        # An answer that came later: a container holds it after all.
+        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held"})
+        assert await kubelet.registered(NAME) == {"gone": "Unhealthy"}
 
 
 async def test_another_way_to_the_kubelet_ends_every_offer(frontend: DevicePluginFrontend, short_path: Path) -> None:
