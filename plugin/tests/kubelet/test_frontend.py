@@ -167,6 +167,10 @@ async def test_another_way_to_the_kubelet_ends_every_offer(frontend: DevicePlugi
         assert await kubelet.registered(NAME) == {"d0": "Healthy"}
 
 
+async def listing(*_: object) -> queries.Holders:
+    return queries.Holders("kubelet", allocatable={NAME: (), "example.com/free": ("a",)})
+
+
 async def test_what_is_held_through_this_api(
     frontend: DevicePluginFrontend, short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +184,10 @@ async def test_what_is_held_through_this_api(
         assert holding.shares in (shares_behind("d0::0"), shares_behind("d0::1"))
         assert found.device_ids == {"d0", "d0::0"} or found.device_ids == {"d0", "d0::1"}
         assert (found.offered, found.is_by_kubelet) == ({NAME}, True)
+        # Another plugin's resource without a free device is offered by nobody.
+        with monkeypatch.context() as patched:
+            patched.setattr(queries, "holders", listing)
+            assert (await frontend.held([NAME], [])).offered == {"example.com/free"}
         # Without an answer the checkpoint tells, and it does not tell which resources another plugin offers.
         monkeypatch.setattr(frontend_module, "_ANSWER", 0.05)
         monkeypatch.setattr(queries, "holders", lambda *_: asyncio.sleep(60))
