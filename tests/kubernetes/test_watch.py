@@ -166,11 +166,12 @@ def test_a_server_that_says_no_more_is_left(monkeypatch, begins):
     """Whether it never begins its answer, or does not end it when it should."""
     monkeypatch.setattr(api, "_TIMEOUT", 0.3)
     ended = threading.Event()
+    waited = []
 
     def answer(request):
         if begins:
             saying(200, EVENT)(request)
-        ended.wait(LONG)
+        waited.append(ended.wait(LONG))
 
     with answering(answer) as address:
         try:
@@ -182,6 +183,7 @@ def test_a_server_that_says_no_more_is_left(monkeypatch, begins):
                     next(events)
         finally:
             ended.set()
+    assert waited == [True]
 
 
 @pytest.mark.parametrize("read", [1, 3])
