@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories, resolution
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     cdi,
-    model,
+    device_plugin_api,
     parse,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import documents
@@ -317,7 +317,7 @@ class Specs:
         The leftover's kind is known, but its resource is not. An id of an unknown resource also
         counts, because a needless spec is better than a missing one.
         """
-        if leftover.device not in model.devices_behind(kubelet_id):
+        if leftover.device not in device_plugin_api.devices_behind(kubelet_id):
             return False
         return self.kinds.get(resource, leftover.kind) == leftover.kind
 

@@ -27,19 +27,19 @@ def run(options: argparse.Namespace) -> int:
     from ..cdi import writer
     from ..cdi.links import Links
     from ..daemon.single_instance import Locked, SingleInstance
-    from ..declaration.model import devices_behind
+    from ..declaration.device_plugin_api import devices_behind
     from ..devices import record
     from ..kubelet import queries
     from ..support.sockets import SOCKET_DIRECTORY
 
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir))
     try:
-        removed = writer.prune([], Links(), [each.device for each in state.held], options.dir, options.dry_run)
+        held = {device for each in state.held for device in devices_behind(each.device)}
+        removed = writer.prune([], Links(), held, options.dir, options.dry_run)
         kept = [name for name in writer.devices(options.dir) if name not in removed]
         if not options.dry_run:
             writer.remove_directory(options.dir)
             own = os.path.join(options.device_plugin_dir, SOCKET_DIRECTORY)
-            held = {device for each in state.held for device in devices_behind(each.device)}
             # With another --dir, the plugin that keeps the record may still run.
             instance = SingleInstance()
             try:

@@ -389,15 +389,15 @@ async def _registration(
         else:
             findings.wrong(link, f"no kubelet answers below {root}", fix)
         return
-    streams = {each["name"]: bool(each["registered"]) for each in (state or {}).get("resources", [])}
-    registered = listing.registered(streams)
-    missing = [each.name for each in configuration.resources if each.name not in {*registered, *streams}]
-    closed = [name for name, is_open in streams.items() if not is_open]
+    served = {each["name"]: bool(each["registered"]) for each in (state or {}).get("resources", [])}
+    registered = listing.registered(served)
+    missing = [each.name for each in configuration.resources if each.name not in {*registered, *served}]
+    unregistered = [name for name, is_registered in served.items() if not is_registered]
     if missing:
         found = "the kubelet does not know {}".format(", ".join(missing))
         findings.wrong(link, found, f"{commands.restart}\n{commands.log}")
-    elif closed:
-        found = "the kubelet has no stream open for {}".format(", ".join(closed))
+    elif unregistered:
+        found = "not registered with the kubelet: {}".format(", ".join(unregistered))
         findings.wrong(link, found, f"{commands.restart}\n{commands.log}")
     elif state is None:
         findings.unknown(link, "the kubelet still lists every resource, but no plugin answers")

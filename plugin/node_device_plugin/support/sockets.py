@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import socket
+import stat
 
 #: The directory of our sockets. When the kubelet starts, it removes the sockets beside its own
 #: socket, but no directories.
@@ -49,3 +52,22 @@ def directory_is_lost(error: OSError) -> bool:
     and creating a file fails in this directory (ENOENT) and beside it (EROFS).
     """
     return error.errno in (errno.ENOENT, errno.EROFS)
+
+
+def socket_name(name: str, tail: str) -> str:
+    """A short name for a socket of a resource or a driver, because the kernel limits socket paths.
+
+    tail: makes the name unique.
+    """
+    return "{}-{}.sock".format(re.sub(r"[^A-Za-z0-9-]", "-", name.rpartition("/")[2])[:12], tail)
+
+
+def remove_sockets(directory: str, prefix: str = "") -> None:
+    """Remove the sockets in ``directory`` that do not answer, because a killed instance left them."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(directory):
+            if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
+                # Other files stay. If a file blocks a new socket, the server reports the error.
+                with contextlib.suppress(OSError):
+                    if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) and not answers(entry.path):
+                        os.unlink(entry.path)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from ..declaration import Device, Resource
+from ..declaration.device_plugin_api import devices_of
 from ..declaration.expectations import Expectation, expected_in_container
 from ..runtime.client import CriClient
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
@@ -49,7 +50,7 @@ async def look_at_allocated(
     Raises CriError, and ProcessLookupError if the container no longer runs.
     """
     try:
-        devices = resource.devices_of(ids)
+        devices = devices_of(resource, ids)
     except KeyError as error:
         return Outcome(mismatches=(f"the kubelet allocated device {error.args[0]}, which is not declared",))
     pid = await cri.container_pid(container)

@@ -14,6 +14,7 @@ from ..cdi import writer
 from ..cdi.links import Links, node_paths
 from ..cdi.resolution import Resolution
 from ..declaration import Configuration, Resource, foreign_cdi
+from ..declaration.device_plugin_api import devices_of, kubelet_ids
 from ..devices.discovery import Discoverer, with_discovered
 from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
@@ -324,7 +325,7 @@ async def _listing(
 
 
 def _registered(listing: kubelet_queries.Listing, said: Mapping[str, Said]) -> frozenset[str]:
-    return listing.registered({name: each.has_stream for name, each in said.items()})
+    return listing.registered({name: each.is_registered for name, each in said.items()})
 
 
 def _judge(
@@ -346,7 +347,7 @@ def _judge(
         detail = "expected the resource to be registered with the kubelet, found no such resource"
         return row._replace(state=states.FAILED, detail=detail)
     # A pod may have ended after the holders were read.
-    freed = {share for each in resource.devices if each.id in withheld for share in resource.kubelet_ids(each)}
+    freed = {share for each in resource.devices if each.id in withheld for share in kubelet_ids(resource, each)}
     absent, foreign = sorted(set(wanted.ids) - set(found)), sorted(set(found) - set(wanted.ids) - freed)
     details = []
     if absent or foreign:
@@ -355,7 +356,7 @@ def _judge(
             if ids:
                 detail += " ({}: {})".format(what, " ".join(ids))
         details.append(detail)
-    details += missing(offer, [device.id for device in resource.devices_of(absent)], lost)
+    details += missing(offer, [device.id for device in devices_of(resource, absent)], lost)
     if details:
         return row._replace(state=states.FAILED, detail="; ".join(details))
     if withheld:

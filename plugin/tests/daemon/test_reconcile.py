@@ -9,15 +9,15 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.daemon import reconcile, resource_manager
-from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.flap_damping import UNSTEADY
-from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.support.cancel_safe import done_within
 from node_device_plugin.support.task_group import TaskGroup
+
+from ..serving import managed
 
 
 @pytest.mark.parametrize(("worked", "pause"), [(0.0, 0.02), (0.1, 0.5), (6.0, 1.0)])
@@ -93,7 +93,7 @@ async def test_a_device_that_came_and_went_is_trusted_again_without_any_news(
     )
     # Nobody tells this one of anything.
     tasks, watch, quiet = TaskGroup(), Watch(), Watch(sweep=600)
-    resources = ResourceManager(tasks, DeviceScanner(watch))
+    resources = managed(tasks, watch)
     try:
         await resources.apply(configuration)
         (table,) = resources.tables
@@ -151,7 +151,7 @@ async def test_a_kubelet_that_does_not_say_who_holds_what_holds_nothing_up(
 
     monkeypatch.setattr(kubelet_queries, "holders", holders)
     tasks, watch = TaskGroup(), Watch()
-    resources = ResourceManager(tasks, DeviceScanner(watch))
+    resources = managed(tasks, watch)
     try:
         await resources.apply(configuration("/dev/null"))
         await resources.apply(configuration("/dev/zero"))
@@ -179,7 +179,7 @@ async def test_orphans_stay_while_nobody_says_who_holds_them_and_without_orphans
         return parse_configuration({**directories, "cdi_spec_dirs": [], "resources": list(resources)})
 
     tasks, watch = TaskGroup(), Watch()
-    resources = ResourceManager(tasks, DeviceScanner(watch))
+    resources = managed(tasks, watch)
     try:
         await resources.apply(configuration({"name": "example.com/dev", "discover": {"paths": ["/dev/null"]}}))
         monkeypatch.setattr(kubelet_queries, "holders", None)

@@ -17,7 +17,6 @@ from kubelet_stand_in import StandInKubelet, checkpoint
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
-from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.daemon.state import State
 from node_device_plugin.declaration import cdi, parse_configuration
 from node_device_plugin.declaration.configuration_file import (
@@ -30,7 +29,6 @@ from node_device_plugin.devices import health
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
 from node_device_plugin.devices.reason import Reason
-from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.diagnostics import cdi_specs, doctor, instances, kubelet_process
 from node_device_plugin.diagnostics.doctor import Doctor
 from node_device_plugin.diagnostics.findings import Finding, Findings
@@ -50,6 +48,8 @@ from node_device_plugin.support.bounded_calls import BoundedCalls
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.support.tables import table
 from node_device_plugin.support.task_group import TaskGroup
+
+from ..serving import managed
 
 CONFIG = """
 kubelet_root_dir: %(here)s
@@ -107,7 +107,7 @@ class Node:
         self.tasks = tasks = TaskGroup()
         loaded = load(str(self.config))
         self.watch = Watch()
-        resources = ResourceManager(tasks, DeviceScanner(self.watch))
+        resources = managed(tasks, self.watch)
 
         async def apply(loaded: LoadedConfiguration) -> None:
             await resources.apply(loaded.configuration)

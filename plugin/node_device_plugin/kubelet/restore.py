@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..kubelet.checkpoint import CheckpointError, read_checkpoint
-from . import extended_resources, kubeconfig
-from .api import Api, ApiError, Conflict
+from ..cluster import extended_resources, kubeconfig
+from ..cluster.api import Api, ApiError, Conflict
+from .checkpoint import CheckpointError, read_checkpoint
 
 # Retry, because another writer of the node's status may cause a conflict.
 _ATTEMPTS = 5
