@@ -51,7 +51,12 @@ def test_what_an_item_needs(item, state, entry, need):
         (FILE, OF_DIRECTORY, None, "/x is a directory, but a file must be there: move it away"),
         (LINK, {"kind": "special file"}, None, "/x is a special file, but a link must be there: move it away"),
         (DIRECTORY, OF_FILE, None, "/x is a file, but a directory must be there: move it away"),
-        (DIRECTORY, {"kind": "link", "target": "a"}, {"owners": []}, "/x is a link, but a directory must be there: move"),
+        (
+            DIRECTORY,
+            {"kind": "link", "target": "a"},
+            {"owners": []},
+            "/x is a link, but a directory must be there",
+        ),
     ],
 )
 def test_what_must_not_be_written(item, state, entry, why):

@@ -27,9 +27,8 @@ def test_an_error_leaves_nothing_and_is_raised(tmp_path):
 
 def test_an_error_after_the_rename_is_raised_as_it_is(tmp_path):
     path = tmp_path / "new"
-    with pytest.raises(ValueError, match="later"), new_file(str(path)):
-        os.rename(path, tmp_path / "there")
-        raise ValueError("later")
+    with pytest.raises(FileNotFoundError, match="none"), new_file(str(path)):
+        path.rename(tmp_path / "there").with_name("none").stat()
     assert os.listdir(tmp_path) == ["there"]
 
 
