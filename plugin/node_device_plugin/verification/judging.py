@@ -63,14 +63,13 @@ def with_outcome(row: Row, outcomes: Mapping[str, Outcome]) -> Row:
     outcome = outcomes.get(row.resource)
     if outcome is None or row.state == FAILED:
         return row
+    row = row._replace(seen=tuple(dict.fromkeys([*row.seen, *outcome.seen])))
     if outcome.unproven and row.state != PENDING:
-        return row._replace(state=UNPROVEN, seen=outcome.seen, detail=outcome.unproven)
+        return row._replace(state=UNPROVEN, detail=outcome.unproven)
     if outcome.mismatches:
         return row._replace(state=FAILED, detail="; ".join(outcome.mismatches), shares=0)
     # Without a kubelet, a container proves only the runtime's part, so the resource stays pending.
-    if row.state == PENDING:
-        return row._replace(seen=outcome.seen)
-    return row._replace(seen=outcome.seen, state=PROVEN, detail=outcome.note, shares=0)
+    return row if row.state == PENDING else row._replace(state=PROVEN, detail=outcome.note, shares=0)
 
 
 def note(record: Record, resources: Sequence[Resource], runtime: str, outcomes: Mapping[str, Outcome]) -> None:

@@ -173,6 +173,8 @@ def test_a_container_that_has_its_device(cluster):
             "seen": ["two"],
             "state": "proven",
             "detail": "",
+            "shares": 0,
+            "absent": [],
         }
     ]
     assert cluster.pods == {}, "a proof's pod was left"
