@@ -31,7 +31,7 @@ import shutil
 import stat
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.new_file import new_file
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.new_file import new_file
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"

@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import (
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
     answer_of,
     listener,
     not_roots_alone,

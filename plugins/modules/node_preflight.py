@@ -282,14 +282,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_process import (
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
     likely_socket,
     running_kubelet,
     socket_path,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    NotTrusted,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import NotTrusted
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import runtime_facts, texts_of_list
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places

@@ -8,7 +8,7 @@ import os
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.diagnostics import runtime_service
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import kubelet_process as of_plugin
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kubelet_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
 
 
 @pytest.mark.parametrize("there", list(itertools.combinations(kubelet_process.SOCKETS, 2)))

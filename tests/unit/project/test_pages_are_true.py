@@ -7,7 +7,7 @@ import types
 
 import the_project as project
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kubelet_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import containerd_obstacles
 from documented_blocks import PAGES, ROOT, text_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kubelet_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
 
 
 class Kubelet:

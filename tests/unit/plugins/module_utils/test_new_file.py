@@ -7,7 +7,7 @@ import stat
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.new_file import new_file
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.new_file import new_file
 
 
 def test_it_is_private_until_its_writer_says_otherwise(tmp_path):

@@ -11,7 +11,11 @@ import sys
 import time
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kubelet_process, node_process, runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import (
+    kubelet_process,
+    node_process,
+)
 from real_processes import LISTEN, running, started
 
 NOBODY = 65534

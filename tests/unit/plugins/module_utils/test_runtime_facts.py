@@ -14,12 +14,14 @@ import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
-    kubelet_process,
-    node_process,
     processes,
     runtime_facts,
     runtime_unit,
     writable,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import (
+    kubelet_process,
+    node_process,
 )
 from real_processes import as_root, listening, running, started
 

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 import tomlkit
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kubelet_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     Change,
