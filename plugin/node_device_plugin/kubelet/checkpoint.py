@@ -62,7 +62,7 @@ def read_checkpoint(directory: str) -> Checkpoint | None:
 
 
 def read_registered(directory: str) -> dict[str, tuple[str, ...]]:
-    """The checkpoint's ``registered``, whatever else is in the file; empty without a file. Raises as read_checkpoint."""
+    """The checkpoint's ``registered`` alone; empty without a file. Raises as read_checkpoint."""
     return registered_in(_content(directory), directory)
 
 
