@@ -135,11 +135,13 @@ def _verify(cluster, node, arguments):
     if record.proven != before:
         proven.write(cluster.api, node, record.proven)
     rows = [judging.with_outcome(row, outcomes) for row in rows.values()]
+    found = rollout.restarted(cluster, node, arguments["invocation"]) if arguments.get("invocation") else ""
     report = {
         "runtime": runtime,
         "kubelet": info.get("kubeletVersion", ""),
         "resources": [row._asdict() for row in rows],
-        "problems": [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED],
+        "problems": [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED]
+        + ([found] if found else []),
     }
     return report, record.proven != before
 

@@ -167,7 +167,12 @@ class ActionModule(HidingAction):
             return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
 
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
-        return {"changed": False, "sha256": sha256, "pod": pod["metadata"]["name"]}
+        return {
+            "changed": False,
+            "sha256": sha256,
+            "pod": pod["metadata"]["name"],
+            "invocation_id": rollout.invocation_id(pod),
+        }
 
     def _remove(self, arguments):
         """Remove the node's label, proof record and configuration, and wait until the node's pod has ended."""

@@ -123,7 +123,7 @@ def _of_the_cluster(task_vars, template, read):
     if read is not None and template(task_vars.get("device_plugin_mode")) == "daemonset":
         deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
     name = str(node or task_vars.get("inventory_hostname", ""))
-    problems = list(cluster_access.problems(str(path), name, True, bool(read and read.capacities), deployment))
+    problems = list(cluster_access.problems(str(path), name, False, bool(read and read.capacities), deployment))
     if problems or read is None:
         return problems, []
     served = [resource.name for resource in read.configuration.resources]

@@ -60,7 +60,14 @@ class ActionModule(HidingAction):
             "prune": boolean(arguments.get("prune", True)),
             "made": state == "pruned",
         }
-        return look.execute("host_devices", of_module, look.foreseen("host_devices", of_module))
+        foreseen = look.foreseen("host_devices", of_module)
+        return look.execute("host_devices", {**of_module, "awaited": _awaited(node, wanted)}, foreseen)
+
+
+def _awaited(node, wanted):
+    """Return the missing paths of declared devices that the role may create."""
+    missing = [*node.get("missing_devices", ()), *node.get("missing_host_paths", ())]
+    return [path for path in missing if host_devices.may_make(path, **wanted)]
 
 
 def _ours(node):

@@ -12,12 +12,16 @@ _KEYS = ("changed", "failed", "skipped", "msg", "rc", "stdout", "stderr", "warni
 class ActionModule(HidingAction):
     """Executes Ansible's module command. If the command did not run, the result has no output."""
 
-    _VALID_ARGS = frozenset(("argv", "removes"))
+    _VALID_ARGS = frozenset(("argv", "check_argv", "removes"))
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         # Ansible's own action for this module sets this key, too.
         arguments = {**task_arguments.of(self), "_uses_shell": False}
+        instead = arguments.pop("check_argv", None)
+        if instead and self._task.check_mode:
+            # The variable ansible_check_mode does not tell the check mode of a role or a block.
+            arguments["argv"], self._task.check_mode = instead, False
         answer = self._execute_module(module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars)
         if not answer.get("failed") and answer.get("start") is None:
             # The module writes its reason into the output.

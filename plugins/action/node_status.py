@@ -13,7 +13,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     manifests,
     quantity,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    NotFound,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_tools
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
@@ -180,6 +185,8 @@ class ActionModule(HidingAction):
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}
+            if self._api_only and isinstance(error, NotFound):
+                return {"by_api": node.ByApi(ready=False, running=None), "notes": (str(error),)}
             problems.append(str(error))
             return {}
         info = (shown.get("status") or {}).get("nodeInfo") or {}

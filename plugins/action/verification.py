@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
@@ -67,6 +67,7 @@ class ActionModule(HidingAction):
                 number = 2 * len(configuration["resources"]) + 1
                 self._renew.ahead(number * float(arguments.get("timeout", 60)))
             report = plugin_cli.answer(self, self._command, json.dumps(configuration), task_vars)
+            report["problems"] += self._restarted(arguments, host)
             if arguments.get("kubeconfig"):
                 self._prove_by_pods(report, configuration, host, arguments)
         except (plugin_cli.PluginCliError, DeclarationError) as error:
@@ -83,6 +84,19 @@ class ActionModule(HidingAction):
                 return written
             result.update(changed=written["changed"], diff=written["diff"])
         return result
+
+    def _restarted(self, arguments, host):
+        """Return the problem that the plugin's pod has restarted since this play saw it; the node finds a service's."""
+        if arguments.get("mode") != "daemonset" or not (arguments.get("kubeconfig") and arguments.get("invocation")):
+            return []
+        try:
+            api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
+            found = rollout.restarted(cluster, arguments.get("node_name") or host, arguments["invocation"])
+        except _ERRORS:
+            # As for a service whose systemd does not answer.
+            return []
+        return [found] if found else []
 
     def _prove_by_pods(self, report, configuration, host, arguments):
         """Prove the unproven resources with pods that the scheduler places. The node's command inspects the pods."""
@@ -141,7 +155,7 @@ def _command(arguments, node):
     options = {
         "--image": arguments.get("image"),
         "--kubelet-root": kubelet.get("root_dir"),
-        "--invocation": arguments.get("invocation"),
+        "--invocation": arguments.get("invocation") if arguments.get("mode", "service") == "service" else None,
     }
     # Empty for a kubelet without static pods. Without the option, the command would ask for it.
     command += ["--static-pod-dir", kubelet.get("static_pod_path") or ""]

@@ -23,7 +23,7 @@ options:
     required: true
   hostvars:
     description: The variables of all hosts, with the reports in C(verification_report), and the results of role
-      extended_resources in C(extended_resources_result).
+      extended_resources in C(extended_resources_result). C(node_devices_node.joined) is false for a skipped host.
     type: dict
     required: true
 """
@@ -45,20 +45,30 @@ _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 
 
 def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the reports of ``hosts`` as one text table. A host without a report has the row "not verified"."""
+    """Return the reports of ``hosts`` as one text table.
+
+    A host without a report has the row "not verified", or "not joined" if the play skipped the host.
+    """
     lines: list[tuple[str, ...]] = []
     for host in hosts:
         variables = hostvars[host]
         report = variables.get("verification_report") if hasattr(variables, "get") else None
         # If the verification was skipped (check mode) or failed, the report has no rows.
         if not report or "resources" not in report:
-            lines += [(host, "-", "-", "-", "-", "not verified"), *((host, *cells) for cells in _fixed(variables))]
+            state = "not verified" if _has_joined(variables) else "not joined"
+            lines += [(host, "-", "-", "-", "-", state), *((host, *cells) for cells in _fixed(variables))]
             continue
         for row in report["resources"]:
             numbers = (str(row["capacity"]), str(row["healthy"]))
             lines.append((host, row["resource"], *numbers, " ".join(row["seen"]), states.state_text(row)))
         lines += [(host, *cells) for cells in _fixed(variables)]
     return tables.table(_HEAD, lines)
+
+
+def _has_joined(variables: Any) -> bool:
+    """Return False for a host that only the API reaches, if the cluster has no such node. The play skipped the host."""
+    known = variables.get("node_devices_node") if hasattr(variables, "get") else None
+    return bool((known or {}).get("joined", True))
 
 
 def _fixed(variables: Any) -> Iterator[tuple[str, ...]]:

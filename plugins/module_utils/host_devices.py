@@ -7,6 +7,7 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 import os
+import time
 
 from ansible.module_utils.common.process import get_bin_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, node_module
@@ -23,6 +24,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules 
 OWNER = "host_devices"
 # udevd's socket; udevd does not run in containers.
 _UDEV = "/run/udev/control"
+# Seconds to wait for devices of a module that was just loaded, for udev and then for drivers, and between two checks.
+_SETTLE, _PROBE, _PAUSE = 10, 5.0, 0.1
 # Key of the ledger's entry for rules that udev has not applied yet.
 _PENDING = "/run/udev"
 
@@ -85,6 +88,8 @@ class HostDevices:
                 self._run(*command)
             self._make(wanted, access)
         self._apply_rules()
+        if loads and not self._check:
+            self._await_devices()
 
     @property
     def more(self):
@@ -311,6 +316,17 @@ class HostDevices:
         if not self._check:
             self._ledger.entries.pop(_PENDING, None)
             self._ledger.save()
+
+    def _await_devices(self):
+        """Wait a while for the awaited paths. A driver may probe its devices after modprobe has ended.
+
+        The preflight check that follows reports a path that is still missing.
+        """
+        if os.path.exists(_UDEV):
+            self._module.run_command(["udevadm", "settle", "--timeout=%d" % _SETTLE])
+        last = time.monotonic() + _PROBE
+        while not all(map(os.path.exists, self._module.params["awaited"])) and time.monotonic() < last:
+            time.sleep(_PAUSE)
 
     def _diff(self, path, before, after):
         self.report.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})

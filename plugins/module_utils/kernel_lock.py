@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks a file with flock. The holder may remove the file. Runs on nodes: Python 3.9, standard library only."""
+"""Locks a file with flock. The holder may remove the file.
+
+Runs on nodes (Python 3.9, standard library only) and on controllers, which may have macOS.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,7 @@ def _refuse(path, found, is_late):
     """Raise BlockingIOError if the wait is too long, or if all holders are other users."""
     if is_late or (found and not any(holder.is_ours for holder in found)):
         pids = " ".join(str(holder.pid) for holder in found)
-        fix = f"kill {pids}" if found else "reboot the node"
+        fix = f"kill {pids}" if found else "reboot the machine"
         raise BlockingIOError(
             errno.EAGAIN, f"it is locked by {lock_holders.named(found)}: end what holds the lock, e.g. {fix}", path
         )

@@ -44,6 +44,11 @@ options:
       - Timeout in seconds. It applies twice, until the node object shows the declared devices and until the pods end.
     type: int
     default: 60
+  invocation:
+    description:
+      - The C(invocation_id) that M(nodedevices.kubernetes.daemonset) returned. If the plugin has ended since, that is a
+        problem.
+    type: str
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.deployment

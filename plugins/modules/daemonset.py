@@ -144,4 +144,8 @@ pod:
   description: Name of the node's pod; null in check mode.
   type: str
   returned: for V(ready)
+invocation_id:
+  description: The pod's name and the id of the plugin's container, which changes at each start.
+  type: str
+  returned: for V(ready), except in check mode
 """

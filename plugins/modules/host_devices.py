@@ -52,6 +52,11 @@ options:
         Set by the action.
     type: bool
     default: false
+  awaited:
+    description: Paths for which the module waits some seconds after it has loaded a kernel module; set by the action.
+    type: list
+    elements: str
+    default: []
   command:
     description:
       - Path of the plugin's command on the node, with which the action lists the pods that hold devices; read by the
@@ -113,6 +118,7 @@ def main():
             "node": {"type": "dict"},
             "prune": {"type": "bool", "default": True},
             "made": {"type": "bool", "default": False},
+            "awaited": {"type": "list", "elements": "str", "default": []},
             "command": {"type": "path"},
             "kubelet_root": {"type": "path"},
             "device_plugin_dir": {"type": "path"},

@@ -13,6 +13,11 @@ options:
     type: list
     elements: str
     required: true
+  check_argv:
+    description: The command that runs instead in check mode. It must change nothing. Without this option, no command
+      runs in check mode.
+    type: list
+    elements: str
   removes:
     description: If this path does not exist, the command does not run.
     type: path

@@ -50,8 +50,8 @@ options:
     default: 60
   invocation:
     description:
-      - The plugin's service as M(nodedevices.kubernetes.service) returned it. If systemd has restarted the service
-        since, that is a problem.
+      - The C(invocation_id) that M(nodedevices.kubernetes.service) or M(nodedevices.kubernetes.daemonset) returned. If
+        the plugin has ended since, that is a problem.
     type: str
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster

@@ -225,7 +225,7 @@ class Preflight:
             declared = self.declaration(declared)
         of_play = {"read_in": self._play(), **({"declaration": declared} if declared else {})}
         if self.api_only:
-            return Seen({**_UNREACHED, **of_play}, [], settled=False)
+            return self._of_the_api_alone(arguments, of_play)
         requires = arguments.pop("requires", [])
         requires = requires.split(",") if isinstance(requires, str) else list(requires)
         command = arguments.pop("command", None)
@@ -345,6 +345,15 @@ class Preflight:
         if lock is not None and not self._action._task.check_mode:
             facts["environment"] = play.environment(arguments["lock"])
         return Seen(facts, warnings, settled is not None)
+
+    def _of_the_api_alone(self, arguments: Mapping[str, Any], of_play: Mapping[str, Any]) -> Seen:
+        """Return the facts of a node that only the API reaches, with ``joined``: whether the cluster has the node."""
+        absent, path = "", arguments.get("kubeconfig")
+        # Ask and warn only once in a play.
+        if path and "joined" not in (self.known or {}):
+            absent = cluster_access.not_joined(path, arguments.get("node_name") or self.host)
+        warnings = [f"{self.host}: {absent}"] if absent else []
+        return Seen({**_UNREACHED, "joined": not absent, **of_play}, warnings, settled=False)
 
     def _done(self, is_first: bool, settled: str | None) -> str:
         """Return what has been written on a node that is not ready. is_first: whether no task has written before."""

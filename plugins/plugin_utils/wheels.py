@@ -73,9 +73,16 @@ def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
         # Do not compress the archive, because wheels are already compressed.
         with tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
             for wheel in wheels:
-                tar.add(wheel.path, arcname=wheel.path.name)
+                tar.add(wheel.path, arcname=wheel.path.name, filter=_without_owner)
         partial.replace(archive)
     return archive
+
+
+def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Remove the controller's user from a member. The format has no room for the large ids of a directory service."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
 
 
 def _source_files() -> list[pathlib.Path]:

@@ -137,6 +137,34 @@ def test_an_eviction_has_its_own_pace(pauses):
     assert pauses == []
 
 
+NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    ("date", "moment"),
+    [
+        ("Wed, 01 May 2024 12:00:00 GMT", NOON),
+        ("Wed, 01 May 2024 12:00:00 -0000", NOON),
+        ("Wed, 01 May 99999 12:00:00 GMT", None),
+        ("at noon", None),
+        (None, None),
+    ],
+)
+def test_the_servers_clock(date, moment):
+    def say(request):
+        request.send_response_only(200)
+        if date:
+            request.send_header("Date", date)
+        request.end_headers()
+        request.wfile.write(b'{"kind": "NodeList", "items": []}')
+
+    with answering(say) as address:
+        asked = api.Api(api.Access(address, None, {}, ""))
+        assert asked.moment() is None
+        asked.list(api.Place("nodes"))
+        assert asked.moment() == moment
+
+
 def test_a_login_in_front_gets_no_token():
     seen = []
 

@@ -225,10 +225,22 @@ def test_of_a_node_that_only_the_api_reaches_it_is_said_with_the_declaration(clu
         head,
         "worker1: node_devices_kubeconfig: /none-such: No such file or directory",
     ]
-    # The inventory's name counts where none can be worked out.
-    for variables in ({}, {"node_devices_node_name": "{{ ansible_facts.nodename }}"}):
-        (_, line) = declare(cluster.kubeconfig(), **variables)
-        assert "the cluster has no node worker1: set node_devices_node_name" in line
+
+
+def test_of_a_node_that_has_not_joined_nothing_can_be_said_yet(cluster, declare):
+    assert declare(cluster.kubeconfig(), node_devices_resources=[LICENCES]) == []
+
+
+def test_the_inventorys_name_counts_where_none_can_be_worked_out(cluster, declare):
+    full = cluster.node({"cpu": "2", "pods": "0"}, "worker1")
+    try:
+        with full.kubelet():
+            full.version()
+            for variables in ({}, {"node_devices_node_name": "{{ ansible_facts.nodename }}"}):
+                (_, line) = declare(cluster.kubeconfig(), **variables)
+                assert "node worker1 has no free pod slot" in line
+    finally:
+        full.delete()
 
 
 def test_its_user_may_patch_the_node_if_the_declaration_has_capacities(cluster, node, declare):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import email.utils
 import http.client
 import json
 import re
@@ -138,10 +140,10 @@ class Api:
         self._transport = Transport(access.tls, proxy)
 
     def node(self, name: str) -> dict[str, Any]:
-        """A node object. Raises ApiError if the request fails or the cluster has no such node."""
+        """A node object. Raises ApiError if the request fails; NotFound if the cluster has no such node."""
         found = self.get(Place("nodes", name))
         if found is None:
-            raise ApiError(
+            raise NotFound(
                 f"the cluster has no node {name}: set node_devices_node_name to its name there, or join the node first"
             )
         return found
@@ -259,6 +261,17 @@ class Api:
         }
         place = Place("pods", metadata["name"], metadata["namespace"], part="eviction")
         self._object("POST", place, _changing(dry_run), content, "application/json")
+
+    def moment(self) -> datetime.datetime | None:
+        """The server's time of its last answer, to compare with the times of objects; None if it sends no time.
+
+        This machine's clock may differ from the server's clock.
+        """
+        try:
+            found = email.utils.parsedate_to_datetime(self._transport.date)
+        except (IndexError, OverflowError, TypeError, ValueError):
+            return None
+        return found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)
 
     def text(self, place: Place) -> str:
         """A pod's HTTP answer (``place.part`` is proxy and a path) or its log (``log``). Raises ApiError."""

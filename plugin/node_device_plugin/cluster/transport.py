@@ -40,6 +40,8 @@ class Transport:
 
     def __init__(self, tls: ssl.SSLContext, proxy: Proxy | None) -> None:
         self._proxy = proxy
+        #: The header Date of the last successful answer; empty without one.
+        self.date = ""
         self._opener = urllib.request.build_opener(
             # Without an empty handler, Python would apply the environment's proxy by its own rules.
             urllib.request.ProxyHandler({}),
@@ -85,6 +87,7 @@ class Transport:
                     raise TooLarge("the answer has more than %d MiB" % (limit >> 20))
                 if answer.length:
                     raise http.client.IncompleteRead(content, answer.length)
+                self.date = answer.headers.get("Date") or ""
                 return content
         except urllib.error.HTTPError as error:
             try:

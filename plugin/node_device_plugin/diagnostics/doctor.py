@@ -27,7 +27,7 @@ from ..support.sockets import PRIVATE_MODE, status_socket
 from ..support.tables import counted
 from .cdi_specs import spec_files
 from .findings import Findings
-from .instances import POD, SERVICE, Commands, pods_configuration, running_instances
+from .instances import POD, SERVICE, Commands, ending, pods_configuration, running_instances
 from .runtime_service import cri_socket, kubelet_service, service_of
 from .status import Status, status
 
@@ -348,7 +348,7 @@ async def _plugin(
         others = [each for each in await in_thread(lock_holders.holders, locked) if each.pid not in instances]
         if others:
             found = f"{error}; {locked} is locked by {lock_holders.named(others)}, so that the plugin waits"
-            findings.wrong("plugin", found, "kill {}".format(" ".join(str(each.pid) for each in others)))
+            findings.wrong("plugin", found, await in_thread(ending, [each.pid for each in others]))
         else:
             findings.wrong("plugin", str(error), f"{commands.restart}\n{commands.log}")
         return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ..support.bounded_reads import LARGEST
@@ -33,11 +34,34 @@ SERVICE = Commands(
     "systemctl reload node-device-plugin",
     "journalctl --unit node-device-plugin --lines 50",
 )
-_DELETE = (
-    "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet replaces it; to find POD: kubectl get pods -A"
-)
+_REPLACE = "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet replaces it"
+_DELETE = f"{_REPLACE}; to find POD: kubectl get pods -A"
 #: The commands for a DaemonSet's pod. They name no process, because the plugin runs in a container.
 POD = Commands(_DELETE, _DELETE, "kubectl logs --namespace NAMESPACE POD")
+
+#: The id of a pod in /proc/PID/cgroup, where the kubelet may write underscores.
+_POD_ID = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b")
+
+
+def ending(pids: Collection[int]) -> str:
+    """The commands that end processes. After a kill in a pod, the kubelet waits up to minutes before the next start."""
+    of_pods = {pid: identity for pid in pids if (identity := _pod_of(pid))}
+    others = [str(pid) for pid in pids if pid not in of_pods]
+    lines = ["kill " + " ".join(others)] if others else []
+    columns = "NAMESPACE:.metadata.namespace,POD:.metadata.name,ID:.metadata.uid"
+    for identity in dict.fromkeys(of_pods.values()):
+        lines += [f"kubectl get pods --all-namespaces --output custom-columns={columns} | grep {identity}", _REPLACE]
+    return "\n".join(lines)
+
+
+def _pod_of(pid: int) -> str:
+    """The id of the pod that has a process; empty for none. The kubelet writes it, so it is safe in a command."""
+    try:
+        with open(os.path.join(PROC, str(pid), "cgroup"), "rb") as file:
+            found = _POD_ID.search(file.read(_LONGEST).decode("utf-8", "replace"))
+    except OSError:
+        return ""
+    return found.group(1).replace("_", "-") if found else ""
 
 
 def running_instances() -> list[int]:

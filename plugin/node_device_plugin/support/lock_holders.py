@@ -2,6 +2,7 @@
 """Finds the processes that hold an flock. Any user who may open a file or directory may lock it.
 
 Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
+Also runs on controllers, which may have macOS.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ class Holder(NamedTuple):
 def holders(path: str) -> list[Holder]:
     """Return the processes that hold an flock of a file or directory, in the order of their ids.
 
-    The result is empty if /proc shows none, for example because its reader is in a sandbox. Source: proc(5), fdinfo.
-    Unlike /proc/locks, fdinfo names each process that has inherited the lock of a process that has ended.
+    The result is empty if /proc shows none, for example because its reader is in a sandbox, or if the system is not
+    Linux. Source: proc(5), fdinfo. Unlike /proc/locks, fdinfo names each process that has inherited the lock of a
+    process that has ended.
     """
+    if not hasattr(os, "O_PATH"):
+        return []
     try:
         wanted = _key_of(path)
     except (OSError, ValueError, StopIteration):

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import json
 import os
+import pathlib
 import threading
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
@@ -322,6 +323,8 @@ async def test_who_locks_the_plugin_out_is_named(node: Node) -> None:
     try:
         assert holder.stdout is not None
         assert await holder.stdout.readline() == b"locked\n"
+        while not pathlib.Path(f"/proc/{holder.pid}/cmdline").read_bytes().startswith(b"sleep\0"):
+            await asyncio.sleep(0.01)
         (wrong,) = [each for each in await node.wrongs() if each.link == "plugin"]
     finally:
         holder.kill()
@@ -330,6 +333,32 @@ async def test_who_locks_the_plugin_out_is_named(node: Node) -> None:
     says = f"; {sockets} is locked by process {holder.pid} (sleep 60, user "
     assert says in wrong.found
     assert wrong.fix == f"kill {holder.pid}"
+
+
+ID = "3f6b6b0e-98a2-4c39-8d2f-0c1c3f3c9a11"
+FIND = (
+    "kubectl get pods --all-namespaces --output "
+    f"custom-columns=NAMESPACE:.metadata.namespace,POD:.metadata.name,ID:.metadata.uid | grep {ID}\n"
+    "kubectl delete pod --namespace NAMESPACE POD    # its DaemonSet replaces it"
+)
+
+
+def test_a_process_of_a_pod_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kubelet would wait before it starts the container again. A pod is replaced at once."""
+    cgroups = {
+        7: "0::/system.slice/cron.service",
+        # As systemd's driver and the kubelet's own write it, and as a pod may name a cgroup of its own.
+        8: f"0::/kubepods.slice/kubepods-pod{ID.replace('-', '_')}.slice/cri-containerd-1.scope",
+        9: f"0::/kubepods/burstable/pod{ID}/1",
+        10: "0::/kubepods/burstable/pod;reboot/1",
+    }
+    for pid, text in cgroups.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(text + "\n")
+    monkeypatch.setattr(instances, "PROC", str(tmp_path))
+    assert instances.ending([7, 10, 11]) == "kill 7 10 11"
+    assert instances.ending([8]) == instances.ending([8, 9]) == FIND
+    assert instances.ending([8, 7]) == f"kill 7\n{FIND}"
 
 
 async def test_two_instances(node: Node) -> None:

@@ -29,7 +29,8 @@ def problems(
     """Yield one message, with variable and file, if the run cannot work with the kubeconfig.
 
     node: the node's name in the cluster.
-    must_exist: whether the node object must exist; an uninstall accepts its absence.
+    must_exist: whether the node object must exist. An uninstall accepts its absence, and so does a run that skips the
+        node then.
     patches: whether the run will patch the node's status. deployment: device_plugin_deployment in mode daemonset, or
     None.
     """
@@ -47,6 +48,18 @@ def problems(
             yield found
     except (kubeconfig.KubeconfigError, ApiError) as error:
         yield failure(path, error)
+
+
+def not_joined(path: str, node: str) -> str:
+    """Return a message if the cluster has no such node; empty also if the API cannot tell."""
+    try:
+        Api(kubeconfig.read(path)).node(node)
+    except NotFound as error:
+        return f"{error}. Until then, the play skips this host"
+    except (kubeconfig.KubeconfigError, ApiError):
+        # The task that needs the API reports the error.
+        pass
+    return ""
 
 
 def failure(path: str, error: Exception) -> str:

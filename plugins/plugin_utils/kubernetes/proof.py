@@ -254,12 +254,13 @@ class Proofs:
 
     def _remove_leftovers(self) -> None:
         """Delete the node's proof pods that are older than their deadline. Killed plays left these pods."""
-        now = datetime.datetime.now(datetime.UTC)
-        for pod in self._api.list(self._place, labelSelector=_SELECTOR):
+        pods = self._api.list(self._place, labelSelector=_SELECTOR)
+        now = self._api.moment()
+        for pod in pods:
             made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
             is_of_node = (pod["metadata"].get("annotations") or {}).get(_NODE) == self._node
             lifetime = (pod.get("spec") or {}).get("activeDeadlineSeconds", _lifetime(self._timeout))
-            if is_of_node and (now - made).total_seconds() > lifetime:
+            if is_of_node and now and (now - made).total_seconds() > lifetime:
                 self._delete(pod["metadata"])
 
 

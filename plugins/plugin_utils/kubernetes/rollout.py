@@ -108,16 +108,21 @@ def await_node(
 ) -> dict[str, Any]:
     """Wait until a node's pod is ready and runs with the configuration ``sha256``. Return the pod.
 
+    A plugin that ends meanwhile is an error, even if the kubelet has started it again.
     ask: returns the report of a pod's plugin. timeout: seconds without progress. renew: called at each check. Raises
     DeploymentError with the reason.
     """
     deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
+    # The number of restarts by pod, with the restart of a plugin that had ended before.
+    due: dict[str, int] = {}
     while True:
         renew()
         try:
             pods = cluster.pods(node)
             pod, said = _newest(cluster, pods), Running("", ("it does not run",))
+            if pod is not None and _restarts(pod) > due.setdefault(pod["metadata"]["name"], _restarts_due(pod)):
+                raise DeploymentError(_ended(pod, "while the play waited for it"))
             if pod is not None and is_started(pod):
                 said = ask(pod)
                 others = [each["metadata"]["name"] for each in pods if each is not pod]
@@ -206,6 +211,54 @@ def _containers(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
     return (pod.get("status") or {}).get("containerStatuses") or []
 
 
+def _plugin(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the status of the plugin's container; empty before the container exists."""
+    return next((each for each in _containers(pod) if each.get("name") == manifests.CONTAINER), {})
+
+
+def _restarts(pod: Mapping[str, Any]) -> int:
+    return int(_plugin(pod).get("restartCount") or 0)
+
+
+def _restarts_due(pod: Mapping[str, Any]) -> int:
+    """Return the number of restarts after the kubelet has started a plugin that has already ended."""
+    ours = _plugin(pod)
+    state = ours.get("state") or {}
+    has_ended = "running" not in state and ("terminated" in state or bool(ours.get("lastState")))
+    return _restarts(pod) + has_ended
+
+
+def invocation_id(pod: Mapping[str, Any]) -> str:
+    """Return the names of the pod and of the plugin's container, which changes at each start."""
+    return f"{pod['metadata']['name']} {_plugin(pod).get('containerID')}"
+
+
+def restarted(cluster: DaemonSet, node: str, invocation: str) -> str:
+    """Return a message if the plugin has ended since ``invocation_id`` in that pod; else empty. Raises ApiError."""
+    for pod in cluster.pods(node):
+        runs = invocation_id(pod) == invocation and "running" in (_plugin(pod).get("state") or {})
+        if not runs and invocation.startswith(f"{pod['metadata']['name']} "):
+            return _ended(pod, "after it was ready")
+    return ""
+
+
+def _ended(pod: Mapping[str, Any], when: str) -> str:
+    """Return the message about a plugin that ended, with the end of its last container."""
+    name = f"{pod['metadata']['name']} --namespace {pod['metadata']['namespace']}"
+    why = _last_words(_plugin(pod), f"kubectl logs --previous {name} has its log")
+    return f"pod {_name(pod)}: the plugin ended {when}, and the kubelet starts it again: {why}"
+
+
+def _last_words(container: Mapping[str, Any], otherwise: str) -> str:
+    """Return why a container's process ended. otherwise: the text if the process left no message."""
+    ends = [(container.get(key) or {}).get("terminated") for key in ("state", "lastState")]
+    before: Mapping[str, Any] = next(filter(None, ends), {})
+    ended = str(before.get("reason") or "Error")
+    # Add a reason such as OOMKilled, because the container's last message does not explain the end.
+    killed = "" if ended in ("Error", "Completed") else f"{ended}: "
+    return f"{killed}{' '.join(str(before.get('message') or otherwise).split())[-500:]}"
+
+
 def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
     """Return the node's pod that has the current DaemonSet's revision and is not terminating; None without one."""
     return _newest(cluster, cluster.pods(node))
@@ -285,7 +338,7 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
 def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
     """Return the node's architecture and its pod's image. The image is None until the kubelet reports it."""
     info = (node.get("status") or {}).get("nodeInfo") or {}
-    ours = next((each for each in _containers(pod or {}) if each.get("name") == manifests.CONTAINER), {})
+    ours = _plugin(pod or {})
     return {
         "image": ours.get("image") or None,
         "image_id": ours.get("imageID") or None,
@@ -302,12 +355,8 @@ def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
-            before = (each.get("lastState") or {}).get("terminated") or {}
-            reason = before.get("message") or waiting.get("message") or ""
-            word, ended = str(waiting.get("reason")), str(before.get("reason") or "Error")
-            # Add a reason such as OOMKilled, because the container's last message does not explain the end.
-            killed = "" if ended in ("Error", "Completed") else f"{ended}: "
-            return word, f"pod {_name(pod)} does not run: {word}: {killed}{' '.join(reason.split())[-500:]}"
+            word = str(waiting.get("reason"))
+            return word, f"pod {_name(pod)} does not run: {word}: {_last_words(each, waiting.get('message') or '')}"
     if is_running(pod):
         return "Running", ""
     status = pod.get("status") or {}

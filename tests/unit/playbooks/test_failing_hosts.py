@@ -32,6 +32,7 @@ class ActionModule(ActionBase):
             # As what an action did not foresee: `failed_when` has no say in it.
             raise RuntimeError(f"{host} cannot {step}")
         known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True, "declaration": {}}
+        known["joined"] = task_vars.get("joined", True)
         shown = {"table": "", "resources": [], "capacities": {}}
         return {"changed": False, "what": [], "other_daemonsets": {}, **known, **shown}
 """
@@ -69,7 +70,7 @@ def run(tmp_path):
         copy.write_text(yaml.safe_dump([task]))
     # The role's own tasks where it deploys once for all hosts.
     role = CHECKOUT / "roles" / "device_plugin"
-    for name in ("daemonset.yml", "absent.yml"):
+    for name in ("absent.yml", *(path.name for path in (role / "tasks").glob("daemonset*.yml"))):
         shutil.copy(role / "tasks" / name, collection / "roles" / "device_plugin" / "tasks")
     for path in [*(CHECKOUT / "roles").glob("*/defaults"), role / "vars"]:
         shutil.copytree(path, collection / path.relative_to(CHECKOUT))
@@ -160,6 +161,19 @@ def test_a_node_that_only_the_api_reaches_has_a_play_of_its_own(run, name):
     assert daemonset is None or done.hosts_of(daemonset) == ["a", "b"]
     assert "WARNING" not in done.said
     assert "changed=1" not in done.said
+
+
+@pytest.mark.parametrize("name", ["site.yml", "verify.yml"])
+def test_a_node_that_has_not_joined_is_skipped(run, name):
+    by_api = {"node_devices_api_only": True, "joined": False}
+    done = run(name, {}, *ONE_BATCH, b=by_api)
+    assert done.code == 0, done.said
+    assert done.failed() == []
+    begun = {"site.yml": ["declaration", "node_preflight"], "verify.yml": ["node_preflight"]}[name]
+    assert [each for each in done.steps if each.startswith("b: ")] == [f"b: {step}" for step in begun]
+    joined = run(name, {}, *ONE_BATCH, b={**by_api, "joined": True})
+    assert joined.code == 0, joined.said
+    assert joined.said.count("ok: [b]") > done.said.count("ok: [b]")
 
 
 PLAYBOOKS = sorted(path.name for path in (CHECKOUT / "playbooks").glob("*.yml"))

@@ -233,6 +233,57 @@ def included(role, file, known):
     return all(value("{{ %s }}" % condition, known) for condition in conditions)
 
 
+STARTED = {
+    "device_plugin_started": {"invocation_id": "of-the-service"},
+    "device_plugin_pod": {"invocation_id": "of-the-pod"},
+}
+
+
+@pytest.mark.parametrize(
+    ("known", "invocation"),
+    [
+        (STARTED, "of-the-service"),
+        ({**STARTED, "device_plugin_mode": "daemonset"}, "of-the-pod"),
+        ({}, ""),
+        ({"device_plugin_mode": "daemonset"}, ""),
+        # Check mode waits for no pod.
+        ({"device_plugin_mode": "daemonset", "device_plugin_pod": {"pod": None}}, ""),
+        ({"device_plugin_started": {"skipped": True}}, ""),
+    ],
+)
+def test_the_verification_knows_which_plugin_the_play_has_started(known, invocation):
+    variables = yaml.safe_load((ROLES / "verification" / "vars" / "main.yml").read_text())
+    assert value(variables["verification_invocation"], known) == invocation
+    for file, module in (("present", "verification"), ("through_api", "api_verification")):
+        task = yaml.safe_load((ROLES / "verification" / "tasks" / f"{file}.yml").read_text())[0]
+        arguments = task[f"nodedevices.kubernetes.{module}"]
+        assert arguments["invocation"] == "{{ verification_invocation | default(omit, true) }}"
+
+
+UNIT = "/etc/systemd/system/node-device-plugin.service"
+
+
+@pytest.mark.parametrize(
+    ("file", "contents", "pending"),
+    [
+        ("service.yml", [UNIT], True),
+        ("service.yml", [], False),
+        # Earlier tasks of this file have started the service with its new files.
+        ("service_from_daemonset.yml", [UNIT], False),
+    ],
+)
+def test_a_service_that_has_just_started_with_its_new_files_is_not_restarted(file, contents, pending):
+    tasks = ROLES / "device_plugin" / "tasks"
+    (running,) = [
+        each
+        for each in yaml.safe_load((tasks / file).read_text())
+        if each.get("ansible.builtin.import_tasks") == "service_running.yml"
+    ]
+    (service,) = yaml.safe_load((tasks / "service_running.yml").read_text())
+    known = {"device_plugin_unit": UNIT, "device_plugin_files": {"contents": contents}, **running.get("vars", {})}
+    assert value(service["nodedevices.kubernetes.service"]["pending"], known) is pending
+
+
 TIMER = "/etc/systemd/system/node-device-capacities.timer"
 NOTHING = {"declaration": {"capacities": {}}}
 

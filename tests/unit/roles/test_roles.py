@@ -90,3 +90,17 @@ def test_no_module_of_ansible_runs_on_a_node():
             r"^\s+(command|copy|file|find|setup|shell|stat|systemd\w*):$", path.read_text(), re.MULTILINE
         )
     assert used == on_controller
+
+
+def test_no_task_takes_the_check_mode_of_the_whole_run_for_its_own():
+    """A play may set `check_mode: true` for a role alone. Its tasks then deleted files."""
+    for path in [*CHECKOUT.glob("roles/*/tasks/*.yml"), *CHECKOUT.glob("playbooks/**/*.yml")]:
+        if path.parent.name == "vars":
+            continue
+        # The first play of a run in check mode has already reported the DaemonSet.
+        expected = 1 if path.parts[-3:] == ("device_plugin", "tasks", "daemonset.yml") else 0
+        if not path.parts[-3].startswith("lab_"):
+            assert path.read_text().count("ansible_check_mode") == expected, path
+        for task in _tasks(yaml.safe_load(path.read_text())):
+            # Such a task runs in check mode, so its command must not change anything.
+            assert task.get("check_mode") is not False or "--dry-run" in str(task), task["name"]

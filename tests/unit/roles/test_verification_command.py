@@ -53,7 +53,9 @@ LEFTOVERS = """
   tasks:
     - nodedevices.kubernetes.node_preflight:
       register: looked
-    - ansible.builtin.include_role: {name: nodedevices.kubernetes.verification}
+    - ansible.builtin.include_role:
+        name: nodedevices.kubernetes.verification
+        apply: {%s}
       vars:
         verification_state: cleaned
         of_node: {kubelet: {static_pod_path: %s, root_dir: /kubelet}, uid: 0}
@@ -66,8 +68,17 @@ test "$(wc -l <"$0.called")" -ge %d || echo '{"held": [{"pod": "node-device-proo
 """
 
 
-@pytest.mark.parametrize(("check", "held", "asked"), [(True, 1, 0), (False, 2, 2), (False, 9, 3)])
-def test_an_uninstall_removes_what_killed_proofs_left(tmp_path, check, held, asked):
+@pytest.mark.parametrize(
+    ("option", "keyword", "held", "asked"),
+    [
+        (["--check"], "", 1, 0),
+        # A play may ask for check mode of the role alone.
+        ([], "check_mode: true", 1, 0),
+        ([], "", 2, 2),
+        ([], "", 9, 3),
+    ],
+)
+def test_an_uninstall_removes_what_killed_proofs_left(tmp_path, option, keyword, held, asked):
     """It waits until they hold nothing, and not for ever."""
     tool = tmp_path / "tool"
     tool.write_text(HOLDERS % held)
@@ -77,10 +88,11 @@ def test_an_uninstall_removes_what_killed_proofs_left(tmp_path, check, held, ask
     ours, others = ["node-device-proof-1.json", ".node-device-proof-2.json"], ["etcd.yaml", "my-node-device-proof-3"]
     for name in ours + others:
         (pods / name).touch()
-    (tmp_path / "play.yml").write_text(LEFTOVERS % pods)
+    check = bool(option or keyword)
+    (tmp_path / "play.yml").write_text(LEFTOVERS % (keyword, pods))
     program = pathlib.Path(sys.executable).with_name("ansible-playbook")
     variables = f"ansible_python_interpreter={sys.executable} node_tools_command={tool} verification_timeout=3"
-    command = [program, "-i", "localhost,", "-c", "local", "-e", variables, *(["--check"] * check)]
+    command = [program, "-i", "localhost,", "-c", "local", "-e", variables, *option]
     command.append(tmp_path / "play.yml")
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROLE.parents[1])
     assert done.returncode == 0, done.stdout + done.stderr

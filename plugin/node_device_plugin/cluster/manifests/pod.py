@@ -33,6 +33,26 @@ class _Volume(NamedTuple):
     writable: bool = False
 
 
+class _Source(NamedTuple):
+    """Where a pod reads its configuration: the plugin's options, and the variable, volume and mount that they need."""
+
+    options: tuple[str, ...]
+    variable: dict[str, Any]
+    volume: dict[str, Any]
+    mount: dict[str, Any]
+
+
+def _configuration(deployment: Deployment) -> _Source:
+    """Choose the pod's configuration: the file with the name of its node."""
+    return _Source(
+        options=("--config", CONFIGURATIONS + "/$(NODE_NAME)"),
+        variable={"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        # Mount the whole ConfigMap, because a subPath mount is never updated while the pod runs.
+        volume={"name": "configurations", "configMap": {"name": deployment.name}},
+        mount={"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
+    )
+
+
 def pods_overlap(spec: Mapping[str, Any]) -> bool:
     """Whether a pod of this spec may serve at the same time as another instance."""
     return any(env.get("name") == OVERLAP for each in spec["containers"] for env in each.get("env") or ())
@@ -45,6 +65,7 @@ def pod_spec(
 
     overlaps: whether the pod may serve at the same time as another instance.
     """
+    source = _configuration(deployment)
     # Mount a path only once: the first volume wins, so a directory that is only scanned comes last.
     volumes: list[_Volume] = []
     for volume in _volumes(ground):
@@ -65,10 +86,9 @@ def pod_spec(
             "runAsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(deployment, ground, volumes, overlaps)],
+        "containers": [_container(deployment, ground, source, volumes, overlaps)],
         "volumes": [
-            # Mount the whole ConfigMap, because a subPath mount is never updated while the pod runs.
-            {"name": "configurations", "configMap": {"name": deployment.name}},
+            source.volume,
             *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
             *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlaps else []),
         ],
@@ -80,11 +100,11 @@ def pod_spec(
     return spec
 
 
-def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volume], overlaps: bool) -> dict[str, Any]:
+def _container(
+    deployment: Deployment, ground: CommonGround, source: _Source, volumes: list[_Volume], overlaps: bool
+) -> dict[str, Any]:
     socket = _INSTANCE + "/status.sock" if overlaps else status_socket(ground.kubelet_device_plugin_dir)
-    environment: list[dict[str, Any]] = [
-        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-    ]
+    environment = [source.variable]
     if overlaps:
         environment += [{"name": OVERLAP, "value": "true"}, {"name": INSTANCE_SOCKET, "value": socket}]
     security: dict[str, Any] = {
@@ -100,7 +120,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         "name": CONTAINER,
         "image": deployment.image,
         "imagePullPolicy": deployment.image_pull_policy,
-        "args": ["run", "--config", CONFIGURATIONS + "/$(NODE_NAME)"],
+        "args": ["run", *source.options],
         "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
         # The plugin may first wait for another instance to end. The startup probe delays the other probes until then.
@@ -113,7 +133,7 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         "terminationMessagePath": "/tmp/termination-log",  # noqa: S108 (the container's own)
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
-            {"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
+            source.mount,
             *({"name": each.name, "mountPath": each.path, **({} if each.writable else _READ_ONLY)} for each in volumes),
             *([{"name": "instance", "mountPath": _INSTANCE}] if overlaps else []),
         ],

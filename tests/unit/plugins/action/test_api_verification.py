@@ -68,6 +68,9 @@ class FakeCluster:
         assert selectors == {"labelSelector": "app.kubernetes.io/name=node-device-proof"}
         return list(self.pods.values())
 
+    def moment(self):
+        return datetime.datetime.now(datetime.UTC)
+
     def get(self, place):
         if place.kinds == "daemonsets":
             return {"metadata": {"name": place.name, "uid": "u-1"}}
@@ -639,6 +642,19 @@ def test_what_plays_left_that_died_is_taken_away(cluster):
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
     assert row(IMAGINARY)["state"] == "proven"
     assert sorted(cluster.pods) == ["worker1-10", "worker2-301"]
+
+
+def test_a_pod_that_restarted_since_the_play_saw_it_is_a_problem(cluster, monkeypatch):
+    asked = []
+
+    def restarted(of_cluster, node, invocation):
+        asked.append((of_cluster.deployment.image, node, invocation))
+        return "the plugin ended"
+
+    monkeypatch.setattr(rollout, "restarted", restarted)
+    assert verify()["problems"] == []
+    assert verify(invocation="plugin-0 1")["problems"] == ["the plugin ended"]
+    assert asked == [("example.com/plugin:1", "worker1", "plugin-0 1")]
 
 
 def test_without_a_kubeconfig_and_in_check_mode(cluster):

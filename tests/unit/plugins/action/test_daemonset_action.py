@@ -104,12 +104,13 @@ class Cluster:
         self.put(Place("controllerrevisions", "r", "ours", "apps/v1"), revision)
         metadata = {"name": f"pod-of-{node}", "labels": of_ours, "ownerReferences": references}
         container = {"name": manifests.CONTAINER, "ports": [{"containerPort": 9819}]}
+        status = {"name": manifests.CONTAINER, "containerID": "containerd://1", "state": {"running": {}}}
         self.put(
             Place("pods", f"pod-of-{node}", "ours"),
             {
                 "metadata": metadata,
                 "spec": {"nodeName": node, "containers": [container]},
-                "status": {"containerStatuses": [{"ready": True, "started": True, "state": {"running": {}}}]},
+                "status": {"containerStatuses": [{**status, "ready": True, "started": True}]},
             },
         )
 
@@ -204,7 +205,8 @@ def test_the_life_of_a_node(cluster):
     assert "msg" not in run("selected", "worker1", started=True)
     sha256 = manifests.sha256_of(configured["text"])
     ready = {"changed": False, "sha256": sha256, "pod": "pod-of-worker1"}
-    assert run("ready", "worker1", IMAGINARY) == ready
+    invocation = {"invocation_id": "pod-of-worker1 containerd://1"}
+    assert run("ready", "worker1", IMAGINARY) == {**ready, **invocation}
     assert run("ready", "worker1", IMAGINARY, check=True) == {**ready, "pod": None}
     assert "pod-of-worker1 runs with configuration" in run("ready", "worker1", FOUND)["msg"]
     before = len(cluster.changes)

@@ -159,6 +159,26 @@ def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(monkeypatch
     assert (len(done), answer["a"]) == (executed, 1 + executed)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "awaited"),
+    [
+        ({"modules": [{"name": "lamp"}]}, ["/dev/video0", "/dev/fw"]),
+        # What a rule or the role itself creates is there when its command ends.
+        ({"udev_rules": [RULE]}, []),
+        ({"nodes": [NODE]}, []),
+    ],
+)
+def test_the_module_waits_for_declared_devices_that_a_kernel_module_may_create(monkeypatch, wanted, awaited):
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    missing = {"missing_devices": ["/dev/video0", "/opt/image"], "missing_host_paths": ["/dev/fw"]}
+    run = object.__new__(action.ActionModule)
+    run._task = types.SimpleNamespace(args={"node": {"ledger": {}, **missing}, **wanted}, check_mode=False)
+    given = []
+    run._execute_module = lambda module_name, module_args, task_vars: given.append(module_args) or {"changed": True}
+    assert run.run(None, {"inventory_hostname": "node1"})["changed"] is True
+    assert given[0]["awaited"] == awaited
+
+
 def test_variables_with_a_mistake_are_not_asked_of_the_node():
     """The role refuses them, with the reason."""
     mistaken = {**NODE, "path": "/tmp/x"}

@@ -9,7 +9,11 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    ApiError,
+    NotFound,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, drift, node
@@ -432,6 +436,22 @@ def test_a_node_that_the_cluster_does_not_know_or_show(look, in_cluster, monkeyp
     assert (found["state"], found["problems"]) == ("wrong", [says])
     assert (found["runtime"], found["kubelet"], found["plugin"], found["pod"]) == (None, None, None, None)
     assert found["resources"][0]["state"] == "unknown"
+
+
+@pytest.mark.parametrize(("api_only", "state"), [(True, "pending"), (False, "wrong")])
+def test_a_node_that_has_not_joined(look, in_cluster, monkeypatch, api_only, state):
+    says = "the cluster has no node w1: set node_devices_node_name to its name there, or join the node first"
+    in_cluster(RUNS)
+
+    def absent(_self, _name):
+        raise NotFound(says)
+
+    monkeypatch.setattr(node_status.Api, "node", absent)
+    found, _executed = look(answers={"status": with_configuration(wanted())}, api_only=api_only, **DAEMON_SET)
+    assert (found["state"], found["problems"]) == (state, [says])
+    if api_only:
+        assert found["kubelet"] == {"running": False, "version": None}
+        assert found["resources"][0]["state"] == "unknown"
 
 
 def test_a_node_of_the_api_without_a_kubeconfig(look):

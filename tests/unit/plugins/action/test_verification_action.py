@@ -177,6 +177,9 @@ class FakeCluster:
             raise ApiError(f"the cluster has no node {name}: set node_devices_node_name")
         return {}
 
+    def moment(self):
+        return None
+
     def get(self, place):
         if place.kinds == "daemonsets":
             return self.daemon_set
@@ -257,6 +260,37 @@ def test_beside_a_daemonset_it_is_in_its_namespace_and_goes_with_it(node, cluste
     assert (metadata["namespace"], metadata["ownerReferences"][0]["uid"]) == ("devices", "u-7")
     # Another image is another plugin, and so is the service.
     assert node.calls[0].endswith("--plugin daemonset example.com/plugin:1")
+
+
+DAEMON_SET = {"kubeconfig": "x", "mode": "daemonset", "deployment": {"image": "example.com/plugin:1"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "problems"),
+    [
+        (DAEMON_SET, "the plugin ended", ["the plugin ended"]),
+        (DAEMON_SET, "", []),
+        (DAEMON_SET, ApiError("the API server does not answer"), []),
+        ({"mode": "service", "kubeconfig": "x"}, "the plugin ended", []),
+    ],
+)
+def test_a_plugin_that_ended_since_the_play_saw_it_is_a_problem(node, cluster, monkeypatch, given, found, problems):
+    asked = []
+
+    def restarted(_cluster, name, invocation):
+        asked.append((name, invocation))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(verification.rollout, "restarted", restarted)
+    assert verify(node, **given, invocation="plugin-x 1")["problems"] == problems
+    # The node itself knows about a service.
+    by_node = given["mode"] == "service"
+    assert ("--invocation plugin-x 1" in node.calls[0]) is by_node
+    assert asked == [("node1", "plugin-x 1")] * (not by_node)
+    assert verify(node, **DAEMON_SET)["problems"] == []
+    assert len(asked) == (0 if by_node else 1)
 
 
 def test_what_a_proofs_container_lacks_is_wrong(node, cluster):

@@ -19,10 +19,11 @@ def test_one_table_has_the_reports_of_all_hosts():
     hostvars = {
         "worker1": {"verification_report": {"resources": report}},
         "worker2": {},
-        "checked": {"verification_report": {"skipped": True}},
+        "checked": {"verification_report": {"skipped": True}, "node_devices_node": {"joined": True}},
+        "to-come": {"node_devices_node": {"joined": False}},
         "not-shown": {"verification_report": {"resources": report}},
     }
-    table = FilterModule().filters()["verification_table"](["worker1", "worker2", "checked"], hostvars)
+    table = FilterModule().filters()["verification_table"](["worker1", "worker2", "checked", "to-come"], hostvars)
     assert table.splitlines() == [
         "NODE     RESOURCE  CAPACITY  HEALTHY  CONTAINER SAW  STATE",
         "worker1  a.io/a    2         1        one two        proven",
@@ -31,6 +32,7 @@ def test_one_table_has_the_reports_of_all_hosts():
         "worker1  a.io/d    2         1        -              unproven (no image)",
         "worker2  -         -         -        -              not verified",
         "checked  -         -         -        -              not verified",
+        "to-come  -         -         -        -              not joined",
     ]
 
 

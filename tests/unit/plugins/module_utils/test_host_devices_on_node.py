@@ -97,7 +97,7 @@ class Node:
                     self.devices[node.path] = (node.device.number, node.access)
         return 0, "", ""
 
-    def run(self, nodes=(), rules=(), modules=(), options=(), held=(), prune=True, check=False, made=False):
+    def run(self, nodes=(), rules=(), modules=(), options=(), held=(), prune=True, check=False, made=False, awaited=()):
         """An execution; returns what there was to do and what was kept."""
         files = {module.NODES: nodes, module.RULES: rules, module.MODULES: modules, module.OPTIONS: options}
         parameters = {
@@ -106,6 +106,7 @@ class Node:
             "held": [{"who": who, "paths": [path], "ours": True} for path, who in dict(held).items()],
             "prune": prune,
             "made": made,
+            "awaited": list(awaited),
         }
         warnings = []
         stand_in = types.SimpleNamespace(
@@ -163,6 +164,49 @@ def test_a_module_is_loaded_unless_the_kernel_has_it(node):
         "/sbin/modprobe --show-depends lamp",
         "/sbin/modprobe lamp",
     ]
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """Each pause, after which 0.1 s more are over; and what happens in it."""
+    taken, happens = [], {}
+
+    def sleep(seconds):
+        taken.append(seconds)
+        happens.get(len(taken), lambda: None)()
+
+    clock = types.SimpleNamespace(monotonic=lambda: len(taken) / 10, sleep=sleep)
+    monkeypatch.setattr(module, "time", clock)
+    return types.SimpleNamespace(taken=taken, happens=happens)
+
+
+def test_a_driver_that_finds_its_device_after_modprobe_has_ended(node, pauses, tmp_path):
+    there, late = tmp_path / "video0", tmp_path / "video1"
+    there.touch()
+    pauses.happens[3] = late.touch
+    awaited = [str(there), str(late)]
+    assert node.run(modules=["lamp"], awaited=awaited).actions == ["loaded lamp"]
+    assert node.commands[-2:] == ["/sbin/modprobe lamp", "udevadm settle --timeout=10"]
+    assert len(pauses.taken) == 3
+    # Nothing is loaded now.
+    late.unlink()
+    assert node.run(modules=["lamp"], awaited=awaited).actions == []
+    assert len(pauses.taken) == 3
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_device_that_does_not_come_is_not_waited_for_long(node, pauses, tmp_path, monkeypatch, check):
+    """Nor is a busy udev an error. Without udev, only the kernel creates devices."""
+    node.fails = "settle"
+    monkeypatch.setattr(module, "_UDEV", str(tmp_path / "none"))
+    awaited = [str(tmp_path / "video1")]
+    assert node.run(modules=["lamp"], awaited=awaited, check=check).actions == ["loaded lamp"]
+    assert not any("settle" in command for command in node.commands)
+    assert len(pauses.taken) == (0 if check else 50)
+    node.loaded.clear()
+    monkeypatch.setattr(module, "_UDEV", str(tmp_path))
+    assert node.run(modules=["lamp"], check=check).actions == ["loaded lamp"]
+    assert any("settle" in command for command in node.commands) is not check
 
 
 def test_a_node_without_modprobe_is_refused_before_anything_is_written(node):

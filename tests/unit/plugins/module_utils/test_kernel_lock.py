@@ -24,7 +24,8 @@ from real_processes import as_root
 
 NOBODY = 65534
 USER = pwd.getpwuid(NOBODY).pw_name
-HOLD = ["sh", "-c", "echo locked; exec sleep 60"]
+# It prints the line when it already is the program that is named, and then waits, because nobody reads more.
+HOLD = ["yes", "locked"]
 
 
 @contextlib.contextmanager
@@ -79,7 +80,7 @@ def test_a_lock_of_another_user_is_an_error_that_names_the_process(directory, mo
     with users(directory) as process, pytest.raises(BlockingIOError) as error:
         kernel_lock.taken(str(directory), os.O_RDONLY | os.O_DIRECTORY)
     assert ledgers.sentence(error.value) == (
-        f"{directory}: it is locked by process {process.pid} (sleep 60, user {USER}): end what holds the lock, e.g. "
+        f"{directory}: it is locked by process {process.pid} (yes locked, user {USER}): end what holds the lock, e.g. "
         f"kill {process.pid}"
     )
 
@@ -97,13 +98,13 @@ def test_a_lock_of_root_is_waited_for_until_the_limit(directory, monkeypatch):
         with pytest.raises(StopIteration):
             kernel_lock.taken(str(directory), os.O_RDONLY)
         monkeypatch.setattr(kernel_lock, "LIMIT", 0.0)
-        with pytest.raises(BlockingIOError, match=f"it is locked by process {process.pid} .sleep 60, user root.: "):
+        with pytest.raises(BlockingIOError, match=f"it is locked by process {process.pid} .yes locked, user root.: "):
             kernel_lock.taken(str(directory), os.O_RDONLY)
 
 
 @as_root
 def test_a_lock_that_a_process_has_inherited_is_its_own(directory):
-    command = ["sh", "-c", 'exec 9<"$0"; flock 9; echo locked; exec sleep 60', directory]
+    command = ["sh", "-c", 'exec 9<"$0"; flock 9; exec yes locked', directory]
     with locked_by(command) as process:
         (holder,) = lock_holders.holders(str(directory))
         assert (holder.pid, holder.is_ours) == (process.pid, True)

@@ -19,6 +19,7 @@ from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, NotFound
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
@@ -398,6 +399,11 @@ LINK = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="1a86", SYMLINK+="made other-%k"'
         ({"host_devices_udev_rules": ['KERNEL=="x", RUN+="/bin/make"']}, ["/dev/made", "/dev/other-1", "/dev/nobodys"]),
         ({"host_devices_modules": [{"name": "cam"}]}, ["/dev/made", "/dev/other-1", "/dev/nobodys"]),
         ({}, []),
+        # The run skips the role, by its tag alone or with others.
+        ({**MADE, "ansible_skip_tags": ["host_devices"]}, []),
+        ({**MADE, "ansible_skip_tags": ["verify", "host_devices"]}, []),
+        ({**MADE, "ansible_skip_tags": ["verify"]}, ["/dev/made"]),
+        ({**MADE, "ansible_skip_tags": None}, ["/dev/made"]),
     ],
 )
 def test_only_what_host_devices_creates_may_be_missing_before_it(look, variables, awaited):
@@ -477,6 +483,38 @@ def test_paths_that_do_not_exist(tmp_path, monkeypatch):
 def test_a_node_that_only_the_api_reaches_is_not_looked_at(look):
     result, given = look(variables={"node_devices_api_only": True}, requires=["systemd"], declaration=DECLARED)
     assert (given, result["ledger"], result["declaration"]) == ([], {}, DECLARED)
+
+
+NO_NODE = "the cluster has no node w9: set node_devices_node_name to its name there, or join the node first"
+
+
+@pytest.mark.parametrize(
+    ("error", "joined"),
+    [
+        (None, True),
+        (NotFound(NO_NODE), False),
+        # Later tasks report it.
+        (ApiError("the API server does not answer"), True),
+    ],
+)
+def test_a_node_that_only_the_api_reaches_may_not_have_joined(look, monkeypatch, error, joined):
+    asked = []
+
+    def node(name):
+        asked.append(name)
+        if error:
+            raise error
+
+    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
+    monkeypatch.setattr(cluster_access, "Api", lambda path: types.SimpleNamespace(node=node))
+    arguments = {"variables": {"node_devices_api_only": True}, "kubeconfig": "/k", "node_name": "w9"}
+    result, given = look(**arguments)
+    assert (given, asked, result["joined"]) == ([], ["w9"], joined)
+    assert result.get("warnings", []) == [f"node1: {NO_NODE}. Until then, the play skips this host"] * (not joined)
+    # A role of the same play does not ask again.
+    assert "warnings" not in look(**arguments, known=result)[0]
+    assert asked == ["w9"]
+    assert look(variables={"node_devices_api_only": True}, known=None)[0]["joined"] is True
 
 
 def test_a_play_that_takes_the_lock_looks_itself(look):

@@ -167,6 +167,17 @@ def test_a_status_of_fifty_thousand_devices_fits():
     assert len(json.dumps([{**device, "health": "", "numa_node": None}] * 50_000, indent=2)) < LONGEST
 
 
+@pytest.mark.parametrize("key", ["late", "problem"])
+def test_the_reason_of_a_resource_is_a_text(key):
+    """The table and the page show it. Without an entry, any value would pass."""
+    resource = {"name": "a.b/c", "registered": True, "devices": [], "refused": {}}
+    ((shape, _most),) = [answer_shapes.COMMANDS["status"]["plugin"].shape["resources"]]
+    for value in ("the scan takes long", None):
+        assert shaped(shape, {**resource, key: value})[key] == value
+    with pytest.raises(AnswerError, match=f"^{key} is a list, expected a text"):
+        shaped(shape, {**resource, key: ["x"]})
+
+
 def test_the_keys_of_every_module_have_a_shape():
     """A key that a module returns or documents would be removed without an entry."""
     for path in sorted((PLUGINS / "modules").glob("*.py")):

@@ -48,6 +48,24 @@ def test_one_archive(tmp_path):
         assert tar.getnames() == ["a-1-py3-none-any.whl"]
 
 
+def test_the_archive_does_not_have_the_controllers_user(tmp_path, monkeypatch):
+    """A directory service gives users ids for which the archive's format has no room."""
+    gettarinfo = tarfile.TarFile.gettarinfo
+
+    def of_a_large_id(self, name=None, arcname=None, fileobj=None):
+        member = gettarinfo(self, name, arcname, fileobj)
+        member.uid = member.gid = 1_829_000_500
+        return member
+
+    monkeypatch.setattr(tarfile.TarFile, "gettarinfo", of_a_large_id)
+    (tmp_path / "a-1-py3-none-any.whl").write_text("x")
+    archive = wheels.pack("0.1.0-x", [wheels.Wheel(tmp_path / "a-1-py3-none-any.whl", "")], tmp_path / "cache")
+    with tarfile.open(archive) as tar:
+        (member,) = tar.getmembers()
+        assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")
+        assert tar.extractfile(member).read() == b"x"
+
+
 def test_the_target_comes_from_the_node():
     node = {"libc": "glibc 2.41", "machine": "aarch64", "python": {"version": [3, 13, 5]}}
     assert target_of(node) == TRIXIE_ARM
@@ -88,6 +106,22 @@ def test_a_cache_that_another_worker_uses_is_waited_for_until_the_limit(tmp_path
             wheels.locked(tmp_path),
         ):
             pass
+
+
+def test_a_cache_in_use_on_a_controller_with_macos(tmp_path, monkeypatch):
+    """Only Linux has O_PATH and shows who holds a lock."""
+    monkeypatch.delattr("os.O_PATH")
+    monkeypatch.setattr(wheels, "_LONGEST_WAIT", 0)
+    with (
+        wheels.locked(tmp_path),
+        pytest.raises(wheels.WheelsError) as error,
+        wheels.locked(tmp_path),
+    ):
+        pass
+    assert str(error.value) == (
+        f"{tmp_path}/.lock: it is locked by a process that /proc does not show: end what holds the lock, e.g. reboot "
+        "the machine"
+    )
 
 
 def test_a_built_wheel_that_changed_is_refused(tmp_path):

@@ -192,6 +192,76 @@ def test_a_process_that_ends():
     assert why(Cluster([pod(state=state, lastState=last)])).endswith("CrashLoopBackOff: cannot go on: x")
 
 
+CRASHED = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+LAST = {"terminated": {"message": "too many\nopen files"}}
+LOG = "kubectl logs --previous plugin-x --namespace node-devices has its log"
+
+
+def counted(restarts, container="1", **status):
+    return pod(**{**RUNS, "name": "plugin", "restartCount": restarts, "containerID": container, **status})
+
+
+@pytest.mark.parametrize(
+    ("states", "why"),
+    [
+        # A new pod whose plugin ends, and one that has run for long.
+        ([pod(), counted(0, state=CRASHED, lastState=LAST), counted(1, lastState=LAST)], "too many open files"),
+        ([counted(4), counted(5, lastState={"terminated": {"reason": "OOMKilled"}})], f"OOMKilled: {LOG}"),
+        # The kubelet starts it with the new configuration, but it ends again.
+        ([counted(4, state=CRASHED, lastState=LAST), counted(5), counted(6, lastState={})], LOG),
+        ([counted(4, state={"terminated": {}}), counted(5), counted(6)], LOG),
+    ],
+)
+def test_a_plugin_that_ends_meanwhile_is_a_problem_also_if_it_runs_again(states, why):
+    cluster = Cluster(*[[state] for state in states])
+    with pytest.raises(DeploymentError) as caught:
+        wait(cluster, *[Running("")] * (len(states) - 1), Running(WANTED))
+    assert str(caught.value) == (
+        "pod node-devices/plugin-x: the plugin ended while the play waited for it, and the kubelet starts it again: "
+        f"{why}"
+    )
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        # Its end was before, and the play brings the configuration with which it runs.
+        [counted(4, state=CRASHED, lastState=LAST), counted(5, lastState=LAST)],
+        [counted(4, state={"terminated": {}}), counted(5)],
+        [counted(4, lastState=LAST), counted(4, lastState=LAST)],
+    ],
+)
+def test_an_end_from_before_is_no_problem(states):
+    cluster = Cluster(*[[state] for state in states])
+    assert wait(cluster, *[Running("")] * (len(states) - 1), Running(WANTED)) == states[-1]
+
+
+def test_another_container_of_the_pod_may_restart():
+    def mesh(restarts):
+        both = counted(0)
+        both["status"]["containerStatuses"].append({**RUNS, "name": "mesh", "restartCount": restarts})
+        return both
+
+    assert wait(Cluster([mesh(0)], [mesh(1)]), Running(""), Running(WANTED))
+
+
+def test_a_plugin_that_has_ended_since_it_was_ready():
+    ready = rollout.invocation_id(counted(1, "a"))
+    assert rollout.restarted(Cluster([counted(1, "a")]), "worker", ready) == ""
+    assert rollout.restarted(Cluster([]), "worker", ready) == ""
+    said = (
+        "pod node-devices/plugin-x: the plugin ended after it was ready, and the kubelet starts it again: "
+        "too many open files"
+    )
+    assert rollout.restarted(Cluster([counted(2, "b", lastState=LAST)]), "worker", ready) == said
+    assert rollout.restarted(Cluster([counted(1, "a", state=CRASHED, lastState=LAST)]), "worker", ready) == said
+    assert rollout.restarted(Cluster([counted(1, "a", state=LAST)]), "worker", ready) == said
+    # Somebody replaced the pod.
+    other = counted(0, "c")
+    other["metadata"]["name"] = "plugin-xy"
+    assert rollout.restarted(Cluster([other]), "worker", ready) == ""
+
+
 def test_a_process_that_is_killed_for_its_memory():
     """Its last words, which the kubelet takes from its log, are about something else."""
     state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
