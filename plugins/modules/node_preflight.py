@@ -282,16 +282,18 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger, hidden_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts, socket_path
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import NotTrusted
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
     likely_socket,
-    runtime_facts,
-    texts_of_list,
+    running_kubelet,
+    socket_path,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    NotTrusted,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import runtime_facts, texts_of_list
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
 
 # Directories of the role's CDI specs and of the plugin's CDI specs.
@@ -450,9 +452,10 @@ def main():
         play_lock.renew(module)
     kubelet_problem = None
     try:
-        kubelet, refused = kubelet_facts()
+        process, refused = running_kubelet()
     except NotTrusted as error:
-        kubelet, refused, kubelet_problem = None, [], str(error)
+        process, refused, kubelet_problem = None, [], str(error)
+    kubelet = process and process._asdict()
     for each in refused:
         module.warn(each)
     runtime_socket = socket_path(module.params["cri_socket"]) or (kubelet or {}).get("cri_socket") or likely_socket()

@@ -135,6 +135,7 @@ import uuid
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, safe_words
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.hidden import Hidden, hidden_ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
     Ledger,
@@ -146,7 +147,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed, run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
 

@@ -23,6 +23,7 @@ from ..declaration import Resource, cdi
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
+from ..support.new_file import new_file
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from .fields import SPEC, shape_problems
@@ -348,25 +349,17 @@ def _replace(path: str, text: str) -> None:
     """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched."""
     if _is_there(path, text):
         return
-    # Import tempfile only here, because most starts write no spec.
-    import tempfile
-
     directory, name = os.path.split(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
-    # Runtimes read *.json and *.yaml only.
-    descriptor, staged = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            # The lock tells a file that is being written from one that a killed instance left.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.replace(staged, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(staged)
-        raise
+    # Runtimes read *.json and *.yaml only. Another instance may write the same spec.
+    staged = os.path.join(directory, f".{name}.{os.urandom(6).hex()}")
+    with new_file(staged) as file:
+        # The lock tells a file that is being written from one that a killed instance left.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.write(text.encode("utf-8"))
+        file.flush()
+        os.fchmod(file.fileno(), 0o644)
+        os.replace(staged, path)
     CDI_WRITES.increment("written")
     log.info("wrote a CDI spec", path=path)
 

@@ -21,13 +21,13 @@ from ..runtime.errors import CriError
 from ..status_api import client
 from ..support import lock_holders
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
+from ..support.kubelet_process import KubeletProcess, running_kubelet
+from ..support.node_process import NotTrusted
 from ..support.sockets import PRIVATE_MODE, status_socket
 from ..support.tables import counted
 from .cdi_specs import spec_files
 from .findings import Findings
 from .instances import POD, SERVICE, Commands, ending, pods_configuration, running_instances
-from .kubelet_process import KubeletProcess, running_kubelet
-from .node_process import NotTrusted
 from .runtime_service import cri_socket, kubelet_service, service_of
 from .status import Status, status
 
@@ -121,16 +121,16 @@ class Doctor(NamedTuple):
             else:
                 found = "; ".join(["no kubelet runs on this node", *refused])
                 findings.wrong("kubelet", found, _START_KUBELET % {"kubelet": unit})
-        elif kubelet.version is None:
+        elif kubelet.release is None:
             findings.ok("kubelet", "process %d does not report its version" % kubelet.pid)
-        elif kubelet.version[:2] < cdi.FIRST_KUBELET:
+        elif kubelet.release[:2] < cdi.FIRST_KUBELET:
             found = "kubelet %s silently drops CDI names; use %s or later"
-            versions = _dotted(kubelet.version), _dotted(cdi.FIRST_KUBELET)
+            versions = _dotted(kubelet.release), _dotted(cdi.FIRST_KUBELET)
             findings.wrong("kubelet", found % versions, "apt-get install --only-upgrade kubelet")
         else:
-            name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
+            name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.release)
             found = f"{name}, root directory {kubelet.root_dir}"
-            findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.version)])))
+            findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.release)])))
 
 
 def _running_kubelet() -> tuple[KubeletProcess | None, list[str], str]:

@@ -1,4 +1,4 @@
-"""Paths of the plugin's sockets in the device plugin directory, and the runtime's usual socket."""
+"""Paths of the plugin's sockets in the device plugin directory."""
 
 from __future__ import annotations
 
@@ -21,20 +21,10 @@ PRIVATE_MODE = 0o700
 #: socket, for the probes of its pod.
 OVERLAP, INSTANCE_SOCKET = "NODE_DEVICE_PLUGIN_OVERLAP", "NODE_DEVICE_PLUGIN_INSTANCE_SOCKET"
 
-#: The containerd socket of the distributions' packages.
-RUNTIME_SOCKET = "/run/containerd/containerd.sock"
-
 
 def status_socket(kubelet_device_plugin_dir: str) -> str:
     """The path of the socket on which the plugin answers its own commands."""
     return os.path.join(kubelet_device_plugin_dir, SOCKET_DIRECTORY, "status.sock")
-
-
-def socket_path(endpoint: str) -> str:
-    """The path of a socket. endpoint: a path, ``unix:/path`` or ``unix:///path``, as in gRPC and the kubelet."""
-    if not endpoint.startswith("unix:"):
-        return endpoint
-    return "/" + endpoint[len("unix:") :].lstrip("/")
 
 
 def answers(path: str) -> bool:

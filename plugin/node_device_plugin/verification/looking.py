@@ -10,7 +10,7 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from ..declaration import Device, Resource
 from ..declaration.device_plugin_api import devices_of
@@ -19,6 +19,7 @@ from ..runtime.client import CriClient
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from . import container_view, evidence
 from .container_view import View
+from .report import Outcome
 
 #: Bytes of a process's environment that are read.
 _LARGEST_ENVIRONMENT = 8 << 20
@@ -28,18 +29,6 @@ LOOK = 0.1
 SETTLE = 3.0
 #: Maximum seconds for one inspection, because a path in a container may be on a file system that hangs.
 _LIMIT = 5.0
-
-
-class Outcome(NamedTuple):
-    """The outcome of a proof.
-
-    seen: ids of the devices that a container showed. mismatches: one sentence each; empty if everything matches.
-    unproven: why there was no proof; empty if there was a proof.
-    """
-
-    seen: tuple[str, ...] = ()
-    mismatches: tuple[str, ...] = ()
-    unproven: str = ""
 
 
 async def look_at_allocated(

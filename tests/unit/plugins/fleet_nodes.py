@@ -20,6 +20,7 @@ FACTS = {
         "config": {"path": "/etc/containerd/config.toml", "exists": False, "content": None},
     },
     "kubelet": {"pid": 7, "version": "1.36.2"},
+    "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "commands": ["/usr/local/bin/node-device-plugin"],
     "missing_devices": [],
     "missing_host_paths": [],

@@ -7,7 +7,7 @@ import types
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import Change, Checked
 

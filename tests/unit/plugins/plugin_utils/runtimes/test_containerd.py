@@ -10,8 +10,8 @@ import pytest
 import tomlkit
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes import comparison, containerd_imports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 import tomlkit
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_runtime
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import runtimes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.runtimes.cdi import (
     Change,
@@ -445,9 +445,9 @@ def test_what_is_checked_before_it_is_written():
 def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_run(tmp_path, proc):
     k3s_socket, docker_socket = str(tmp_path / "k3s.sock"), str(tmp_path / "containerd.sock")
     with listening(proc, docker_socket):
-        assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == docker_socket
+        assert kubelet_process.likely_socket([k3s_socket, docker_socket]) == docker_socket
         with listening(proc, k3s_socket):
-            assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
-    assert runtime_facts.likely_socket([]) == "/run/containerd/containerd.sock"
+            assert kubelet_process.likely_socket([k3s_socket, docker_socket]) == k3s_socket
+    assert kubelet_process.likely_socket([]) == "/run/containerd/containerd.sock"
     # Which may be Docker's, beside CRI-O or cri-dockerd.
-    assert runtime_facts.SOCKETS[-1] == "/run/containerd/containerd.sock"
+    assert kubelet_process.SOCKETS[-1] == "/run/containerd/containerd.sock"
