@@ -6,14 +6,15 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from ..declaration import Configuration, Resource
+from ..declaration import Configuration
 from ..devices import record
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
 from ..devices.given import IN_DOUBT, ServedKey, Shares
+from ..devices.reason import MOST_TOLD
 from ..devices.scanner import DeviceScanner, Places
 from ..devices.table import FORGOTTEN_AFTER, GONE, DeviceTable
 from ..kubelet.frontend import Frontend, HoldersUnknown, ResourceStatus
@@ -25,8 +26,6 @@ log = Log(__name__)
 
 #: Maximum seconds for the registration of removed resources that pods hold, and seconds between two looks.
 _RETIRING, _LOOK = 5.0, 0.05
-#: Maximum number of devices that one log line names.
-_MOST_TOLD = 10
 
 
 class ServedResource(NamedTuple):
@@ -288,13 +287,22 @@ class ResourceManager:
         places, root = self._places, self._configuration.kubelet_root_dir
         # The kubelet's answer is valid only for devices that were long gone before the question.
         gone = frozenset().union(*(table.long_gone() for table in self.tables))
-        # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
-        held = await self._held_of_orphans(before, bool(gone))
-        async with self._one_at_a_time:
-            if held is not None and (self._places, self._configuration.kubelet_root_dir) == (places, root):
-                self._forget(gone - held)
-                # Keep the devices of both configurations, because a pod may have received a device since the answer.
-                await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
+        held: frozenset[str] = frozenset()
+        try:
+            # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
+            if gone or await self._scanner.has_orphans(before, places):
+                by_api = await self._holders.held(places, self._own)
+                held = held.union(*(of_api.device_ids for of_api in by_api.values()))
+            async with self._one_at_a_time:
+                if (self._places, self._configuration.kubelet_root_dir) == (places, root):
+                    self._forget(gone - held)
+                    # Keep the devices of both configurations: a pod may have received a device since the answer.
+                    await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
+        except (HoldersUnknown, OSError) as error:
+            message = "cannot check the CDI specs for orphans; all specs stay"
+            self._pruning.failed(logging.WARNING, message, directory=places.cdi, error=error)
+        else:
+            self._pruning.went_well()
 
     def _forget(self, device_ids: frozenset[str]) -> None:
         for table in self.tables:
@@ -307,26 +315,8 @@ class ResourceManager:
                     resource=table.resource.name,
                     seconds=FORGOTTEN_AFTER,
                     count=len(forgotten),
-                    devices=forgotten[:_MOST_TOLD],
+                    devices=forgotten[:MOST_TOLD],
                 )
-
-    async def _held_of_orphans(self, resources: Sequence[Resource], is_any_gone: bool) -> frozenset[str] | None:
-        """The ids of held devices; empty if there is nothing to remove; None, with a log line, if unknown."""
-        places = self._places
-        try:
-            if not (is_any_gone or await self._scanner.has_orphans(resources, places)):
-                return frozenset()
-            held = await self._holders.held(places, self._own)
-        except (HoldersUnknown, OSError) as error:
-            self._pruning.failed(
-                logging.WARNING,
-                "cannot check the CDI specs for orphans; all specs stay",
-                directory=places.cdi,
-                error=error,
-            )
-            return None
-        self._pruning.went_well()
-        return frozenset().union(*(of_api.device_ids for of_api in held.values()))
 
 
 def _key(table: DeviceTable) -> ServedKey:
