@@ -5,11 +5,17 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Callable, TypeVar, Union
 
+from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import Resource
+from node_device_plugin.declaration.model import DEVICE_PLUGIN
+from node_device_plugin.devices.events.watch import Watch
+from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
+from node_device_plugin.kubelet.device_plugin.plugin_watcher_registration import PluginWatcherRegistration
 from node_device_plugin.kubelet.device_plugin.registration import Registration
 from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer
-from node_device_plugin.kubelet.plugin_watcher import PluginWatcherRegistration
+from node_device_plugin.support.task_group import TaskGroup
 
 Either = TypeVar("Either", bound=Union[Registration, PluginWatcherRegistration])
 
@@ -31,3 +37,11 @@ async def kept_registered(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def managed(tasks: TaskGroup, watch: Watch) -> ResourceManager:
+    """A manager, as daemon.main puts it together, whose frontend runs."""
+    scanner = DeviceScanner(watch)
+    frontend = DevicePluginFrontend(scanner)
+    tasks.start(frontend.run())
+    return ResourceManager(scanner, {DEVICE_PLUGIN: frontend})

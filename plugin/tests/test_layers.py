@@ -14,14 +14,15 @@ LAYERS = (
     {"diagnostics", "verification"},
     {"daemon"},
     {"status_api"},
-    {"kubelet", "cluster"},
+    {"kubelet"},
+    {"cluster"},
     {"devices", "cdi", "runtime"},
     {"telemetry"},
     {"declaration"},
     {"support", "wire"},
 )
 #: What a room may import of its own layer, by prefix.
-BESIDE = {"devices": "cdi.", "cluster": "kubelet.checkpoint"}
+BESIDE = {"devices": "cdi."}
 
 
 class Import(NamedTuple):
@@ -90,19 +91,34 @@ def test_the_declaration_needs_the_standard_library_alone() -> None:
     assert {"grpc", "google", "yaml"} & outside == set()
 
 
+def test_below_the_kubelet_only_ids_of_devices_are_used() -> None:
+    """The ids of shares are the device plugin API's: a declaration is held to its rules, and discovery to its room."""
+    below = set().union(*LAYERS[LAYERS.index({"kubelet"}) + 1 :])
+    using = {
+        (each.importer, each.imported)
+        for each in imports(ROOT)
+        if each.imported.startswith("declaration.device_plugin_api") and each.importer.partition(".")[0] in below
+    }
+    assert using == {
+        ("declaration.parse", "declaration.device_plugin_api"),
+        ("devices.discovery.__init__", "declaration.device_plugin_api.longest_device_id"),
+    }
+
+
 def test_an_import_that_goes_up_is_found(tmp_path: Path) -> None:
     files: dict[str, str] = {
         "devices/table.py": "def f():\n    from ..daemon import main\n",
         "devices/scanner.py": "from ..cdi.writer import write\nfrom ..runtime import client\n",
         "cli/run.py": "from ..daemon.main import run\n",
-        "cluster/restore.py": "from ..kubelet.checkpoint import read\nfrom ..kubelet.queries import holders\n",
+        "cluster/restore.py": "from ..kubelet.checkpoint import read\n",
+        "kubelet/restore.py": "from ..cluster.api import Api\n",
     }
     root = tmp_path / "node_device_plugin"
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
     assert problems(root) == [
-        "cluster.restore imports kubelet.queries.holders",
+        "cluster.restore imports kubelet.checkpoint.read",
         "devices.scanner imports runtime.client",
         "devices.table imports daemon.main",
     ]

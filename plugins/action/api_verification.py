@@ -24,8 +24,20 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.expectations import (
     expected_in_container,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import container_view, evidence
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import (
+    container_view,
+    evidence,
+    judging,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
+    EMPTY,
+    FAILED,
+    IN_USE,
+    UNPROVEN,
+    Outcome,
+    Row,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven, rollout
@@ -108,35 +120,34 @@ def _verify(cluster, node, arguments):
     before = proven.read(shown)
     record = Record(before, cluster.deployment.image)
     record.keep_only(resources, runtime)
-    rows, shares, uses = {}, {}, proof.in_use(cluster.api, node)
+    uses = proof.in_use(cluster.api, node)
+    known = record if arguments.get("proofs") == "unproven" else None
+    rows = {}
     for resource in resources:
         use = uses.get(resource.name, proof.Use(0, ()))
-        row, asked = _judged(resource, shown, use, arguments.get("devices"), held.get(resource.name, 0))
-        if asked and arguments.get("proofs") == "unproven" and record.holds(resource, runtime):
-            row["state"] = "proven before"
-        elif asked:
-            shares[resource.name] = asked
+        row = _judged(resource, shown, use, arguments.get("devices"), held.get(resource.name, 0))
+        if row.shares:
+            row = judging.before_proof(row, resource, known, runtime)
         rows[resource.name] = row
-    for resource, outcome in _outcomes(cluster, node, resources, shares, timeout):
-        row = rows[resource.name]
-        row.update(_compared(resource, shares[resource.name], outcome))
-        if row["state"] != "unproven":
-            record.note(resource, runtime, proven=row["state"] == "proven")
+    shares = {name: row.shares for name, row in rows.items() if row.shares}
+    outcomes = _outcomes(cluster, node, resources, shares, timeout)
+    judging.note(record, resources, runtime, outcomes)
     if record.proven != before:
         proven.write(cluster.api, node, record.proven)
+    rows = [judging.with_outcome(row, outcomes) for row in rows.values()]
     found = rollout.restarted(cluster, node, arguments["invocation"]) if arguments.get("invocation") else ""
     report = {
         "runtime": runtime,
         "kubelet": info.get("kubeletVersion", ""),
-        "resources": list(rows.values()),
-        "problems": [f"{row['resource']}: {row['detail']}" for row in rows.values() if row["state"] == "failed"]
+        "resources": [row._asdict() for row in rows],
+        "problems": [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED]
         + ([found] if found else []),
     }
     return report, record.proven != before
 
 
 def _outcomes(cluster, node, resources, shares, timeout):
-    """Prove resources with temporary pods. Return pairs of resource and outcome.
+    """Prove resources with temporary pods. Return outcomes by resource name.
 
     shares: the number of shares to request, by resource name.
     """
@@ -146,7 +157,7 @@ def _outcomes(cluster, node, resources, shares, timeout):
             paths = {each.path for device in resource.devices for each in device.nodes}
             wanted.append(proof.Wanted(resource.name, shares[resource.name], ("seen", *sorted(paths))))
     if not wanted:
-        return []
+        return {}
     owner = cluster.api.get(cluster.place)
     if owner is None:
         raise DeploymentError(f"the cluster has no {cluster.place}: run site.yml")
@@ -162,24 +173,26 @@ def _outcomes(cluster, node, resources, shares, timeout):
         ends=True,
     )
 
+    by_name = {resource.name: resource for resource in resources}
+
     def look(pods):
-        return {name: _printed(cluster.api, pod) for name, pod in pods.items()}
+        return {name: _printed(cluster.api, pod, by_name[name], shares[name]) for name, pod in pods.items()}
 
-    outcomes = proof.Proofs(cluster.api, kind, node, timeout).prove(wanted, look)
-    return [(resource, outcomes[resource.name]) for resource in resources if resource.name in outcomes]
+    return proof.Proofs(cluster.api, kind, node, timeout).prove(wanted, look)
 
 
-def _printed(api, pod):
-    """Return the report that a pod's program printed about its container."""
+def _printed(api, pod, resource, shares):
+    """Return the outcome of a proof whose pod's program has printed a report about its container."""
     place = Place("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], part="log")
     log = api.text(place)
     # Read only the last JSON line, because the log may also have a usage text or a runtime's warning.
     lines = [line for line in log.splitlines() if line.startswith("{")]
     try:
-        return proof.Outcome(container_view.read_own(json.loads(lines[-1])))
+        view = container_view.read_own(json.loads(lines[-1]))
     except (IndexError, RecursionError, ValueError, KeyError, TypeError):
         said = " ".join(log.split())[:200] or "nothing"
-        return proof.Outcome(failed=f"the proof's pod printed no report: {said}")
+        return Outcome(mismatches=(f"the proof's pod printed no report: {said}",))
+    return _compared(resource, shares, view)
 
 
 def _once_followed(cluster, node, resources, timeout):
@@ -237,57 +250,44 @@ def _shortfall(resource, shown, held=0):
 
 
 def _judged(resource, shown, use, devices, held=0):
-    """Return the resource's row, and the number of shares for its proof (0 for no proof). held: see ``_shortfall``."""
+    """Return the resource's row before its proof. held: see ``_shortfall``."""
     shortfall, healthy = _shortfall(resource, shown, held), _healthy(resource, shown) or 0
-    row = {
-        "resource": resource.name,
-        "capacity": healthy if resource.discover.methods else _shares(resource)[1],
-        "healthy": healthy,
-        "seen": [],
-        "state": "failed",
-        "detail": shortfall or "",
-    }
+    capacity = healthy if resource.discover.methods else _shares(resource)[1]
+    row = Row(resource.name, capacity, healthy, (), FAILED, shortfall or "")
+    free = healthy - use.shares
     if shortfall:
-        return row, 0
+        return row
     if held:
         why = f"{held} held by another name; the log of the plugin's pod names the pods"
-        return {**row, "state": "in use", "detail": why}, 0
+        return row._replace(state=IN_USE, detail=why)
     if not healthy:
-        return {**row, "state": "empty"}, 0
+        return row._replace(state=EMPTY)
     if resource.discover.methods:
         why = "its devices are discovered on the node, and the API does not list them"
-        return {**row, "state": "unproven", "detail": why}, 0
-    if not evidence.can_show(resource, resource.devices):
-        # A pod would be made again in each run.
-        return {**row, "state": "unproven", "detail": evidence.why_none(resource, resource.devices)}, 0
-    free = healthy - use.shares
-    if free <= 0:
-        return {**row, "state": "in use", "detail": "by " + ", ".join(use.pods)}, 0
+        return row._replace(state=UNPROVEN, detail=why)
+    if free <= 0 and evidence.can_show(resource, resource.devices):
+        return row._replace(state=IN_USE, detail="by " + ", ".join(use.pods))
     everything = devices == "all" and free == _shares(resource)[1] <= (resource.container_limit or free)
-    return row, free if everything else 1
+    return row._replace(state=UNPROVEN, shares=free if everything else 1)
 
 
-def _compared(resource, shares, outcome):
-    """Return a row's state and detail: whether the container's devices match an allocation of the declared devices.
+def _compared(resource, shares, view):
+    """Return the outcome of a proof: whether the container's devices match an allocation of the declared devices.
 
     The API does not show which device the kubelet allocated. Therefore the container of one share may match any
     declared device.
     """
-    if outcome.view is None:
-        return {"state": "failed" if outcome.failed else "unproven", "detail": outcome.failed or outcome.unproven}
     sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
-    found = [
-        (container_view.mismatches(outcome.view, expected_in_container(resource, devices)), devices) for devices in sets
-    ]
+    found = [(container_view.mismatches(view, expected_in_container(resource, devices)), devices) for devices in sets]
     fitting = [devices for mismatches, devices in found if not mismatches]
     if not fitting:
         mismatches, _devices = min(found, key=lambda each: len(each[0]))
-        return {"state": "failed", "detail": "in a container: " + "; ".join(mismatches)}
+        return Outcome(mismatches=("in a container: " + "; ".join(mismatches),))
     # Every container may have all that some devices give.
-    shown = [ids for devices in fitting if (ids := evidence.shown(outcome.view, resource, devices))]
+    shown = [tuple(ids) for devices in fitting if (ids := evidence.shown(view, resource, devices))]
     if not shown:
-        return {"state": "unproven", "detail": evidence.why_none(resource, fitting[0])}
+        return Outcome(unproven=evidence.why_none(resource, fitting[0]))
     if len(shown) > 1:
         alike = ", ".join(device for ids in shown for device in ids)
-        return {"state": "proven", "detail": f"one of {alike}, which look alike in a container"}
-    return {"state": "proven", "detail": "", "seen": shown[0]}
+        return Outcome(note=f"one of {alike}, which look alike in a container")
+    return Outcome(shown[0])

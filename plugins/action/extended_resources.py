@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import time
 
@@ -27,7 +26,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
-_CHECKPOINT = "kubelet_internal_checkpoint"
 #: Bytes of the checkpoint that are read, and the seconds that this may take.
 _LARGEST, _SECONDS = 32 << 20, 20
 # Attempts to patch a node's status. The kubelet may change the status between the plan and the patch.
@@ -90,7 +88,7 @@ class ActionModule(HidingAction):
 
     def _registered(self, directory):
         """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
-        path = f"{directory}/{_CHECKPOINT}"
+        path = f"{directory}/{checkpoint.FILE_NAME}"
         quoted = shlex.quote(path)
         # Pods that mount the directory can put a pipe, a link or an endless file there.
         read = f"test -f {quoted} && test ! -L {quoted} && timeout {_SECONDS} head -c {_LARGEST} {quoted}"
@@ -100,11 +98,10 @@ class ActionModule(HidingAction):
             raise Stopped(f"{path} cannot be read: {error}") from error
         if said.code != 0:
             raise Stopped(f"{path} cannot be read: {said.errors.strip() or 'it is not a regular file'}")
-        text = said.output.strip()
         try:
-            return frozenset(json.loads(text)["Data"]["RegisteredDevices"] or ()) if text else frozenset()
-        except (RecursionError, ValueError, KeyError, TypeError) as error:
-            raise Stopped(checkpoint.damaged(path, error)) from error
+            return frozenset(checkpoint.registered_in(said.output.strip().encode(), directory))
+        except checkpoint.CheckpointError as error:
+            raise Stopped(str(error)) from error
 
     def _converge(self, cluster, name, wanted, timeout, api_only):
         dry_run = self._task.check_mode

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import time
+
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
     extended_resources,
     kubeconfig,
     manifests,
+    quantity,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
@@ -21,10 +24,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
     declaration,
     plugin_cli,
+    preflight,
     requirements,
     role_files,
     spec_arguments,
-    spec_templates,
     task_arguments,
     wheels,
 )
@@ -35,6 +38,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
+#: Modes of a running plugin to values of device_plugin_mode.
+_MODES = {"service": "service", "pod": "daemonset"}
+# Seconds between two reads of a node object.
+_PAUSE = 1.0
 
 
 class ActionModule(HidingAction):
@@ -48,8 +55,14 @@ class ActionModule(HidingAction):
         self._arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
         host = self._vars.get("inventory_hostname", "")
         self._api_only = boolean(self._arguments.get("api_only", False))
+        self._is_pod = self._arguments.get("mode", "service") == "daemonset"
         problems = []
         parts = {"declaration": self._declaration(problems)}
+        if self._api_only and not self._is_pod:
+            problems.append(
+                "node_devices_api_only says that nothing but the Kubernetes API reaches the node, so there can be no "
+                "service on it: set device_plugin_mode to daemonset"
+            )
         try:
             if not self._api_only:
                 parts.update(self._of_node(parts["declaration"], problems))
@@ -66,12 +79,9 @@ class ActionModule(HidingAction):
         return {**result, "changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
 
     def _declaration(self, problems):
-        # If only the API reaches the node, only the plugin can write CDI specs on the node.
-        owner = {"cdi_owner": "plugin"} if self._api_only else {}
-        settings = {**(self._arguments.get("settings") or {}), **owner}
+        variables = {**self._vars, "node_devices_api_only": self._api_only}
         try:
-            render = None if self._api_only else spec_templates.renderer(self, self._vars)
-            return declaration.read(self._vars, self._templar.template, settings, render).as_data()
+            return preflight.Preflight(self, variables).read_declaration().as_data()
         except declaration.DeclarationProblems as error:
             problems.extend(error.lines)
             return None
@@ -97,6 +107,13 @@ class ActionModule(HidingAction):
             problems.append(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
             return {}
         problems.extend(requirements.unmet(_REQUIRED, facts, {}, cdi))
+        instance = (facts["device_plugins"]["instance"] or {}).get("mode")
+        runs_as, mode = _MODES.get(instance), self._arguments.get("mode", "service")
+        if runs_as and runs_as != mode:
+            problems.append(
+                f"the plugin runs as a {runs_as}, but device_plugin_mode is {mode}: run site.yml with "
+                "device_plugin_takeover: true"
+            )
         if facts["transaction_left"]:
             problems.append(
                 "an earlier run was interrupted while it changed the container runtime's configuration: run "
@@ -119,15 +136,14 @@ class ActionModule(HidingAction):
         declared, facts = parts["declaration"], parts.get("facts") or {}
         if declared is None or not facts.get("commands") or facts.get("ledger_problem") or facts["uid"] != 0:
             return {}
-        is_service = self._arguments.get("mode", "service") == "service"
         try:
-            environment = wheels.targets()[wheels.target_of(facts)]["environment"] if is_service else ""
+            environment = "" if self._is_pod else wheels.targets()[wheels.target_of(facts)]["environment"]
             wanted = drift.wanted(self, self._vars, declared, facts, environment)
         except Exception as error:  # an expression may fail in any way
             problems.append(f"the node's files cannot be compared with the declaration: {error}")
             return {}
         problems.extend(drift.found(facts, wanted))
-        if not is_service:
+        if self._is_pod:
             return {}
         note = drift.rolled_back(facts, wanted)
         sha256 = wanted.files["device_plugin"][role_files.CONFIGURATION]
@@ -143,7 +159,7 @@ class ActionModule(HidingAction):
     def _of_cluster(self, host, parts, problems):
         """Return the node's facts from the API; empty without a kubeconfig or a valid declaration."""
         declared = parts["declaration"]
-        if not self._arguments.get("kubeconfig") and self._arguments.get("mode") == "daemonset":
+        if not self._arguments.get("kubeconfig") and self._is_pod:
             problems.append(
                 "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
                 "kubeconfig file on the controller"
@@ -164,6 +180,7 @@ class ActionModule(HidingAction):
             served = frozenset(resource["name"] for resource in declared["resources"])
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
+            problems.extend(self._unlisted(cluster, shown["metadata"]["name"]))
         except (ApiError, kubeconfig.KubeconfigError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
@@ -176,6 +193,24 @@ class ActionModule(HidingAction):
         found = {"cluster": rows, "kubelet_version": (info.get("kubeletVersion") or "").removeprefix("v") or None}
         return {**found, **self._of_pod(cluster, shown, declared, problems)}
 
+    def _unlisted(self, cluster, name):
+        """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.
+
+        The kubelet updates the node object only every 10 s.
+        """
+        healthy = self._arguments.get("healthy") or {}
+        deadline = time.monotonic() + float(self._arguments.get("timeout", 30))
+        while True:
+            allocatable = extended_resources.capacities_of(cluster.node(name), "allocatable") if healthy else {}
+            wrong = [each for each, count in healthy.items() if not quantity.same(allocatable.get(each), count)]
+            if not wrong or time.monotonic() >= deadline:
+                return [
+                    f"{each}: the kubelet lists {healthy[each]} healthy, but the node object shows "
+                    f"{allocatable.get(each, 'none')} allocatable"
+                    for each in wrong
+                ]
+            time.sleep(_PAUSE)
+
     def _of_pod(self, cluster, shown, declared, problems):
         """Return the plugin's pod in mode daemonset, and ``by_api`` for a node that only the API reaches."""
         found = {}
@@ -183,7 +218,7 @@ class ActionModule(HidingAction):
             info = (shown.get("status") or {}).get("nodeInfo") or {}
             runtime = info.get("containerRuntimeVersion") or ""
             found["by_api"] = node.ByApi(extended_resources.is_ready(shown), None, runtime)
-        if self._arguments.get("mode") != "daemonset":
+        if not self._is_pod:
             return found
         name = shown["metadata"]["name"]
         try:

@@ -9,6 +9,14 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import judging
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
+    FAILED,
+    PROVEN,
+    UNPROVEN,
+    Outcome,
+    Row,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, rollout
@@ -92,14 +100,14 @@ class ActionModule(HidingAction):
 
     def _prove_by_pods(self, report, configuration, host, arguments):
         """Prove the unproven resources with pods that the scheduler places. The node's command inspects the pods."""
-        rows = {row["resource"]: row for row in report["resources"] if row["state"] == "unproven" and row["shares"]}
-        if not rows or report["image"] is None:
+        rows = [Row(**row) for row in report["resources"]]
+        wanted = [proof.Wanted(row.resource, row.shares) for row in rows if row.state == UNPROVEN and row.shares]
+        if not wanted or report["image"] is None:
             return
 
         def look(pods):
             return self._look(pods, configuration, report)
 
-        wanted = [proof.Wanted(name, row["shares"]) for name, row in rows.items()]
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
             node = self._preflight.node_name(arguments, self._facts)
@@ -109,17 +117,12 @@ class ActionModule(HidingAction):
             proofs = proof.Proofs(api, kind, node, float(arguments.get("timeout", 60)), self._renew)
             outcomes = proofs.prove(wanted, look)
         except _ERRORS as error:
-            outcomes = {name: proof.Outcome(unproven=str(error)) for name in rows}
-        for name, row in rows.items():
-            outcome = outcomes[name]
-            if outcome.failed:
-                row.update(state="failed", detail=outcome.failed)
-                report["problems"].append(f"{name}: {outcome.failed}")
+            outcomes = {each.resource: Outcome(unproven=str(error)) for each in wanted}
+        for name, outcome in outcomes.items():
+            report["problems"] += [f"{name}: {mismatch}" for mismatch in outcome.mismatches]
+            if outcome.mismatches:
                 report["proven"].pop(name, None)
-            elif outcome.unproven:
-                row.update(detail=outcome.unproven)
-            else:
-                row.update(state="proven", detail="", seen=list(dict.fromkeys([*row["seen"], *outcome.seen])))
+        report["resources"] = [judging.with_outcome(row, outcomes)._asdict() for row in rows]
 
     def _look(self, pods, configuration, report):
         """Let the node's command inspect ``pods`` (pod by resource). Return outcomes, and update the proof record."""
@@ -129,18 +132,17 @@ class ActionModule(HidingAction):
             command += ["--proof-pod", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"]
         found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}), self._task_vars)
         outcomes = {}
-        for row in found["resources"]:
-            name = row["resource"]
-            if row["state"] == "proven":
+        for row in (Row(**row) for row in found["resources"]):
+            name = row.resource
+            if row.state == PROVEN:
                 report["proven"][name] = found["proven"][name]
-                outcomes[name] = proof.Outcome(seen=tuple(row["seen"]))
-            elif row["state"] == "failed":
-                problems = [
-                    each.removeprefix(f"{name}: ") for each in found["problems"] if each.startswith(f"{name}: ")
-                ]
-                outcomes[name] = proof.Outcome(failed="; ".join(problems))
+                outcomes[name] = Outcome(tuple(row.seen))
+            elif row.state == FAILED:
+                said = f"{name}: "
+                problems = [each.removeprefix(said) for each in found["problems"] if each.startswith(said)]
+                outcomes[name] = Outcome(mismatches=("; ".join(problems),))
             else:
-                outcomes[name] = proof.Outcome(unproven=row["detail"] or row["state"])
+                outcomes[name] = Outcome(unproven=row.detail or row.state)
         return outcomes
 
 

@@ -9,15 +9,15 @@ import socket
 import struct
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import bounded_reads
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import peer
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.kubelet import checkpoint
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import bounded_reads
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import peer
 
 # Seconds that a status request may take.
 _TIMEOUT = 5
 # Entries of a directory and its subdirectories. Any pod that mounts the directory can fill it.
 _MOST_ENTRIES = 10000
 _OWN_DIRECTORY = "node-device-plugin"
-_CHECKPOINT = "kubelet_internal_checkpoint"
 _UNIT = "node-device-plugin.service"
 # A DRA driver's socket for the kubelet is <driver>-reg.sock or <driver>-<pod uid>-reg.sock. CSI drivers use the same
 # directory and ending. Source: package kubeletplugin of k8s.io/dynamic-resource-allocation.
@@ -77,10 +77,8 @@ def _mode(pid, proc):
 
 def _registered(directory):
     try:
-        content = bounded_reads.read_file(os.path.join(directory, _CHECKPOINT), follow=False)
-        known = bounded_reads.json_of(content)["Data"]["RegisteredDevices"]
-        return sorted(name for name, devices in (known or {}).items() if devices)
-    except (OSError, AttributeError, ValueError, KeyError, TypeError):
+        return sorted(name for name, devices in checkpoint.read_registered(directory).items() if devices)
+    except (OSError, checkpoint.CheckpointError):
         return []
 
 

@@ -31,6 +31,7 @@ import shutil
 import stat
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.new_file import new_file
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
@@ -234,24 +235,26 @@ def make_directory(path, mode=0o755):
                 sync(os.path.dirname(directory))
 
 
-def stage_file(path, content, mode, uid=None, gid=None, attributes=None):
-    """Write a file durably beside ``path``, under a name that no program reads. Returns the file's path."""
-    remove_leftover(path)
-    staged = _staged(path)
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with naming(path), os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            if uid is not None:
-                os.fchown(file.fileno(), uid, gid)
-            for name, value in (attributes or {}).items():
-                os.setxattr(file.fileno(), name, base64.b64decode(value))
-            os.fsync(file.fileno())
-    except BaseException:
-        os.unlink(staged)
-        raise
+def stage_file(path, content, mode, uid=None, gid=None, attributes=None, staged=None, like=None):
+    """Write a file durably beside ``path``, under a name that no program reads. Returns the file's path.
+
+    attributes: as in an entry. staged: the name to use. like: a file whose extended attributes the new file gets, too.
+    """
+    staged = staged or _staged(path)
+    remove_file(staged)
+    with naming(path), new_file(staged) as file:
+        file.write(content)
+        file.flush()
+        if uid is not None:
+            os.fchown(file.fileno(), uid, gid)
+        if like is not None:
+            shutil.copystat(like, staged)
+            os.utime(staged)
+        for name, value in (attributes or {}).items():
+            os.setxattr(file.fileno(), name, base64.b64decode(value))
+        # Set the mode last, because chown clears set-id bits.
+        os.fchmod(file.fileno(), mode)
+        os.fsync(file.fileno())
     return staged
 
 

@@ -10,17 +10,14 @@ import contextlib
 import copy
 import os
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import decisions
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import ACCESS, CONTENT, OURS, owner_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-
-# Owner and group (root) of written files. Another owner could change the file regardless of its mode.
-_OURS = (os.geteuid(), os.getegid())
 
 #: Suffix of the original's copy. If someone else changed our file, removal writes this copy beside the file.
 BEFORE = ".node-devices-before"
 _NOT_REMOVED = "it is empty but cannot be removed (%s): fix that, then run again"
-# Part of each path that no other program uses.
-_OUR_NAME = "node-device"
 
 
 class Report:
@@ -52,7 +49,7 @@ class Report:
         texts = [_shown(before), _shown(after)]
         if texts[0] == texts[1]:
             # Ansible shows the headers only if the texts differ, so show mode and owner as text.
-            owners = [_owner_of(state) for state in (before, after) if state]
+            owners = [owner_of(state) for state in (before, after) if state]
             texts = [_access(state, len(set(owners)) > 1) if state else "" for state in (before, after)]
         self.diffs.append(
             {
@@ -95,120 +92,73 @@ class Managed:
         return self.report
 
     def _make(self, wanted, validate):
-        wanted = self._directories_around(wanted) + wanted
-        states = [(item, self._state_of(item["path"])) for item in wanted]
-        todo = [(item, state) for item, state in states if self._differs(item, state)]
-        directories = self._missing_directories([item for item in wanted if item["path"] not in self.pending])
-        for item, state in todo:
-            self._refuse_unsafe(item, state)
-            self.report.written.append(item["path"])
-            if not _has_content(item, state):
-                self.report.contents.append(item["path"])
-            self.report.add_diff(item["path"], state, item)
-        for directory, mode in directories.items():
-            self.report.written.append(directory)
-            self.report.contents.append(directory)
-            self.report.add_diff(directory, None, {"kind": "directory", "mode": mode})
+        wanted = decisions.directories_around(self.ledger.entries, wanted) + wanted
+        directories = decisions.missing_directories([item for item in wanted if item["path"] not in self.pending])
+        # A real run has created the ledger's directory, which is in no report.
+        directories.pop(self.ledger.directory, None)
+        changes = [change for change in map(self._change_of, wanted) if change is not None]
+        self._report(changes, directories)
         self._claim_directories(wanted, directories)
+        entries = decisions.entries_of(wanted, changes, self.owner, self.ledger.entries)
         if self.check:
             # The ledger's entries change in memory, which shows whether a real run would save others.
-            self._enter(wanted, todo)
-            return
+            self.ledger.entries.update(entries)
+        else:
+            self._write(changes, directories, validate, entries)
+
+    def _change_of(self, item):
+        path = item["path"]
+        return decisions.change_of(item, self._state_of(path), self.owner, self.ledger.entries.get(path))
+
+    def _report(self, changes, directories):
+        """Add the changes and the new directories to the report."""
+        made = [(directory, None, {"kind": "directory", "mode": mode}) for directory, mode in directories.items()]
+        for path, before, after in [*((change.path, change.state, change.item) for change in changes), *made]:
+            self.report.written.append(path)
+            self.report.add_diff(path, before, after)
+        self.report.contents += [change.path for change in changes if change.need == CONTENT] + list(directories)
+
+    def _write(self, changes, directories, validate, entries):
+        """Make the changes. An error before the ledger's last save leaves all paths as they were.
+
+        The ledger names each directory before its creation, and each file before its replacement.
+        """
         self.ledger.save()
-        staged = []
+        staged = {}
         try:
             for directory, mode in directories.items():
                 os.mkdir(directory)
                 _set_access(directory, mode)
                 self.after_write(directory)
-            for item, state in todo:
-                ledgers.remove_leftover(item["path"])
-                if item["kind"] == "file":
-                    name = ledgers.stage_file(item["path"], item["content"], item["mode"], *_OURS)
-                    staged.append(name)
-                    validate(item, name)
-                    if _has_content(item, state):
-                        # The former owner may have the old file open, so replace the file. Keep the file's time, so
-                        # that systemd needs no daemon-reload.
-                        os.utime(name, ns=(os.lstat(name).st_atime_ns, os.lstat(item["path"]).st_mtime_ns))
+            for change in changes:
+                ledgers.remove_leftover(change.path)
+                if change.item["kind"] == "file":
+                    staged[change.path] = new = _staged(change.item)
+                    validate(change.item, new)
+                    if change.need == ACCESS:
+                        # Keep the file's time, so that systemd needs no daemon-reload.
+                        os.utime(new, ns=(os.lstat(new).st_atime_ns, os.lstat(change.path).st_mtime_ns))
         except BaseException:
-            for name in staged:
-                os.unlink(name)
+            _discard(staged)
             self._give_up_directories(directories)
             raise
-        self._enter(wanted, todo)
+        self.ledger.entries.update(entries)
         try:
             self.ledger.save()
         except OSError:
             # On a full disk, discard the staged files, so that no path changes.
-            for name in staged:
-                os.unlink(name)
+            _discard(staged)
             raise
-        names = iter(staged)
-        for item, _state in todo:
-            if item["kind"] == "file":
-                ledgers.put_in_place(next(names), item["path"])
-            elif item["kind"] == "link":
-                ledgers.write_link(item["path"], item["target"])
-            else:
-                _set_access(item["path"], item["mode"])
-            self.after_write(item["path"])
+        for change in changes:
+            _put_in_place(change.item, staged.get(change.path))
+            self.after_write(change.path)
 
     def _state_of(self, path):
         """Return the state of ``path``. Treats pending files as written."""
         if path in self.pending:
-            uid, gid = _OURS
+            uid, gid = OURS
             return {"kind": "file", "content": self.pending[path], "mode": 0o644, "uid": uid, "gid": gid}
         return ledgers.state_of(path)
-
-    def _differs(self, item, state):
-        if item["kind"] == "directory":
-            # A foreign directory keeps its mode and owner. `_missing_directories` returns missing directories.
-            ours = item["path"] in self.ledger.entries
-            if state is None or state["kind"] != "directory":
-                return state is not None
-            return ours and (state["mode"], _owner_of(state)) != (item["mode"], _OURS)
-        if not _has_content(item, state):
-            return True
-        return item["kind"] == "file" and (state["mode"], _owner_of(state)) != (item["mode"], _OURS)
-
-    def _refuse_unsafe(self, item, state):
-        owner = self.ledger.entries.get(item["path"], {}).get("owner", self.owner)
-        if owner != self.owner:
-            raise LedgerConflict("{} belongs to {}, so {} does not write it".format(item["path"], owner, self.owner))
-        kind = state["kind"] if state else "file"
-        if kind not in ("file", "link") and kind != item["kind"]:
-            raise LedgerConflict(
-                "{} is a {}, but a {} must be there: move it away".format(item["path"], kind, item["kind"])
-            )
-        if item["kind"] == "directory" and kind != "directory":
-            raise LedgerConflict("{} is a {}, but a directory must be there: move it away".format(item["path"], kind))
-
-    def _directories_around(self, wanted):
-        """Return our directories above ``wanted`` as wanted items, so that their owner and mode are restored, too."""
-        named = {item["path"] for item in wanted}
-        directories = {}
-        for item in wanted:
-            for path in ledgers.parents(item["path"]):
-                entry = self.ledger.entries.get(path, {})
-                # Skip a directory that a link has replaced.
-                there = os.path.isdir(path) and not os.path.islink(path)
-                if entry.get("kind") == "directory" and "mode" in entry and path not in named and there:
-                    directories[path] = {"kind": "directory", "path": path, "mode": entry["mode"]}
-        return [directories[path] for path in sorted(directories)]
-
-    def _missing_directories(self, wanted):
-        """Return the directories to create, outermost first, each path with its mode."""
-        directories = {}
-        for item in wanted:
-            for directory in ledgers.missing_parents(item["path"]):
-                # A real run has created the ledger's directory, which is in no report.
-                if directory == self.ledger.directory:
-                    continue
-                directories.setdefault(directory, 0o755)
-            if item["kind"] == "directory" and not os.path.lexists(item["path"]):
-                directories[item["path"]] = item["mode"]
-        return directories
 
     def _claim_directories(self, wanted, directories):
         """Record the directories to create, and add this owner to our directories that it needs."""
@@ -231,25 +181,6 @@ class Managed:
                     del self.ledger.entries[directory]
         self.ledger.save()
 
-    def _enter(self, wanted, todo):
-        """Record the files and links to write. An existing record keeps the content that it first saved."""
-        states = {item["path"]: state for item, state in todo}
-        for item in wanted:
-            path = item["path"]
-            known = self.ledger.entries.get(path)
-            is_right = path not in states and known is None
-            if item["kind"] == "directory" or (is_right and _OUR_NAME not in path):
-                continue
-            # If an unrecorded path is right and has our name, the ledger was lost. With another name, the path belongs
-            # to someone else.
-            before = known["before"] if known else ledgers.storable(states.get(path))
-            entry = {"kind": item["kind"], "owner": self.owner, "before": before}
-            if item["kind"] == "file":
-                entry.update(sha256=ledgers.sha256(item["content"]), mode=item["mode"])
-            else:
-                entry.update(target=item["target"])
-            self.ledger.entries[path] = entry
-
     def _take_away(self, stays):
         gone = {path for path in self.ledger.of(self.owner) if path not in stays}
         for path in sorted(gone):
@@ -271,7 +202,7 @@ class Managed:
         """Remove an unchanged file, link or tree, or restore its original."""
         state = self._state_of(path)
         before = ledgers.stored(entry.get("before"))
-        is_ours = path in self.pending or (state is not None and _is_ours(state, entry))
+        is_ours = path in self.pending or (state is not None and decisions.is_ours(state, entry))
         if state != before and not is_ours:
             self._leave(path, state, before)
         elif state is not None and state != before:
@@ -349,7 +280,7 @@ def _as_written(ledger, owner):
     wanted = []
     for path in ledger.of(owner):
         entry, state = ledger.entries[path], ledgers.state_of(path)
-        if entry["kind"] not in ("file", "link") or state is None or not _is_ours(state, entry):
+        if entry["kind"] not in ("file", "link") or state is None or not decisions.is_ours(state, entry):
             return None
         item = {"path": path, "kind": entry["kind"]}
         # A file without a recorded mode, from an early release, counts as changed.
@@ -360,38 +291,38 @@ def _as_written(ledger, owner):
     return wanted
 
 
-def _is_ours(state, entry):
-    """Return whether a path is unchanged since we wrote it."""
-    if entry["kind"] == "tree":
-        return state["kind"] == "directory"
-    if state["kind"] != entry["kind"]:
-        return False
-    if entry["kind"] == "link":
-        return state["target"] == entry["target"]
-    return ledgers.sha256(state["content"]) == entry["sha256"]
+def _staged(item):
+    """Write a file's new version beside its path, and return the version's path.
+
+    Also a file whose mode or owner alone is wrong gets a new version, because its former owner may have it open.
+    """
+    return ledgers.stage_file(item["path"], item["content"], item["mode"], *OURS)
 
 
-def _has_content(item, state):
-    """Return whether a state has the wanted kind and content. Ignores mode and owner."""
-    if state is None or state["kind"] != item["kind"]:
-        return False
-    return all(state[key] == item[key] for key in ("content", "target") if key in item)
+def _discard(staged):
+    for name in staged.values():
+        os.unlink(name)
 
 
-def _owner_of(state):
-    """Return a state's uid and gid. Wanted items have none, so return ours for them."""
-    return (state["uid"], state["gid"]) if "uid" in state else _OURS
+def _put_in_place(item, staged):
+    """Put a wanted item in its place. staged: a file's new version."""
+    if item["kind"] == "file":
+        ledgers.put_in_place(staged, item["path"])
+    elif item["kind"] == "link":
+        ledgers.write_link(item["path"], item["target"])
+    else:
+        _set_access(item["path"], item["mode"])
 
 
 def _set_access(path, mode):
     """Set mode, owner and group. A new directory may have inherited other values from its parent."""
-    os.chown(path, *_OURS)
+    os.chown(path, *OURS)
     os.chmod(path, mode)
 
 
 def _access(state, with_owner):
     """Return the mode as text for a diff. with_owner: whether to add the owner."""
-    return "mode {:04o}".format(state["mode"]) + (", owner %d:%d" % _owner_of(state) if with_owner else "") + "\n"
+    return "mode {:04o}".format(state["mode"]) + (", owner %d:%d" % owner_of(state) if with_owner else "") + "\n"
 
 
 def _header(path, state):

@@ -13,8 +13,11 @@ import re
 from typing import Callable, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import socket_path
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import (
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
+    likely_socket,
+    socket_path,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
     answer_of,
     listener,
     not_roots_alone,
@@ -28,26 +31,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable im
 _NAMES = ("containerd", "crio", "cri-dockerd")
 #: The facts that the controller needs. The others have texts of the runtime's configuration, or come from them.
 _SHOWN = ("socket", "problem", "pid", "name", "version", "unit")
-DEFAULT_SOCKET = "/run/containerd/containerd.sock"
-#: Sockets of distributions whose kubelet is not a separate process or has no socket option. The default socket is last,
-#: because it may belong to Docker's containerd.
-SOCKETS = (
-    "/run/k3s/containerd/containerd.sock",
-    "/run/k3s/cri-dockerd/cri-dockerd.sock",
-    "/run/k0s/containerd.sock",
-    "/var/snap/microk8s/common/run/containerd.sock",
-    "/run/crio/crio.sock",
-    "/run/cri-dockerd.sock",
-    DEFAULT_SOCKET,
-)
-
-
-def likely_socket(sockets=SOCKETS):
-    """Return the first socket on which a trusted process listens, or else the default.
-
-    Callers use it if the kubelet has no socket option.
-    """
-    return next((path for path in sockets if listener(path)[0] is not None), DEFAULT_SOCKET)
 
 
 def socket_of(given, kubelet):

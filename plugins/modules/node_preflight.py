@@ -287,10 +287,14 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_num
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
+    running_kubelet,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    NotTrusted,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import NotTrusted
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
     runtime_facts,
@@ -440,9 +444,10 @@ def main():
         play_lock.renew(module)
     kubelet_problem = None
     try:
-        kubelet, refused = kubelet_facts()
+        process, refused = running_kubelet()
     except NotTrusted as error:
-        kubelet, refused, kubelet_problem = None, [], str(error)
+        process, refused, kubelet_problem = None, [], str(error)
+    kubelet = process and process._asdict()
     for each in refused:
         module.warn(each)
     runtime, asked = runtime_facts(socket_of(module.params["cri_socket"], kubelet)), module.params["converge"]

@@ -15,10 +15,6 @@ options:
     description: Path of the plugin's command on the node.
     type: path
     required: true
-  settings:
-    description:
-      - The plugin's configuration without resources, in the format that M(nodedevices.kubernetes.declaration) accepts.
-    type: dict
   cri_socket:
     description: The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight).
     type: path
@@ -29,6 +25,17 @@ options:
     type: str
     choices: [service, daemonset]
     default: service
+  healthy:
+    description:
+      - Number of devices that the kubelet lists for each resource. The action compares the node object with these
+        numbers.
+    type: dict
+    default: {}
+  timeout:
+    description:
+      - Seconds to wait until the node object shows these numbers. The kubelet updates the node object every 10 s.
+    type: int
+    default: 30
   api_only:
     description: Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only).
     type: bool

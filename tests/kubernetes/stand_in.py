@@ -16,6 +16,7 @@ import pathlib
 import socket
 import ssl
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any
@@ -41,12 +42,16 @@ class Nodes:
         self._lock = threading.Lock()
         self._nodes: dict[str, dict[str, Any]] = {}
         self._versions = itertools.count(1)
+        #: What a watch tells, with the version of each change.
+        self._changes: list[tuple[int, dict[str, Any]]] = []
+        self._version = 0
+        self._changed_now = threading.Condition(self._lock)
 
     def create(self, node: dict[str, Any], dry_run: bool) -> dict[str, Any]:
         with self._lock:
             node = {"kind": "Node", "apiVersion": "v1", "spec": {}, "status": {}, **node}
             if not dry_run:
-                self._nodes[node["metadata"]["name"]] = self._changed(node)
+                self._nodes[node["metadata"]["name"]] = self._changed(node, "ADDED")
             return node
 
     def read(self, name: str) -> dict[str, Any]:
@@ -54,11 +59,29 @@ class Nodes:
             return copy.deepcopy(self._of(name))
 
     def all(self) -> dict[str, Any]:
-        return {"kind": "NodeList", "items": list(self._nodes.values())}
+        metadata = {"resourceVersion": str(self._version)}
+        return {"kind": "NodeList", "metadata": metadata, "items": list(self._nodes.values())}
+
+    def watch(self, after: int, seconds: float) -> Iterator[dict[str, Any]]:
+        """The changes after a version, for so long."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            with self._lock:
+                found = [each for each in self._changes if each[0] > after]
+                if not found:
+                    self._changed_now.wait(until - time.monotonic())
+            for version, change in found:
+                yield change
+                after = version
 
     def delete(self, name: str) -> dict[str, Any]:
         with self._lock:
-            return self._nodes.pop(name)
+            return self._changed(self._nodes.pop(name), "DELETED")
+
+    def replace(self, name: str, node: dict[str, Any], dry_run: bool) -> dict[str, Any]:
+        """Metadata and spec; a node that names another version than its present one is refused."""
+        changed = {**node, "status": self.read(name).get("status", {})}
+        return self.merge(name, changed, dry_run)
 
     def merge(self, name: str, patch: dict[str, Any], dry_run: bool) -> dict[str, Any]:
         """A merge patch (RFC 7386) of metadata and spec."""
@@ -76,8 +99,11 @@ class Nodes:
                 self._nodes[name] = self._changed(node)
             return copy.deepcopy(node)
 
-    def _changed(self, node: dict[str, Any]) -> dict[str, Any]:
-        node["metadata"]["resourceVersion"] = str(next(self._versions))
+    def _changed(self, node: dict[str, Any], kind: str = "MODIFIED") -> dict[str, Any]:
+        self._version = next(self._versions)
+        node["metadata"]["resourceVersion"] = str(self._version)
+        self._changes.append((self._version, copy.deepcopy({"type": kind, "object": node})))
+        self._changed_now.notify_all()
         return node
 
     def patch_status(self, name: str, operations: Any, manager: str, dry_run: bool) -> dict[str, Any]:
@@ -165,6 +191,16 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
 
         def _handle(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+            if "watch" in query:
+                self.close_connection = True
+                self.send_response(200)
+                self.send_header("Connection", "close")
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    for change in nodes.watch(int(query["resourceVersion"]), float(query["timeoutSeconds"])):
+                        self.wfile.write(json.dumps(change).encode() + b"\n")
+                return
             try:
                 code, answer = 200, self._answer(json.loads(content or "null"))
             except StatusError as refusal:
@@ -178,7 +214,7 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _handle
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle
 
         def _answer(self, content: Any) -> dict[str, Any]:
             user = self._user()
@@ -205,6 +241,8 @@ def serving(certificate: pathlib.Path, authority: pathlib.Path) -> Iterator[int]
                 return nodes.create(content, query.get("dryRun") == "All")
             if self.command == "DELETE":
                 return nodes.delete(name)
+            if self.command == "PUT":
+                return nodes.replace(name, content, query.get("dryRun") == "All")
             if self.command == "GET":
                 return nodes.read(name) if name else nodes.all()
             if self.headers["Content-Type"] == "application/merge-patch+json":

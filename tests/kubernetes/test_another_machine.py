@@ -73,8 +73,8 @@ def node(cluster):
 def run(cluster, monkeypatch):
     """run(step, the node's name, what its machine says of itself) gives the action's result."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    row = {"resource": "a.example/dev", "state": "unproven", "shares": ["one"]}
-    report = {"resources": [row], "image": "x/y:1", "problems": []}
+    row = {"resource": "a.example/dev", "capacity": 1, "healthy": 1, "seen": [], "state": "unproven", "detail": ""}
+    report = {"resources": [{**row, "shares": 1}], "image": "x/y:1", "problems": []}
     monkeypatch.setattr(plugin_cli, "answer", lambda *_arguments: copy.deepcopy(report))
 
     monkeypatch.setattr(framed, "run", lambda *_arguments: framed.Said(0, "", ""))

@@ -8,7 +8,7 @@ import pytest
 import stand_in
 
 from node_device_plugin.cli.main import main
-from node_device_plugin.cluster import restore
+from node_device_plugin.kubelet import restore
 
 DONGLE, LICENSE = "example.com/dongle", "example.com/license"
 

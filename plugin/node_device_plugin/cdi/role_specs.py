@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..declaration import Resource, cdi, foreign_cdi, model, parse
+from ..declaration import Resource, cdi, device_plugin_api, foreign_cdi, parse
 from ..support import bounded_reads, documents
 from . import directories, resolution
 
@@ -378,7 +378,7 @@ def may_be(held: Mapping[str, Any], name: str, kinds: Mapping[str, str] = Mappin
 def _is(name: str, resource: str, kubelet_id: str, kinds: Mapping[str, str]) -> bool:
     """Whether a kubelet's device may be the device with this qualified CDI name."""
     kind, _equals, device = name.partition("=")
-    return device in model.devices_behind(kubelet_id) and kinds.get(resource, kind) == kind
+    return device in device_plugin_api.devices_behind(kubelet_id) and kinds.get(resource, kind) == kind
 
 
 def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Writes the CDI specs that the plugin owns, in a directory for dynamic specs.
+"""Writes the CDI specs of one owner, by default of the plugin, in a directory for dynamic specs.
 
 A kind has one owner. The role owns kinds with only declared devices, in /etc/cdi, unless only the plugin reaches the
 node (``cdi_owner``). The plugin owns kinds with discovered devices, including their declared ones. If a declared node
@@ -17,13 +17,13 @@ import fcntl
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ..declaration import Resource, cdi
-from ..declaration.model import devices_behind
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
+from ..support.new_file import new_file
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from .fields import SPEC, shape_problems
@@ -34,6 +34,21 @@ log = Log(__name__)
 
 #: Behind the host path of a device node that belongs to another device now, so that no runtime finds the node.
 _TAKEN = " (another device has this path now)"
+
+
+class Owner(NamedTuple):
+    """Who owns specs in a directory for dynamic specs, and never touches the specs of others there.
+
+    prefix: of the names of its files. owns: whether the spec of a resource is this owner's; the second resource is the
+    first one with its links resolved.
+    """
+
+    prefix: str
+    owns: Callable[[Resource, Resource], bool]
+
+
+#: The plugin, for the kinds of its resources. If a declared node is a link, the plugin writes the kind, too.
+PLUGIN = Owner(cdi.FILE_PREFIX, lambda declared, followed: declared.dynamic_cdi or followed is not declared)
 
 
 class Written(NamedTuple):
@@ -59,8 +74,9 @@ def write(
     before: Written | None = None,
     kept: Collection[str] = (),
     blocked: Collection[str] = (),
+    owner: Owner = PLUGIN,
 ) -> Written | None:
-    """Write the spec of a resource if the plugin owns the spec; a file that is up to date is not touched.
+    """Write the spec of a resource if ``owner`` owns the spec; a file that is up to date is not touched.
 
     Devices that the resource no longer has stay in the file until ``prune``. If the role now
     owns the spec, devices that are in this file stay and follow the declaration, because this file takes precedence
@@ -70,8 +86,8 @@ def write(
     that must keep their meaning while containers hold them. blocked: names whose device nodes belong to other devices
     now; no container with such a name starts, also if the role owns the spec. Raises NotWritten.
     """
-    resource, is_ours = _given(declared, links)
-    path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
+    resource, is_ours = _given(declared, links, owner)
+    path = os.path.join(directory, cdi.file_name(resource.cdi_kind, owner.prefix))
     stay, closed = (
         frozenset(name for name in names if name.startswith(resource.cdi_kind + "=")) for names in (kept, blocked)
     )
@@ -84,15 +100,15 @@ def write(
     return None if found is None else Written(resource, stay, found)
 
 
-def missing(resources: Sequence[Resource], links: Links, directory: str) -> frozenset[str]:
-    """The fully qualified names that are missing from our specs. resources: with all their devices."""
-    return frozenset(_names_of(resources, links) - set(devices(directory)))
+def missing(resources: Sequence[Resource], links: Links, directory: str, owner: Owner = PLUGIN) -> frozenset[str]:
+    """The fully qualified names that are missing from the owner's specs. resources: with all their devices."""
+    return frozenset(_names_of(resources, links, owner) - set(devices(directory, owner)))
 
 
-def _given(resource: Resource, links: Links) -> tuple[Resource, bool]:
-    """The resource with its links resolved, and whether the plugin owns its spec."""
+def _given(resource: Resource, links: Links, owner: Owner) -> tuple[Resource, bool]:
+    """The resource with its links resolved, and whether the owner has its spec."""
     given = links.followed(resource) if resource.injection == "cdi" else resource
-    return given, resource.dynamic_cdi or given is not resource
+    return given, owner.owns(resource, given)
 
 
 def _with_closed(resource: Resource, names: Collection[str]) -> Resource:
@@ -141,38 +157,42 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], 
             raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
 
 
-def orphans(resources: Sequence[Resource], links: Links, directory: str) -> list[str]:
-    """The fully qualified names in our specs that no resource has. resources: with all their devices."""
-    known = _names_of(resources, links)
-    return [name for name in devices(directory) if name not in known]
+def orphans(resources: Sequence[Resource], links: Links, directory: str, owner: Owner = PLUGIN) -> list[str]:
+    """The fully qualified names in the owner's specs that no resource has. resources: with all their devices."""
+    known = _names_of(resources, links, owner)
+    return [name for name in devices(directory, owner) if name not in known]
 
 
 def prune(
-    resources: Sequence[Resource], links: Links, held: Collection[str], directory: str, dry_run: bool = False
+    resources: Sequence[Resource],
+    links: Links,
+    held: Collection[str],
+    directory: str,
+    dry_run: bool = False,
+    owner: Owner = PLUGIN,
 ) -> list[str]:
-    """Remove devices that no resource has and no pod holds from our specs, and remove specs without devices.
+    """Remove devices that no resource has and no pod holds from the owner's specs, and specs without devices.
 
-    resources: with all their devices. held: the kubelet's ids. The id decides, because it is unique on the node, while
-    the resource or its kind may have been renamed since a pod got the device. Returns the fully qualified names that
-    were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
+    resources: with all their devices. held: the ids of held devices. The id decides, because it is unique on the node,
+    while the resource or its kind may have been renamed since a pod got the device. Returns the fully qualified names
+    that were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
     """
-    known = _names_of(resources, links)
-    held_ids = {device for each in held for device in devices_behind(each)}
+    known = _names_of(resources, links, owner)
     gone = []
-    for path, spec in _own_files(directory):
-        stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held_ids]
+    for path, spec in _own_files(directory, owner):
+        stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held]
         gone += [_qualified(spec, name) for name in _names(spec) if name not in stay]
         if not (dry_run or (stay and len(stay) == len(_names(spec)))):
             _keep(path, spec, stay)
     if not dry_run:
-        _remove_half_written(directory)
+        _remove_half_written(directory, owner)
     return gone
 
 
-def omit(names: Collection[str], directory: str) -> list[str]:
-    """Remove devices from our specs by their fully qualified names. Returns and raises like ``prune``."""
+def omit(names: Collection[str], directory: str, owner: Owner = PLUGIN) -> list[str]:
+    """Remove devices from the owner's specs by their fully qualified names. Returns and raises like ``prune``."""
     gone = []
-    for path, spec in _own_files(directory):
+    for path, spec in _own_files(directory, owner):
         out = [name for name in _names(spec) if _qualified(spec, name) in names]
         gone += [_qualified(spec, name) for name in out]
         if out:
@@ -239,7 +259,7 @@ def given(directories: Sequence[str], kinds: Collection[str] | None = None) -> l
             for device in spec.get("devices", [])
         }
         for directory in directories
-        for _, spec in _own_files(directory, kinds)
+        for _, spec in _own_files(directory, PLUGIN, kinds)
     ]
 
 
@@ -276,13 +296,13 @@ def _mounted(part: Mapping[str, Any]) -> list[str]:
     return [mount["hostPath"] for mount in mounts if {"bind", "rbind"} & set(mount.get("options") or ())]
 
 
-def devices(directory: str) -> list[str]:
-    """The fully qualified names in our specs."""
-    return [_qualified(spec, name) for _, spec in _own_files(directory) for name in _names(spec)]
+def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:
+    """The fully qualified names in the owner's specs."""
+    return [_qualified(spec, name) for _, spec in _own_files(directory, owner) for name in _names(spec)]
 
 
-def _names_of(resources: Sequence[Resource], links: Links) -> set[str]:
-    ours = (resource for resource in resources if _given(resource, links)[1])
+def _names_of(resources: Sequence[Resource], links: Links, owner: Owner) -> set[str]:
+    ours = (resource for resource in resources if _given(resource, links, owner)[1])
     names = (resource.cdi_name(device) for resource in ours for device in resource.devices)
     return {name for name in names if name is not None}
 
@@ -291,21 +311,23 @@ def _qualified(spec: Mapping[str, Any], name: str) -> str:
     return qualified_cdi_name(str(spec.get("kind")), name)
 
 
-def _own_files(directory: str, kinds: Collection[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    # A file with our name that is not a spec counts as empty, so that prune removes it.
-    return ((path, _read(path, kinds) or {}) for path in _own_paths(directory))
+def _own_files(
+    directory: str, owner: Owner, kinds: Collection[str] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    # A file with the owner's name that is not a spec counts as empty, so that prune removes it.
+    return ((path, _read(path, kinds) or {}) for path in _own_paths(directory, owner))
 
 
-def _own_paths(directory: str) -> Iterator[str]:
+def _own_paths(directory: str, owner: Owner) -> Iterator[str]:
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(directory)):
-            if name.startswith(cdi.FILE_PREFIX) and name.endswith(".json"):
+            if name.startswith(owner.prefix) and name.endswith(".json"):
                 yield os.path.join(directory, name)
 
 
-def exists(directory: str) -> bool:
-    """Whether the directory has a spec of ours. Raises OSError if it cannot be read."""
-    return next(_own_paths(directory), None) is not None
+def exists(directory: str, owner: Owner = PLUGIN) -> bool:
+    """Whether the directory has a spec of the owner. Raises OSError if it cannot be read."""
+    return next(_own_paths(directory, owner), None) is not None
 
 
 def _names(spec: Mapping[str, Any] | None) -> list[str]:
@@ -327,25 +349,17 @@ def _replace(path: str, text: str) -> None:
     """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched."""
     if _is_there(path, text):
         return
-    # Import tempfile only here, because most starts write no spec.
-    import tempfile
-
     directory, name = os.path.split(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
-    # Runtimes read *.json and *.yaml only.
-    descriptor, staged = tempfile.mkstemp(prefix=f".{name}.", dir=directory)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            # The lock tells a file that is being written from one that a killed instance left.
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)
-            os.replace(staged, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(staged)
-        raise
+    # Runtimes read *.json and *.yaml only. Another instance may write the same spec.
+    staged = os.path.join(directory, f".{name}.{os.urandom(6).hex()}")
+    with new_file(staged) as file:
+        # The lock tells a file that is being written from one that a killed instance left.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.write(text.encode("utf-8"))
+        file.flush()
+        os.fchmod(file.fileno(), 0o644)
+        os.replace(staged, path)
     CDI_WRITES.increment("written")
     log.info("wrote a CDI spec", path=path)
 
@@ -357,10 +371,10 @@ def _is_there(path: str, text: str) -> bool:
     return False
 
 
-def _remove_half_written(directory: str) -> None:
+def _remove_half_written(directory: str, owner: Owner) -> None:
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(directory):
-            if entry.name.startswith("." + cdi.FILE_PREFIX) and not _is_being_written(entry.path):
+            if entry.name.startswith("." + owner.prefix) and not _is_being_written(entry.path):
                 os.unlink(entry.path)
 
 

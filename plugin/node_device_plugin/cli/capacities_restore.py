@@ -21,7 +21,7 @@ from .shared import Failure, command, option
 )
 def run(options: argparse.Namespace) -> int:
     """Restore the fixed capacities that a restart of this node's kubelet has reset, with the kubelet's credentials."""
-    from ..cluster import restore
+    from ..kubelet import restore
 
     try:
         restored = restore.restore(restore.read_settings(options.config), options.dry_run)

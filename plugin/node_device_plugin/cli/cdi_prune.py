@@ -27,36 +27,36 @@ def run(options: argparse.Namespace) -> int:
     from ..cdi import writer
     from ..cdi.links import Links
     from ..daemon.single_instance import Locked, SingleInstance
-    from ..declaration.model import devices_behind
+    from ..declaration.device_plugin_api import devices_behind
     from ..devices import record
     from ..kubelet import queries
     from ..support.sockets import SOCKET_DIRECTORY
 
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir))
+    # By the id of a held device.
+    pods = {
+        device: f"{each.namespace}/{each.pod}" if each.namespace else f"pod {each.pod}"
+        for each in state.held
+        for device in devices_behind(each.device)
+    }
     try:
-        removed = writer.prune([], Links(), [each.device for each in state.held], options.dir, options.dry_run)
+        removed = writer.prune([], Links(), pods, options.dir, options.dry_run)
         kept = [name for name in writer.devices(options.dir) if name not in removed]
         if not options.dry_run:
             writer.remove_directory(options.dir)
             own = os.path.join(options.device_plugin_dir, SOCKET_DIRECTORY)
-            held = {device for each in state.held for device in devices_behind(each.device)}
             # With another --dir, the plugin that keeps the record may still run.
             instance = SingleInstance()
             try:
                 with contextlib.suppress(Locked):
                     if os.path.isdir(own):
                         instance.take(options.device_plugin_dir)
-                        record.remove(own, held)
+                        record.remove(own, pods)
             finally:
                 instance.release()
     except OSError as error:
         raise Failure(f"{options.dir}: {error.strerror}") from error
     if options.output != "text":
-        pods = {
-            device: f"{each.namespace}/{each.pod}" if each.namespace else f"pod {each.pod}"
-            for each in state.held
-            for device in devices_behind(each.device)
-        }
         holders = {name: pods[name.partition("=")[2]] for name in kept}
         print_data(options, {"removed": removed, "kept": kept, "holders": holders})
     else:

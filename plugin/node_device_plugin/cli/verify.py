@@ -66,7 +66,8 @@ def _seconds(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Check with the runtime, the kubelet and a container that every declared device is available."""
     from ..diagnostics.runtime_service import cri_socket
-    from ..verification.verify import Node, Scope, verify
+    from ..verification.scope import Node, Scope
+    from ..verification.verify import verify
 
     configuration = load(options.config).configuration
     report = ask(

@@ -1,4 +1,4 @@
-"""Reads, applies (server-side), patches, evicts and deletes the objects of a cluster."""
+"""Reads, watches, applies (server-side), replaces, patches, evicts and deletes the objects of a cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from .kubeconfig import Access
@@ -31,10 +31,11 @@ _WHOLE = 60.0
 _LIST = 300.0
 # Objects on a page of a list, as in kubectl.
 _PAGE = 500
-# Maximum bytes of an answer, of a list, and of a pod's answer or log. A page of large objects may exceed ten MB. The
-# answer or log of a pod comes through a node, which may be hostile.
+# Maximum bytes of an answer, of a list, of an event, and of a pod's answer or log. A page of large objects may exceed
+# ten MB. The answer or log of a pod comes through a node, which may be hostile.
 _LARGEST = 128 << 20
 _LARGEST_LIST = 512 << 20
+_LARGEST_EVENT = 16 << 20
 _LARGEST_OF_POD = 16 << 20
 # Maximum seconds of retries, if the server sends Retry-After.
 _COME_AGAIN = 20.0
@@ -71,7 +72,7 @@ class LacksRights(ApiError):
 
 
 class Expired(ApiError):
-    """The server no longer has the remaining pages of a list (410)."""
+    """The server no longer has the remaining pages of a list, or the changes since a version (410)."""
 
 
 class Blocked(ApiError):
@@ -121,6 +122,20 @@ class Place(NamedTuple):
         one = self.kinds.removesuffix("es" if self.kinds.endswith("sses") else "s")
         kind = one if self.name else self.kinds
         return " ".join(each for each in (kind, self.name, self.namespace and f"in namespace {self.namespace}") if each)
+
+
+class Listed(NamedTuple):
+    """All objects of a kind. version: where a ``watch`` of their changes begins."""
+
+    objects: list[dict[str, Any]]
+    version: str
+
+
+class Event(NamedTuple):
+    """A change of an object. kind: ADDED, MODIFIED or DELETED; or BOOKMARK, whose object has only a later version."""
+
+    kind: str
+    object: dict[str, Any]
 
 
 class Api:
@@ -184,13 +199,15 @@ class Api:
     def _discovered(self, path: str) -> dict[str, Any]:
         answer = self._object("GET", Place(path), {})
         if not isinstance(answer.get("groups") or answer.get("resources"), list):
-            raise ApiError(
-                f"{self._access.server}{path} does not answer as an API server: check the kubeconfig's server"
-            )
+            raise self._no_api_server(Place(path), "check the kubeconfig's server")
         return answer
 
     def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
         """All objects of a kind, read in pages. selectors: labelSelector, fieldSelector. Raises ApiError."""
+        return self.listed(place, **selectors).objects
+
+    def listed(self, place: Place, **selectors: str) -> Listed:
+        """All objects of a kind, as in ``list``, with the version of the list."""
         found: list[dict[str, Any]] = []
         query = {**selectors, "limit": str(_PAGE)}
         until, left = time.monotonic() + _LIST, _LARGEST_LIST
@@ -206,12 +223,42 @@ class Api:
             left -= len(content)
             answer = self._parsed(content, place)
             found += answer.get("items") or ()
-            more = (answer.get("metadata") or {}).get("continue")
+            metadata = answer.get("metadata") or {}
+            more = metadata.get("continue")
             if not more:
-                return found
+                return Listed(found, str(metadata.get("resourceVersion") or ""))
             if time.monotonic() > until:
                 raise ApiError(f"the API server {self._access.server} needs more than {_LIST:g} s to list {place}")
             query["continue"] = str(more)
+
+    def watch(self, place: Place, version: str, seconds: int, **selectors: str) -> Iterator[Event]:
+        """Yield each change of a kind's objects since ``version``, until ``seconds`` have passed or the server ends.
+
+        The caller may then watch again from the last event's version. selectors: as in ``list``. Raises ApiError;
+        Expired if the server no longer has the changes since this version, so that the caller must list again.
+        """
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds), **selectors}
+        address = self._address(place, {**query, "resourceVersion": version})
+        try:
+            for line in self._transport.lines(
+                address, self._headers(), begins=_TIMEOUT, seconds=seconds, limit=_LARGEST_EVENT
+            ):
+                yield self._event(line, place)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._failure(error, "WATCH", place) from error
+
+    def _event(self, line: bytes, place: Place) -> Event:
+        try:
+            data = json.loads(line)
+            event = Event(data["type"], dict(data["object"]))
+        except (RecursionError, TypeError, ValueError, KeyError) as error:
+            raise self._no_api_server(place, repr(error)) from error
+        if event.kind == "ERROR":
+            said = event.object.get("message")
+            if event.object.get("code") == 410:
+                raise _expired("WATCH", place, said)
+            raise Unavailable(f"the API server {self._access.server} ended the watch of {place}: {said}: watch again")
+        return event
 
     def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
         """Apply ``content`` to an object by server-side apply. Fields that only other managers own do not change.
@@ -226,6 +273,13 @@ class Api:
     def merge(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """Change fields by a merge patch (RFC 7386); null removes a field. Raises ApiError, NotFound."""
         return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
+
+    def replace(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+        """Replace an object. content: with the resourceVersion of the object that it replaces.
+
+        Raises ApiError; Conflict if the object has another version now; NotFound if it does not exist.
+        """
+        return self._object("PUT", place, _changing(dry_run), content, "application/json")
 
     def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
         """Create an object. place: its kind and namespace. Raises ApiError; Conflict if the object already exists."""
@@ -286,41 +340,52 @@ class Api:
         try:
             data = json.loads(answer)
         except (RecursionError, ValueError) as error:
-            raise ApiError(f"{self._access.server}{place.path} does not answer as an API server: {error}") from error
+            raise self._no_api_server(place, error) from error
         if not isinstance(data, dict) or "kind" not in data:
             raise ApiError(f"{self._access.server}{place.path} does not answer as an API server")
         return data
 
+    def _no_api_server(self, place: Place, why: object) -> ApiError:
+        return ApiError(f"{self._access.server}{place.path} does not answer as an API server: {why}")
+
+    def _address(self, place: Place, query: dict[str, str]) -> str:
+        return f"{self._access.server}{place.path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+
+    def _headers(self) -> dict[str, str]:
+        return {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
+
     def _ask(self, method: str, place: Place, query: dict[str, str], content: Any, kind: str, limit: int = 0) -> bytes:
         """The content of the answer. limit: maximum bytes of the answer; 0 for the place's default. Raises ApiError."""
-        address = f"{self._access.server}{place.path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        headers = {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
-        body = None
+        headers, body = self._headers(), None
         if content is not None:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
         try:
-            return self._answer(method, address, body, headers, place, limit)
-        except urllib.error.HTTPError as error:
-            raise self._refusal(error, method, place) from error
-        except http.client.InvalidURL as error:
-            raise self._no_address(error) from error
+            return self._answer(method, self._address(place, query), body, headers, place, limit)
         except (OSError, http.client.HTTPException) as error:
-            refused = _refused_certificate(error)
-            if refused:
-                raise self._unknown_user(refused) from error
-            if isinstance(error, TooLarge) or (isinstance(error, TookTooLong) and place.part.startswith("proxy")):
-                raise ApiError(f"cannot read {place}: {error}") from error
-            if place.part.startswith("proxy") and isinstance(error, socket.timeout):
-                # The API server waits longer for the pod than our timeout (30 s for the connection alone).
-                raise ApiError(
-                    f"{place} did not answer through the API server in {_TIMEOUT:g} s: check whether a firewall or a "
-                    f"network policy blocks the pod's port"
-                ) from error
-            text = f"the API server {self._access.server} does not answer{self._way}: {_reason(error)}"
-            if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
-                raise ApiError(text) from error
-            raise Unavailable(f"{text}: retry when the API server answers") from error
+            raise self._failure(error, method, place) from error
+
+    def _failure(self, error: Exception, method: str, place: Place) -> ApiError:
+        """What a request that failed means."""
+        if isinstance(error, urllib.error.HTTPError):
+            return self._refusal(error, method, place)
+        if isinstance(error, http.client.InvalidURL):
+            return self._no_address(error)
+        refused = _refused_certificate(error)
+        if refused:
+            return self._unknown_user(refused)
+        if isinstance(error, TooLarge) or (isinstance(error, TookTooLong) and place.part.startswith("proxy")):
+            return ApiError(f"cannot read {place}: {error}")
+        if place.part.startswith("proxy") and isinstance(error, socket.timeout):
+            # The API server waits longer for the pod than our timeout (30 s for the connection alone).
+            return ApiError(
+                f"{place} did not answer through the API server in {_TIMEOUT:g} s: check whether a firewall or a "
+                f"network policy blocks the pod's port"
+            )
+        text = f"the API server {self._access.server} does not answer{self._way}: {_reason(error)}"
+        if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+            return ApiError(text)
+        return Unavailable(f"{text}: retry when the API server answers")
 
     def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
         """Send a request. Retry while the answer has Retry-After (overload or shutdown), as client-go does."""
@@ -364,23 +429,29 @@ class Api:
         if error.code == 401:
             return self._unknown_user(said)
         if error.code == 403 and is_api_servers and _LACKS_RIGHTS.search(said):
-            verb = {"GET": "get" if place.name else "list", "POST": "create"}.get(method, method.lower())
+            verbs = {"GET": "get" if place.name else "list", "POST": "create", "PUT": "update"}
+            verb = verbs.get(method, method.lower())
             return LacksRights(f"{said}: give this user {verb} on {place.resource} in a {place.role}")
         if error.code == 404 and (is_api_servers or place.group):
             # For an unknown group, even an API server answers in plain text.
             return NotFound(f"the cluster has no {place}: {said}")
         if error.code == 410:
-            return Expired(f"the API server no longer has the rest of the list of {place}: {said}")
+            return _expired(method, place, said)
         if error.code in (409, 422):
-            what = {"POST": "to create", "DELETE": "to delete"}.get(method, "the patch of")
+            what = {"POST": "to create", "DELETE": "to delete", "PUT": "to replace"}.get(method, "the patch of")
             return Conflict(f"the API server refused {what} {place}: {said}")
         if error.code == 404:
-            return ApiError(f"{self._access.server}{place.path} does not answer as an API server: {said}")
+            return self._no_api_server(place, said)
         text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
         is_without_etcd = error.code == 500 and is_api_servers and said.startswith(_OF_ETCD)
         if error.code in _NOT_READY or is_without_etcd:
             return Unavailable(f"{text}: retry when the API server is ready")
         return ApiError(text)
+
+
+def _expired(method: str, place: Place, said: object) -> Expired:
+    what = "the changes of" if method == "WATCH" else "the rest of the list of"
+    return Expired(f"the API server no longer has {what} {place}: {said}")
 
 
 def _changing(dry_run: bool) -> dict[str, str]:

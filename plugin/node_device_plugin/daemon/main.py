@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from ..declaration import DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, sha256_of
+from ..declaration.model import DEVICE_PLUGIN
 from ..devices.events.file_watch import follow
 from ..devices.events.watch import Watch
 from ..devices.scanner import DeviceScanner
 from ..kubelet import plugin_watcher
+from ..kubelet.device_plugin.frontend import DevicePluginFrontend
 from ..kubelet.device_plugin.registration import remove_stale_sockets
 from ..status_api.pages import Outcome, private_pages, public_pages
 from ..status_api.server import Endpoint
@@ -63,106 +65,134 @@ async def run(path: str, loaded: LoadedConfiguration, overlap: Overlap = Overlap
         directory = loaded.configuration.kubelet_device_plugin_dir
         if await instance.wait(directory, stop, overlap.allowed):
             remove_stale_sockets(directory)
-            await _serve(path, loaded, instance, stop, overlap)
+            await _Plugin(path, loaded, instance, overlap).serve(stop)
     finally:
         instance.release()
 
 
-async def _serve(
-    path: str, loaded: LoadedConfiguration, instance: SingleInstance, stop: asyncio.Event, overlap: Overlap
-) -> None:
-    tasks = TaskGroup()
-    watch = Watch()
-    scanner = DeviceScanner(watch)
-    resources = ResourceManager(tasks, scanner, overlap.allowed)
+class _Plugin:
+    """The parts of the running plugin, from its first configuration until it stops."""
 
-    async def apply(loaded: LoadedConfiguration) -> None:
-        refuse_open_probes(loaded.configuration)
-        directory = loaded.configuration.kubelet_device_plugin_dir
+    def __init__(self, path: str, loaded: LoadedConfiguration, instance: SingleInstance, overlap: Overlap) -> None:
+        self._path, self._instance, self._overlap = path, instance, overlap
+        self._tasks, self._watch = TaskGroup(), Watch()
+        self._scanner = DeviceScanner(self._watch)
+        self._frontends = {
+            DEVICE_PLUGIN: DevicePluginFrontend(self._scanner, overlap.allowed),
+        }
+        self._resources = ResourceManager(self._scanner, self._frontends)
+        self._reloader = Reloader(path, loaded, self._apply)
+        state = State(self._resources, self._reloader)
+        public = public_pages(state.metrics, state.not_ready)
+        reload, withdraw = self._reloader.reload, self._reloader.withdraw
+        private = private_pages(state.as_data, reload, withdraw, self._forget_lost, public)
+        self._http = Endpoint(public)
+        #: The node's status socket, which the leader serves.
+        self._own = Endpoint(private, status_socket(self._directory))
+        #: The endpoints that serve also while another instance leads.
+        self._endpoints = [self._http]
+        if overlap.instance_socket:
+            self._endpoints.append(Endpoint(private, overlap.instance_socket))
+
+    @property
+    def _directory(self) -> str:
+        return self._reloader.loaded.configuration.kubelet_device_plugin_dir
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Apply the configuration, run all tasks and report READY; then wait until ``stop`` or an error."""
+        loaded = self._reloader.loaded
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reloader.ask)
+        if sha256_of(self._path) != loaded.sha256:
+            # The file changed while this instance waited for another instance to end.
+            self._reloader.ask()
+        plugin_watcher.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
+        for frontend in self._frontends.values():
+            self._tasks.start(frontend.run())
+        stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
+        starting = asyncio.create_task(self._apply(loaded))
         try:
-            if instance.take(directory):
-                remove_stale_sockets(directory)
-        except Locked as error:
-            if not (overlap.allowed and isinstance(error, AnotherServes)):
-                raise DeclarationError([Problem("kubelet_device_plugin_dir", str(error))]) from error
-        scanner.writes = instance.leads(directory)
-        logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
-        http.move(loaded.configuration.http_address)
-        own.move(status_socket(directory))
-        change = await resources.apply(loaded.configuration)
-        if not loaded.configuration.resources:
-            if loaded.sha256:
-                # Prune now, because an uninstall through the Kubernetes API only waits until no resource is served.
-                # After `reload --empty`, which reads no file, `cdi prune` removes the specs and reports them.
-                await resources.prune()
-            await resources.all_retired()
-        instance.release(but=directory)
-        log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
+            # A SIGTERM must end the process even while the first scan waits for devices that hang.
+            await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return
+            starting.result()
+            self._start_tasks()
+            await self._report_ready(stopped)
+            await asyncio.wait([stopped, self._tasks.defect], return_when=asyncio.FIRST_COMPLETED)
+            if self._tasks.defect.done():
+                self._tasks.defect.result()
+        finally:
+            systemd.notify("STOPPING=1")
+            stopped.cancel()
+            starting.cancel()
+            await asyncio.wait([starting])
+            await self._tasks.stop()
+            await self._scanner.close()
+            self._watch.close()
+            log.info("stopped")
 
-    async def forget_lost() -> Outcome:
-        await resources.forget_lost()
-        return Outcome("applied")
-
-    reloader = Reloader(path, loaded, apply)
-    state = State(resources, reloader)
-    public = public_pages(state.metrics, state.not_ready)
-    http = Endpoint(public)
-    private = private_pages(state.as_data, reloader.reload, reloader.withdraw, forget_lost, public)
-    own = Endpoint(private, status_socket(loaded.configuration.kubelet_device_plugin_dir))
-    endpoints = [http]
-    if overlap.instance_socket:
-        endpoints.append(Endpoint(private, overlap.instance_socket))
-
-    async def lead() -> None:
-        if not instance.leads(reloader.loaded.configuration.kubelet_device_plugin_dir):
-            await instance.lead(lambda: reloader.loaded.configuration.kubelet_device_plugin_dir)
-            log.info("the other instance ended; this instance now writes the CDI specs and serves the status socket")
-            remove_stale_sockets(reloader.loaded.configuration.kubelet_device_plugin_dir)
-            await resources.take_over()
-        await own.run()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloader.ask)
-    if sha256_of(path) != loaded.sha256:
-        # The file changed while this instance waited for another instance to end.
-        reloader.ask()
-    plugin_watcher.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
-    stopped: asyncio.Future[Any] = asyncio.create_task(stop.wait())
-    starting = asyncio.create_task(apply(loaded))
-    try:
-        # A SIGTERM must end the process even while the first scan waits for devices that hang.
-        await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            return
-        starting.result()
-        for concern in (reloader.run(), follow(path, reloader.ask), lead(), *(each.run() for each in endpoints)):
-            tasks.start(concern)
+    def _start_tasks(self) -> None:
+        resources = self._resources
+        loops = [reconcile(resources, self._watch), watch_holders(resources), prune(resources), _report(resources)]
         every = systemd.watchdog_interval()
         if every is not None:
-            tasks.start(systemd.ping_watchdog(every))
-        for concern in (reconcile(resources, watch), watch_holders(resources), prune(resources), _report(resources)):
-            tasks.start(concern)
-        if instance.leads(loaded.configuration.kubelet_device_plugin_dir):
-            endpoints.append(own)
-        serving = asyncio.create_task(_all_serve(resources, endpoints))
-        await asyncio.wait([serving, stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
+            loops.append(systemd.ping_watchdog(every))
+        serving = [self._reloader.run(), follow(self._path, self._reloader.ask), self._lead()]
+        for work in (*serving, *(each.run() for each in self._endpoints), *loops):
+            self._tasks.start(work)
+
+    async def _report_ready(self, stopped: asyncio.Future[Any]) -> None:
+        """Report READY to systemd once everything is served, unless the plugin stops before."""
+        endpoints = [*self._endpoints, self._own] if self._instance.leads(self._directory) else self._endpoints
+        serving = asyncio.create_task(_all_serve(self._resources, endpoints))
+        await asyncio.wait([serving, stopped, self._tasks.defect], return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
         # Exclude the existing objects from garbage collections, which would otherwise delay Allocate.
         gc.freeze()
         gc.enable()
-        while not (stop.is_set() or tasks.defect.done() or systemd.notify("READY=1")):
+        while not (stopped.done() or self._tasks.defect.done() or systemd.notify("READY=1")):
             await asyncio.sleep(0.1)
-        await asyncio.wait([stopped, tasks.defect], return_when=asyncio.FIRST_COMPLETED)
-        if tasks.defect.done():
-            tasks.defect.result()
-    finally:
-        systemd.notify("STOPPING=1")
-        stopped.cancel()
-        starting.cancel()
-        await asyncio.wait([starting])
-        await tasks.stop()
-        await scanner.close()
-        watch.close()
-        log.info("stopped")
+
+    async def _apply(self, loaded: LoadedConfiguration) -> None:
+        """Apply a configuration, or raise DeclarationError and change nothing."""
+        refuse_open_probes(loaded.configuration)
+        directory = loaded.configuration.kubelet_device_plugin_dir
+        self._take(directory)
+        self._scanner.writes = self._instance.leads(directory)
+        logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
+        self._http.move(loaded.configuration.http_address)
+        self._own.move(status_socket(directory))
+        change = await self._resources.apply(loaded.configuration)
+        if not loaded.configuration.resources:
+            if loaded.sha256:
+                # Prune now, because an uninstall through the Kubernetes API only waits until no resource is served.
+                # After `reload --empty`, which reads no file, `cdi prune` removes the specs and reports them.
+                await self._resources.prune()
+            await self._resources.all_retired()
+        self._instance.release(but=directory)
+        log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
+
+    def _take(self, directory: str) -> None:
+        """Lock a device plugin directory. Raises DeclarationError if this instance must not serve there."""
+        try:
+            if self._instance.take(directory):
+                remove_stale_sockets(directory)
+        except Locked as error:
+            if not (self._overlap.allowed and isinstance(error, AnotherServes)):
+                raise DeclarationError([Problem("kubelet_device_plugin_dir", str(error))]) from error
+
+    async def _lead(self) -> None:
+        """Serve the node's status socket, once no other instance leads."""
+        if not self._instance.leads(self._directory):
+            await self._instance.lead(lambda: self._directory)
+            log.info("the other instance ended; this instance now writes the CDI specs and serves the status socket")
+            remove_stale_sockets(self._directory)
+            await self._resources.take_over()
+        await self._own.run()
+
+    async def _forget_lost(self) -> Outcome:
+        await self._resources.forget_lost()
+        return Outcome("applied")
 
 
 async def _all_serve(resources: ResourceManager, endpoints: Sequence[Endpoint]) -> None:

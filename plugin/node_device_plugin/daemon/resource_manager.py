@@ -3,62 +3,63 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
-from ..cdi.directories import DEFAULT_DIRECTORIES
-from ..declaration import Configuration, Device, Resource
-from ..declaration.model import ContainerEdits, devices_behind
+from ..declaration import Configuration
 from ..devices import record
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
-from ..devices.given import IN_DOUBT
-from ..devices.holdings import Holding
+from ..devices.given import IN_DOUBT, ServedKey, Shares
+from ..devices.reason import MOST_TOLD
 from ..devices.scanner import DeviceScanner, Places
 from ..devices.table import FORGOTTEN_AFTER, GONE, DeviceTable
-from ..kubelet import queries
-from ..kubelet.checkpoint import CheckpointError
-from ..kubelet.device_plugin.frontend import DevicePluginFrontend, Place
-from ..kubelet.frontend import Frontend, ResourceStatus
-from ..status_api import client
-from ..support.bounded_calls import Key
-from ..support.cancel_safe import result_within
+from ..kubelet.frontend import Frontend, HoldersUnknown, ResourceStatus
 from ..support.sockets import SOCKET_DIRECTORY
-from ..support.task_group import TaskGroup
 from ..telemetry.logs import Log, Tries
+from .holders import Answer, Holders
 
 log = Log(__name__)
 
-#: Maximum seconds for an answer of the kubelet or of the other instance.
-_ANSWER = 2.0
-#: The holder's name for each device that another instance offers.
-ANOTHER_INSTANCE = "another instance of the plugin"
 #: Maximum seconds for the registration of removed resources that pods hold, and seconds between two looks.
 _RETIRING, _LOOK = 5.0, 0.05
-#: Maximum number of devices that one log line names.
-_MOST_TOLD = 10
 
 
 class ServedResource(NamedTuple):
-    """One resource: its devices, and its status with the kubelet."""
+    """One resource: its devices, and the frontend that serves it."""
 
     name: str
     table: DeviceTable
-    status: ResourceStatus
+    frontend: Frontend
+
+    @property
+    def status(self) -> ResourceStatus:
+        """The resource's status with the kubelet."""
+        return self.frontend.status(self.name)
 
 
 class Change(NamedTuple):
-    """The resource names, grouped by a reload's effect. changed: the resource changed, but its stream stayed open."""
+    """The resource names, grouped by a reload's effect. changed: the resource changed, and stayed registered."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
     registered_again: tuple[str, ...]
     removed: tuple[str, ...]
     kept: tuple[str, ...]
+
+    @classmethod
+    def of(cls, before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable], stayed: Collection[str]) -> Change:
+        """Compare the tables before and after. stayed: the resources that stayed registered."""
+        return cls(
+            added=tuple(name for name in after if name not in before),
+            changed=tuple(name for name in stayed if after[name] is not before[name]),
+            registered_again=tuple(name for name in after if name in before and name not in stayed),
+            removed=tuple(name for name in before if name not in after),
+            kept=tuple(name for name in stayed if after[name] is before[name]),
+        )
 
     def __str__(self) -> str:
         parts = [
@@ -67,46 +68,30 @@ class Change(NamedTuple):
         return "; ".join(parts) or "no resources"
 
 
-class _Answer(NamedTuple):
-    """The holdings of containers.
-
-    question: see Given.ask. allocatable: the resources with a device that the kubelet may give out; none if no kubelet
-    answers. is_by_kubelet: whether a kubelet answered.
-    """
-
-    holdings: Sequence[Holding]
-    question: int
-    allocatable: frozenset[str]
-    is_by_kubelet: bool
-
-
 class ResourceManager:
     """Offers the resources of a configuration to the kubelet.
 
-    tasks: runs the frontend. scanner: scans the devices. overlaps: whether another
-    instance may also serve.
+    scanner: scans the devices. frontends: run by the caller; ``Resource.api`` says which one serves a resource.
     """
 
-    def __init__(self, tasks: TaskGroup, scanner: DeviceScanner, overlaps: bool = False) -> None:
+    def __init__(self, scanner: DeviceScanner, frontends: Mapping[str, Frontend]) -> None:
         #: When the last full scan ended (time.monotonic); None before the first scan.
         self.checked_at: float | None = None
         #: The tables by resource name, in the order of the configuration.
         self._served: dict[str, DeviceTable] = {}
-        self._tasks = tasks
         self._scanner = scanner
-        self._overlaps = overlaps
+        self._frontends = frontends
+        self._holders = Holders(scanner, frontends)
         self._one_at_a_time = asyncio.Lock()
-        self._place: Place | None = None
-        #: Removed resources that containers hold: without them, the kubelet starts no container again after 5 minutes.
-        self._retired: dict[str, DeviceTable] = {}
-        #: Failures are logged once a change: of the questions to the kubelet, to another instance, and about orphans.
-        self._asking, self._asking_other, self._pruning = (Tries(log) for _each in range(3))
+        self._configuration: Configuration | None = None
+        #: Resources that their frontend refuses to withdraw, because containers hold their devices.
+        self._refused: set[ServedKey] = set()
+        #: Failures are logged once a change.
+        self._pruning = Tries(log)
         #: When the kubelet was last asked for the holders of devices.
         self._asked_at = 0.0
         #: The names of all resources that this process has ever served.
         self._own: set[str] = set()
-        self._frontend: Frontend | None = None
-        self._frontend_task: asyncio.Task[Any] | None = None
 
     @property
     def tables(self) -> list[DeviceTable]:
@@ -114,16 +99,16 @@ class ResourceManager:
         return list(self._served.values())
 
     def served(self) -> list[ServedResource]:
-        """Every resource with its table and its status with the kubelet."""
-        frontend = self._frontend
-        if frontend is None:
-            return []
-        return [ServedResource(name, table, frontend.status(name)) for name, table in self._served.items()]
+        """Every resource with its table and its frontend."""
+        return [ServedResource(name, table, self._frontend_of(table)) for name, table in self._served.items()]
+
+    def _frontend_of(self, table: DeviceTable) -> Frontend:
+        return self._frontends[table.declared.api]
 
     async def all_served(self) -> None:
         """Return once the kubelet can reach every resource."""
-        if self._frontend is not None:
-            await self._frontend.all_served()
+        for frontend in self._frontends.values():
+            await frontend.all_served()
 
     def missed(self, name: str) -> dict[str, str]:
         """The devices of a resource that were offered since the boot and are gone, each with the reason."""
@@ -144,9 +129,9 @@ class ResourceManager:
 
     async def all_retired(self) -> None:
         """Wait until the kubelet knows that every removed resource needs no plugin to start a container again."""
-        frontend, deadline = self._frontend, time.monotonic() + _RETIRING
-        while frontend is not None and time.monotonic() < deadline:
-            if all(frontend.status(name).is_registered for name in self._retired):
+        deadline = time.monotonic() + _RETIRING
+        while time.monotonic() < deadline:
+            if all(self._frontends[api].status(name).is_registered for api, name in self._refused):
                 return
             await asyncio.sleep(_LOOK)
 
@@ -158,84 +143,69 @@ class ResourceManager:
     async def apply(self, configuration: Configuration) -> Change:
         """Serve the resources of this configuration, and return what changed.
 
-        A changed resource keeps its server and its stream, unless its plugin options or the way to the kubelet change.
+        A changed resource stays registered, unless its plugin options or the way to the kubelet change.
         """
-        place = Place(
-            configuration.registration,
-            configuration.kubelet_device_plugin_dir,
-            configuration.kubelet_root_dir,
-            self._overlaps,
-        )
         self._own.update(resource.name for resource in configuration.resources)
         async with self._one_at_a_time:
-            return await self._apply(configuration, place)
+            return await self._apply(configuration)
 
-    async def _apply(self, configuration: Configuration, place: Place) -> Change:
-        is_same_place = place == self._place
-        former = self._frontend if is_same_place else None
-        frontend = former if former is not None else DevicePluginFrontend(place, self)
-        before, delay = self._served, configuration.recovery_delay
-        served: dict[str, DeviceTable] = {}
-        for resource in configuration.resources:
-            table = before.get(resource.name)
-            if table is None or not is_same_place or (table.declared, table.recovery_delay) != (resource, delay):
-                table = DeviceTable(resource, delay, former=table, without_room=frontend.without_room)
-            served[resource.name] = table
-        kept = tuple(name for name, table in served.items() if table is before.get(name))
-        new = {name: table for name, table in served.items() if name not in kept}
-        removed = tuple(name for name in before if name not in served)
-        self._places = _places(configuration)
+    async def _apply(self, configuration: Configuration) -> Change:
+        """Scan, withdraw, ask, offer: the scan withholds each device whose meaning changes, until the kubelet says who
+        holds the device."""
+        before, after = self._served, self._tables(configuration)
+        self._configuration, self._places = configuration, _places(configuration)
         await self._scanner.load_record(configuration.resources, self._places)
-        # Scan, withdraw, ask, offer: the scan withholds each device whose meaning changes, until the kubelet says who
-        # holds the device. Scan unchanged resources also, because a device belongs to only one resource.
-        await self._look(served)
-        await self._run(frontend, place)
-        for name in self._retired.keys() & served.keys():
-            del self._retired[name]
-        for name in removed if former is not None else ():
-            if not self._scanner.writes:
-                # The leader keeps what is held. Its own list must not be replaced by one without a free device.
-                await frontend.withdraw(name)
-                continue
-            former_resource = before[name].resource
-            shares = (each for device, _reason in before[name].shown() for each in former_resource.kubelet_ids(device))
-            await self._retire(name, dict.fromkeys(shares, IN_DOUBT))
-        self._served = served
-        answer = await self._ask(place, self._places)
-        await self._judge(answer)
+        # Scan unchanged resources also, because a device belongs to only one resource.
+        await self._look(after)
+        for frontend in self._frontends.values():
+            await frontend.settle(configuration)
+        was, now = ({_key(table): table for table in tables.values()} for tables in (before, after))
+        self._refused -= now.keys()
+        for key in [key for key in was if key not in now]:
+            await self._withdraw(key, self._in_doubt(was[key]))
+        self._served = after
+        await self._judge(await self._ask())
         # Until the new table is offered, a container may get a device with its former meaning.
         await self._scanner.judge_again(self.tables)
-        went_on = await self._offer(frontend, {name: each for name, each in new.items() if name in before})
+        stayed = [table.declared.name for table in self.tables if _key(table) in was and await self._offer(table)]
         # What another selector does not find any more is not lost.
-        selects = {name: table.declared.discover for name, table in served.items()}
+        selects = {name: table.declared.discover for name, table in after.items()}
         other = [name for name, table in before.items() if table.declared.discover != selects.get(name)]
         self._scanner.given.accept_losses(other)
         await self._scanner.judge_again(self.tables)
-        await self._offer(frontend, {name: each for name, each in new.items() if name not in before})
+        for table in self.tables:
+            if _key(table) not in was:
+                await self._offer(table)
         if self.checked_at is None:
             self.checked_at = time.monotonic()
-        changed = tuple(name for name, goes_on in went_on.items() if goes_on)
-        return Change(
-            added=tuple(name for name in new if name not in before),
-            changed=changed,
-            registered_again=tuple(name for name in new if name in before and name not in changed),
-            removed=removed,
-            kept=kept,
-        )
+        return Change.of(before, after, stayed)
 
-    async def _offer(self, frontend: Frontend, offers: Mapping[str, DeviceTable]) -> dict[str, bool]:
-        """Offer these resources. Returns, by name, whether the kubelet's connection continues."""
-        return {name: await frontend.offer(table) for name, table in offers.items()}
+    def _tables(self, configuration: Configuration) -> dict[str, DeviceTable]:
+        """The table of each resource: a new one, which takes over the states of devices, if the resource changed."""
+        tables, delay = {}, configuration.recovery_delay
+        for resource in configuration.resources:
+            table = self._served.get(resource.name)
+            if table is None or (table.declared, table.recovery_delay) != (resource, delay):
+                room = self._frontends[resource.api].without_room
+                table = DeviceTable(resource, delay, former=table, without_room=room)
+            tables[resource.name] = table
+        return tables
 
-    async def _run(self, frontend: Frontend, place: Place) -> None:
-        """Start this frontend; if it is new, stop the former frontend first."""
-        if frontend is self._frontend:
-            return
-        self._retired.clear()
-        if self._frontend_task is not None:
-            await self._tasks.stop(self._frontend_task)
-        self._place, self._frontend = place, frontend
-        self._frontend_task = self._tasks.start(frontend.run())
+    async def _offer(self, table: DeviceTable) -> bool:
+        """Offer a resource. Returns whether it stays registered."""
+        return await self._frontend_of(table).offer(table)
+
+    def _in_doubt(self, table: DeviceTable) -> dict[Shares, str]:
+        """What containers may hold of a removed resource, until the kubelet has answered."""
+        # The leader keeps what is held. Its own list must not be replaced by one without a free device.
+        shown = table.shown() if self._scanner.writes else ()
+        return {(share,): IN_DOUBT for device, _reason in shown for share in table.resource.shares(device)}
+
+    async def _withdraw(self, key: ServedKey, held: Mapping[Shares, str]) -> None:
+        if await self._frontends[key.api].withdraw(key.name, held):
+            self._refused.discard(key)
+        else:
+            self._refused.add(key)
 
     async def is_news(self) -> bool:
         """Whether the last events of the watch require a ``check``."""
@@ -256,19 +226,25 @@ class ResourceManager:
 
     async def ask_for_holders(self) -> None:
         """Ask for the holders if a device is or may be held under another name, or if the last answer is old."""
-        is_held = bool(self._retired) or any(table.is_any_held for table in self.tables)
+        is_held = bool(self._refused) or any(table.is_any_held for table in self.tables)
         is_due = self._scanner.given.is_any_open or time.monotonic() - self._asked_at > SWEEP
-        if self._place is None or not (is_due or is_held):
+        if self._configuration is None or not (is_due or is_held):
             return
         served = self._served
         # Ask outside the lock, because the kubelet may be slow. If a new configuration was applied
         # meanwhile, ignore the answer.
-        answer = await self._ask(self._place, self._places)
+        answer = await self._ask()
         async with self._one_at_a_time:
             if served is self._served:
                 await self._judge(answer)
 
-    async def _judge(self, answer: _Answer | None) -> None:
+    async def _ask(self) -> Answer | None:
+        if self._configuration is None:
+            return None
+        self._asked_at = time.monotonic()
+        return await self._holders.ask(self._configuration, self._places, self._own)
+
+    async def _judge(self, answer: Answer | None) -> None:
         """Judge the devices by the holders. Without an answer, the known holders stay, and so does every doubt."""
         if answer is None:
             return
@@ -278,97 +254,16 @@ class ResourceManager:
         if self._scanner.writes:
             await self._keep_held(answer)
 
-    async def _keep_held(self, answer: _Answer) -> None:
-        """Offer the held devices of removed resources, without a free device, until their holders end.
+    async def _keep_held(self, answer: Answer) -> None:
+        """Withdraw each removed resource as far as no container holds its devices.
 
         If another plugin offers such a resource, its registration stays. Only the kubelet tells whether one does.
         """
-        held = self._scanner.given.held_of_others(self._served)
-        for name in {*self._retired, *(held if answer.is_by_kubelet else ())} - answer.allocatable:
-            if name in held:
-                await self._retire(name, held[name])
-            elif self._frontend is not None:
-                del self._retired[name]
-                await self._frontend.withdraw(name)
-
-    async def _retire(self, name: str, reasons: Mapping[str, str]) -> None:
-        """Offer only these shares of a removed resource, and none of them as healthy. reasons: by kubelet id."""
-        table = self._retired.get(name)
-        if table is None or [device.id for device in table.resource.devices] != sorted(reasons):
-            devices = tuple(Device(each, (), ContainerEdits(), {}, required=True) for each in sorted(reasons))
-            table = self._retired[name] = DeviceTable(Resource(name, name, devices, {}, ContainerEdits(), 1))
-            table.update(reasons)
-            if self._frontend is not None:
-                log.info("a removed resource stays registered until its pods end", resource=name, devices=len(devices))
-                await self._frontend.offer(table)
-        table.update(reasons)
-
-    def allocated(self, resource: str, kubelet_ids: Sequence[str]) -> None:
-        """See Custody."""
-        self._scanner.given.allocated(resource, kubelet_ids)
-
-    async def why_changed(self, resource: Resource, kubelet_ids: Sequence[str]) -> str | None:
-        """See Custody."""
-        given: Sequence[frozenset[str]] = ()
-        if self._place is not None:
-            read = functools.partial(queries.given_paths, self._place.device_plugin_dir, resource.name, kubelet_ids)
-            try:
-                given = await self._scanner.links.calls.call(Key("", "what a starting container was given"), read)
-            except (CheckpointError, OSError) as error:
-                log.warning("cannot read what a starting container was given", resource=resource.name, error=error)
-        return await self._scanner.why_changed(resource.name, kubelet_ids, given)
-
-    async def _ask(self, place: Place, places: Places) -> _Answer | None:
-        """The holdings of containers. If they are unknown, logs the reason and returns None.
-
-        If the kubelet does not answer, reads the kubelet's checkpoint, which lists every allocated device.
-        """
-        directory, links = place.device_plugin_dir, self._scanner.links
-        specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
-        self._asked_at, question = time.monotonic(), self._scanner.given.ask()
-        try:
-            try:
-                state = await result_within(queries.holders(place.kubelet_root, directory, specs, links), _ANSWER)
-            except asyncio.TimeoutError:
-                state = await queries.checkpointed_holders(directory, specs, links, f"no answer in {_ANSWER:g} s")
-        except (CheckpointError, OSError) as error:
-            self._asking.failed(logging.WARNING, "cannot find out which devices pods hold", error=error)
-            return None
-        self._asking.went_well()
-        # A thread may change the record now, and a list is made in one step.
-        own = self._own.union(resource for resource, _device_id in list(self._scanner.given.record))
-        found = queries.holdings(state, own)
-        if not self._scanner.writes:
-            found += await self._offered_by_another(place)
-        is_by_kubelet = state.source == "kubelet"
-        free = state.allocatable if is_by_kubelet else {}
-        return _Answer(found, question, frozenset(name for name, ids in free.items() if ids), is_by_kubelet)
-
-    async def _offered_by_another(self, place: Place) -> list[Holding]:
-        """The devices that the leader offers; its configuration may use other names for them."""
-        try:
-            state = await result_within(client.ask(place.device_plugin_dir, "GET", "/status"), _ANSWER)
-        except (client.NotAnswering, asyncio.TimeoutError) as error:
-            why = str(error) or f"no answer in {_ANSWER:g} s"
-            self._asking_other.failed(
-                logging.WARNING, "cannot find out which devices the other instance offers under other names", error=why
-            )
-            return []
-        self._asking_other.went_well()
-        devices = [device for resource in state["resources"] for device in resource["devices"]]
-        await self._scanner.links.look_at(path for device in devices for path in device["host_paths"])
-        return [
-            Holding(
-                ANOTHER_INSTANCE,
-                resource["name"],
-                device["kubelet_ids"][0],
-                frozenset(map(self._scanner.links.real, device["host_paths"])),
-                is_share=len(device["kubelet_ids"]) > 1,
-            )
-            for resource in state["resources"]
-            for device in resource["devices"]
-            if device["kubelet_ids"]
-        ]
+        held = self._scanner.given.held_of_others(set(map(_key, self.tables)))
+        for key in {*self._refused, *held}:
+            said = answer.held[key.api]
+            if key.name not in said.offered and (key in self._refused or said.is_by_kubelet):
+                await self._withdraw(key, held.get(key, {}))
 
     async def take_over(self) -> None:
         """Write the CDI specs from now on, and send the kubelet every device list again."""
@@ -377,28 +272,37 @@ class ResourceManager:
             await self._scanner.load_record([table.resource for table in self.tables], self._places, again=True)
             self._scanner.writes = True
             await self._look(self._served)
-            if self._place is not None:
-                await self._judge(await self._ask(self._place, self._places))
-        if self._frontend is not None:
-            self._frontend.repeat()
+            await self._judge(await self._ask())
+        for frontend in self._frontends.values():
+            frontend.repeat()
 
     async def prune(self) -> None:
         """Forget long-gone devices and remove orphans from our dynamic CDI specs, unless a pod holds them.
 
         Does nothing while another instance writes the specs, because that instance prunes them.
         """
-        if not self._scanner.writes:
+        if not self._scanner.writes or self._configuration is None:
             return
-        before, places, place = [table.resource for table in self.tables], self._places, self._place
+        before = [table.resource for table in self.tables]
+        places, root = self._places, self._configuration.kubelet_root_dir
         # The kubelet's answer is valid only for devices that were long gone before the question.
         gone = frozenset().union(*(table.long_gone() for table in self.tables))
-        # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
-        held = await self._held_of_orphans(before, bool(gone))
-        async with self._one_at_a_time:
-            if held is not None and (self._places, self._place) == (places, place):
-                self._forget(gone.difference(*map(devices_behind, held)))
-                # Keep the devices of both configurations, because a pod may have received a device since the answer.
-                await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
+        held: frozenset[str] = frozenset()
+        try:
+            # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
+            if gone or await self._scanner.has_orphans(before, places):
+                by_api = await self._holders.held(places, self._own)
+                held = held.union(*(of_api.device_ids for of_api in by_api.values()))
+            async with self._one_at_a_time:
+                if (self._places, self._configuration.kubelet_root_dir) == (places, root):
+                    self._forget(gone - held)
+                    # Keep the devices of both configurations: a pod may have received a device since the answer.
+                    await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
+        except (HoldersUnknown, OSError) as error:
+            message = "cannot check the CDI specs for orphans; all specs stay"
+            self._pruning.failed(logging.WARNING, message, directory=places.cdi, error=error)
+        else:
+            self._pruning.went_well()
 
     def _forget(self, device_ids: frozenset[str]) -> None:
         for table in self.tables:
@@ -411,30 +315,12 @@ class ResourceManager:
                     resource=table.resource.name,
                     seconds=FORGOTTEN_AFTER,
                     count=len(forgotten),
-                    devices=forgotten[:_MOST_TOLD],
+                    devices=forgotten[:MOST_TOLD],
                 )
 
-    async def _held_of_orphans(self, resources: Sequence[Resource], is_any_gone: bool) -> list[str] | None:
-        """The held ids; empty if there is nothing to remove; None, with a log line, if unknown."""
-        places, place = self._places, self._place
-        if place is None:
-            return None
-        try:
-            if not (is_any_gone or await self._scanner.has_orphans(resources, places)):
-                return []
-            state = await queries.holders(
-                place.kubelet_root, place.device_plugin_dir, places.specs, self._scanner.links
-            )
-        except (CheckpointError, OSError) as error:
-            self._pruning.failed(
-                logging.WARNING,
-                "cannot check the CDI specs for orphans; all specs stay",
-                directory=places.cdi,
-                error=error,
-            )
-            return None
-        self._pruning.went_well()
-        return [each.device for each in state.held]
+
+def _key(table: DeviceTable) -> ServedKey:
+    return ServedKey(table.declared.api, table.declared.name)
 
 
 def _places(configuration: Configuration) -> Places:

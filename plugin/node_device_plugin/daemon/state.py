@@ -33,9 +33,9 @@ class State:
         self._started = time.time()
 
     def not_ready(self) -> list[str]:
-        """Why the plugin is not ready; empty if all streams are open and the scan is recent."""
+        """Why the plugin is not ready; empty if all resources are registered and the scan is recent."""
         reasons = [
-            f"{each.name}: {each.status.problem or 'the kubelet has no stream open'}"
+            f"{each.name}: {each.status.problem or 'not registered with the kubelet'}"
             for each in self._resources.served()
             if not each.status.is_registered
         ]
@@ -101,14 +101,14 @@ class State:
         served = self._resources.served()
         yield from gauge(
             prefix + "stream_open",
-            "1 while the kubelet has the resource's ListAndWatch stream open.",
+            "1 while the resource is registered: the kubelet can allocate its devices.",
             ("resource",),
             [((each.name,), int(each.status.is_registered)) for each in served],
         )
-        ages = [(each.name, each.status.connected_seconds) for each in served]
+        ages = [(each.name, each.status.registered_seconds) for each in served]
         yield from gauge(
             prefix + "stream_age_seconds",
-            "Seconds since the kubelet opened the ListAndWatch stream; missing without a stream.",
+            "Seconds since the resource was registered; missing while it is not.",
             ("resource",),
             [((name,), age) for name, age in ages if age is not None],
         )
@@ -136,19 +136,19 @@ class State:
 
 
 def _resource(served: ServedResource) -> dict[str, Any]:
-    table, age = served.table, served.status.connected_seconds
+    table, status = served.table, served.status
     return {
         "name": table.resource.name,
-        "registered": served.status.is_registered,
-        "problem": served.status.problem,
-        "stream_age_seconds": None if age is None else round(age, 3),
+        "registered": status.is_registered,
+        "problem": status.problem,
+        "stream_age_seconds": None if status.registered_seconds is None else round(status.registered_seconds, 3),
         "devices": [
             {
                 "id": device.id,
                 "state": state,
                 "reason": reason,
                 "withheld": kind_of(reason or "") in _WITHHELD,
-                "kubelet_ids": table.resource.kubelet_ids(device),
+                "kubelet_ids": served.frontend.kubelet_ids(table.resource, device),
                 "cdi_name": table.resource.cdi_name(device),
                 "cdi_devices": list(device.cdi_devices),
                 "host_paths": [node.host_path for node in device.nodes],

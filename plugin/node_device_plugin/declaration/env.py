@@ -21,7 +21,7 @@ _SEPARATOR = ","
 def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
     """The variables of a container that gets ``devices`` of ``resource``.
 
-    devices: each once, in the declaration's order (see Resource.devices_of). {index} starts at 0.
+    devices: each once, in the declaration's order (see device_plugin_api.devices_of). {index} starts at 0.
     """
     values = [_values(number, device) for number, device in enumerate(devices)]
     joined = {

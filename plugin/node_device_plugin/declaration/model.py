@@ -10,16 +10,8 @@ from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
 from .problems import element
 
-#: Separates a device's id from its share number, if replicas is more than 1.
-SHARE = "::"
-
-
-def devices_behind(kubelet_id: str) -> frozenset[str]:
-    """The device ids that a kubelet id may mean: the id itself, and the id without its share."""
-    device, share, number = kubelet_id.rpartition(SHARE)
-    return frozenset({kubelet_id, device} if share and number.isdecimal() else {kubelet_id})
-
-
+#: The kubelet's API of device plugins (``Resource.api``).
+DEVICE_PLUGIN = "device_plugin"
 #: Types of mounts that do not name a file system.
 BIND = (None, "bind", "none")
 
@@ -289,6 +281,13 @@ class HealthChecks(NamedTuple):
     period: int = 30
 
 
+class Share(NamedTuple):
+    """What a container holds of a device. number: of one of its shares; None for the whole device."""
+
+    device: str
+    number: int | None = None
+
+
 class Resource(NamedTuple):
     """An extended resource and its devices on this node, in the order of the declaration."""
 
@@ -314,6 +313,8 @@ class Resource(NamedTuple):
     health: HealthChecks = HealthChecks()
     #: Whether only the plugin can write the kind's spec; ``cdi_owner`` sets this for all resources.
     cdi_by_plugin: bool = False
+    #: The kubelet's API that serves the resource on this node.
+    api: str = DEVICE_PLUGIN
 
     def cdi_name(self, device: Device) -> str | None:
         """The device's fully qualified name in our CDI spec; None if the spec omits the device."""
@@ -368,30 +369,9 @@ class Resource(NamedTuple):
             return True
         return self.cdi_by_plugin and any(map(self.edits, self.devices))
 
-    def kubelet_ids(self, device: Device) -> list[str]:
-        """The ids of the device in the kubelet's list: one for each share."""
-        if self.replicas == 1:
-            return [device.id]
-        return ["%s%s%d" % (device.id, SHARE, share) for share in range(self.replicas)]
-
-    @property
-    def share_length(self) -> int:
-        """Maximum number of characters that a kubelet id adds to a device id."""
-        return 0 if self.replicas == 1 else len("%s%d" % (SHARE, self.replicas - 1))
-
-    def devices_of(self, kubelet_ids: Sequence[str]) -> list[Device]:
-        """The devices behind kubelet ids (in any order), each once, in the declaration's order.
-
-        Raises KeyError with the first id that is not a device of this resource.
-        """
-        places = self.places()
-        return [self.devices[place] for place in sorted({places[kubelet_id] for kubelet_id in kubelet_ids})]
-
-    def places(self) -> dict[str, int]:
-        """Each kubelet id with the index of its device in ``devices``."""
-        return {
-            kubelet_id: place for place, device in enumerate(self.devices) for kubelet_id in self.kubelet_ids(device)
-        }
+    def shares(self, device: Device) -> list[Share]:
+        """What a container may get of the device: one of its shares, or the whole device."""
+        return [Share(device.id, number) for number in (range(self.replicas) if self.replicas > 1 else (None,))]
 
     def edits_of(self, devices: Sequence[Device]) -> list[ContainerEdits]:
         """The edits for a container that gets these devices: the resource's, then each device's."""

@@ -11,7 +11,7 @@ _CDI_VENDOR_OR_CLASS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]")
 #: Prefixes of CDI kinds that other allocators write.
 _OF_ALLOCATORS = ("k8s.", "management.")
 _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
-#: Two colons mark a share of a device (model.SHARE).
+#: Two colons mark a share of a device (device_plugin_api).
 _ILLEGAL_IN_ID = re.compile(r"[^A-Za-z0-9_.:-]|::+")
 _ENDS = "_.:-"
 _HASH = 8

@@ -6,7 +6,7 @@ import collections
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import container_paths, env, fields, foreign_cdi, injection_rules, names, response_size, schema
+from . import container_paths, device_plugin_api, env, fields, foreign_cdi, injection_rules, names, schema
 from .discover import discovery_problems, node_placeholder_problems
 from .edits import edit_problems, placeholder_problems
 from .model import Configuration, Device, Resource
@@ -92,7 +92,7 @@ def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) ->
     for position, resource in enumerate(read):
         place = element(where, position, resource.name)
         problems.extend(_problems(resource, place, refused))
-        too_long = list(response_size.size_problems(resource, place))
+        too_long = list(device_plugin_api.size_problems(resource, place))
         problems.extend(too_long)
         # Later checks iterate over every share, so a resource that is too large continues with one
         # share.
@@ -172,7 +172,7 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
                 where + ".cdi_kind", f"is already the kind of {kinds_seen[resource.cdi_kind]}: set another cdi_kind"
             )
         for place, device in resource.placed_devices(where):
-            ids = (device.id, *resource.kubelet_ids(device)) if device.id else ()
+            ids = (device.id, *device_plugin_api.kubelet_ids(resource, device)) if device.id else ()
             free = _prefixed(resource, device, used)
             message = next(filter(None, (_id_problem(kubelet_id, place, ids_seen, free) for kubelet_id in ids)), None)
             if message:
@@ -183,7 +183,7 @@ def _repetitions(placed: Sequence[tuple[str, Resource]]) -> Iterator[Problem]:
 def _prefixed(resource: Resource, device: Device, used: Collection[str]) -> str:
     """The device's id after the last part of the resource's name; empty if another device may have this id."""
     free = f"{resource.name.partition('/')[2]}-{device.id}"
-    has_room = len(free) + resource.share_length <= names.MAX_DEVICE_ID
+    has_room = len(free) <= device_plugin_api.longest_device_id(resource)
     return free if resource.name and has_room and free not in used else ""
 
 

@@ -33,6 +33,7 @@ from typing import Callable, NamedTuple
 
 from ..cdi.resolution import NO_SPECS, Resolution
 from ..declaration import Device, Resource
+from ..declaration.model import Share
 from .holdings import Holding, Tokens, matches
 from .identity import Identity
 from .reason import Reason
@@ -48,6 +49,15 @@ _ADMISSION = 10.0
 
 #: A resource and the id of its device.
 OfferKey = tuple[str, str]
+#: What a container holds (``Holding.shares``).
+Shares = tuple[Share, ...]
+
+
+class ServedKey(NamedTuple):
+    """A resource by its name, and the kubelet's API that serves it."""
+
+    api: str
+    name: str
 
 
 class State(enum.Enum):
@@ -188,8 +198,8 @@ class Given:
         #: The number of the next question for the holders, and of the last one that was answered.
         self._next, self._answered = 1, 0
         self._holdings: Sequence[Holding] = ()
-        #: When the plugin allocated kubelet ids, until an answer lists their pods, or must list them and does not.
-        self._allocated: dict[OfferKey, float] = {}
+        #: What the plugin allocated, with the time, until an answer lists its pod, or must list it and does not.
+        self._allocated: dict[tuple[ServedKey, Shares], float] = {}
         #: Recorded ids that have all paths of their container, until they are judged: an answer is for several devices.
         self._guessed: set[OfferKey] = set()
         #: Whether no Allocate has come since the last judgement began.
@@ -227,7 +237,7 @@ class Given:
             return
         self._answered = question
         self._holdings, self.is_known = holdings, True
-        listed = {(each.resource, each.kubelet_id) for each in holdings}
+        listed = {((each.api, each.resource), each.shares) for each in holdings}
         due = self._clock() - _ADMISSION
         self._allocated = {key: at for key, at in self._allocated.items() if key not in listed and at > due}
         for each in holdings:
@@ -236,9 +246,10 @@ class Given:
                 self.record.update(dict.fromkeys(each.keys, Offer("", nodes, is_share=each.is_share)))
                 self._guessed.update(each.keys)
 
-    def allocated(self, resource: str, kubelet_ids: Iterable[str]) -> None:
-        """Note an Allocate: the kubelet lists the pod only after it has the answer."""
-        self._allocated.update(dict.fromkeys(((resource, each) for each in kubelet_ids), self._clock()))
+    def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
+        """Note what a container gets: the kubelet lists the pod only after it has the answer."""
+        key = ServedKey(resource.api, resource.name)
+        self._allocated.update(dict.fromkeys(((key, each) for each in held), self._clock()))
         self.is_judged = False
 
     def judge(
@@ -297,24 +308,22 @@ class Given:
         moved = {key for key, offer in others.items() if key in offers and not now.are_same(offer, offers[key])}
         changed = {key for key, offer in others.items() if key in offers and offers[key].is_share != offer.is_share}
         stale = [
-            Holding("", *key, given, offer.is_share)
+            Holding("", key[0], (Share(key[1]),), given, offer.is_share)
             for key, offer in others.items()
             if (given := now.tokens(offer) - (frozenset() if key in moved else tokens.get(key, frozenset())))
             or key not in offers
         ]
         return moved, {*moved, *changed, *matches(present, stale, tokens)}
 
-    def held_of_others(self, resources: Collection[str]) -> dict[str, dict[str, str]]:
-        """What containers hold of resources that we offered earlier: by resource, kubelet ids with the reason.
-
-        resources: the names of those that are offered now.
-        """
-        held: dict[str, dict[str, list[Holding]]] = {}
+    def held_of_others(self, served: Collection[ServedKey]) -> dict[ServedKey, dict[Shares, str]]:
+        """What containers hold of resources that we offered earlier, with the reason. served: those offered now."""
+        held: dict[ServedKey, dict[Shares, list[Holding]]] = {}
         ours = {resource for resource, _device_id in self.record}
         for each in self._all_holdings():
-            if each.is_ours and each.resource in ours and each.resource not in resources:
-                held.setdefault(each.resource, {}).setdefault(each.kubelet_id, []).append(each)
-        return {name: {each: _held(who) for each, who in ids.items()} for name, ids in held.items()}
+            key = ServedKey(each.api, each.resource)
+            if each.is_ours and each.resource in ours and key not in served:
+                held.setdefault(key, {}).setdefault(each.shares, []).append(each)
+        return {key: {each: _held(who) for each, who in shares.items()} for key, shares in held.items()}
 
     def names(self, verdicts: Mapping[OfferKey, Verdict], offers: Mapping[OfferKey, Offer], now: Now) -> SpecNames:
         """The CDI names that keep their former edits in our specs, and those with which no container may start."""
@@ -327,7 +336,10 @@ class Given:
 
     def _all_holdings(self) -> list[Holding]:
         # Until an answer comes, which may take longer than the admission.
-        admitted = [Holding(ADMITTED, *key, frozenset()) for key in list(self._allocated)]
+        admitted = [
+            Holding(ADMITTED, resource, shares, frozenset(), api=api)
+            for (api, resource), shares in list(self._allocated)
+        ]
         return [*self._holdings, *(each._replace(is_share=self._is_share(each)) for each in admitted)]
 
     def _is_share(self, holding: Holding) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..declaration import Device, Resource
-from ..declaration.model import devices_behind
+from ..declaration.model import DEVICE_PLUGIN, Share
 
 #: By resource and device id: texts that identify what the device gives (``identity.Identity.token``).
 Tokens = Mapping[tuple[str, str], frozenset[str]]
@@ -20,22 +20,24 @@ Tokens = Mapping[tuple[str, str], frozenset[str]]
 class Holding(NamedTuple):
     """A device that a container holds, as the kubelet knows it.
 
-    holder: ``namespace/pod``. given: what the container got from this device alone, as host paths or as tokens; empty
-    if there is nothing or it is unknown. is_share: whether other containers may have the device, too. is_ours: whether
-    our plugin gave the device, so that its id identifies it.
+    holder: ``namespace/pod``. shares: what the kubelet's id may mean; one of them is right. given: what the container
+    got from this device alone, as host paths or as tokens; empty if there is nothing or it is unknown. is_share:
+    whether other containers may have the device, too. is_ours: whether our plugin gave the device, so that its id
+    identifies it. api: the kubelet's API through which the container got the device.
     """
 
     holder: str
     resource: str
-    kubelet_id: str
+    shares: tuple[Share, ...]
     given: frozenset[str]
     is_share: bool = False
     is_ours: bool = True
+    api: str = DEVICE_PLUGIN
 
     @property
     def keys(self) -> list[tuple[str, str]]:
         """The devices that the held id may mean, by resource and id."""
-        return [(self.resource, device_id) for device_id in devices_behind(self.kubelet_id)]
+        return [(self.resource, share.device) for share in self.shares]
 
 
 class _Offered(NamedTuple):
@@ -47,9 +49,9 @@ class _Offered(NamedTuple):
     own: frozenset[str]
 
     def has_name_of(self, holding: Holding) -> bool:
-        """Whether the kubelet counts the holding for this device: resource and id are the same."""
-        is_same_resource = self.resource.name == holding.resource
-        return is_same_resource and holding.kubelet_id in self.resource.kubelet_ids(self.device)
+        """Whether the kubelet counts the holding for this device: API, resource and id are the same."""
+        is_same = (self.resource.api, self.resource.name) == (holding.api, holding.resource)
+        return is_same and not set(holding.shares).isdisjoint(self.resource.shares(self.device))
 
     def is_counted(self, holding: Holding) -> bool:
         """Whether the kubelet itself keeps the held device from others: its name still means the same device."""

@@ -33,7 +33,7 @@ class OurSpecs:
         self._written: dict[str, writer.Written | None] = {}
         #: Failures are logged once a change: of each resource's write, and to remove devices from specs.
         self._failed = FailedWrites(log, wake)
-        self._omitting, self._pruning = Tries(log), Tries(log)
+        self._omitting = Tries(log)
 
     async def write(self, resources: Sequence[Resource], directory: str, names: SpecNames) -> dict[str | None, str]:
         """Write the specs. Returns the fully qualified names that are not written, each with the reason."""
@@ -94,14 +94,8 @@ class OurSpecs:
         return bool(await self._calls.ask(writer.orphans, resources, self._links, directory))
 
     async def prune(self, resources: Sequence[Resource], held: Collection[str], directory: str) -> bool:
-        """Remove devices that no resource has and no pod holds (see writer.prune). Returns whether there were any."""
-        try:
-            gone = await self._calls.ask(writer.prune, resources, self._links, held, directory)
-        except OSError as error:
-            message = "cannot check the CDI specs for orphans; all specs stay"
-            self._pruning.failed(logging.WARNING, message, directory=directory, error=error)
-            return False
-        self._pruning.went_well()
+        """Remove devices that no resource has and no pod holds, as ``writer.prune``. Returns whether there were any."""
+        gone = await self._calls.ask(writer.prune, resources, self._links, held, directory)
         if gone:
             log.info("removed orphaned devices from the CDI specs", directory=directory, devices=gone)
         return bool(gone)

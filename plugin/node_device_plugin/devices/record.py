@@ -17,6 +17,7 @@ from ..cdi import writer
 from ..declaration import Resource
 from ..support import bounded_reads
 from ..support.bounded_calls import BoundedCalls
+from ..support.new_file import new_file
 from ..support.sockets import PRIVATE_MODE
 from ..telemetry.logs import Log, Tries
 from .given import Given, Offer, OfferKey
@@ -155,19 +156,13 @@ def save(path: str, recorded: Recorded, has_specs: bool) -> None:
     data = {"boot_id": _boot_id(), "has_specs": has_specs, "offers": by_resource, "missed": missed}
     os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
     staged = os.path.join(os.path.dirname(path), f".{FILE_NAME}.new")
-    try:
-        # Only the instance that leads on this node writes, so a staged file is a killed instance's, or no file at all:
-        # an open would wait for the other end of a pipe.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(staged)
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(data, file, separators=(",", ":"))
+    # Only the instance that leads on this node writes, so a staged file is a killed instance's, or no file at all.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(staged)
+    with new_file(staged) as file:
+        file.write(json.dumps(data, separators=(",", ":")).encode("utf-8"))
+        file.flush()
         os.replace(staged, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(staged)
-        raise
 
 
 def remove(directory: str, held: Collection[str]) -> None:

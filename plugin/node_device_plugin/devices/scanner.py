@@ -16,7 +16,6 @@ from ..cdi.links import Links, node_paths
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import NO_SPECS
 from ..declaration import Device, Resource
-from ..declaration.model import devices_behind
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
 from .discovery import Discovered, Discoverer, methods_of
@@ -211,13 +210,13 @@ class DeviceScanner:
             _log_changes(table, table.set_held(reasons.get(table.resource.name, {})))
 
     async def why_changed(
-        self, resource: str, kubelet_ids: Sequence[str], given: Sequence[Collection[str]]
+        self, resource: str, device_ids: Sequence[str], given: Sequence[Collection[str]]
     ) -> str | None:
-        """Why a container that was given these shares by host paths would get another device now; None if not.
+        """Why a container that was given these devices by host paths would get another device now; None if not.
 
-        given: the host paths of each container that has these shares, by the kubelet's answers.
+        given: the host paths of each container that has these devices, by the kubelet's answers.
         """
-        keys = [(resource, device_id) for each in kubelet_ids for device_id in devices_behind(each)]
+        keys = [(resource, device_id) for device_id in device_ids]
         offers = [self.given.record[key] for key in keys if key in self.given.record]
         given = given or [{node.path for offer in offers for node in offer.nodes}]
         paths = {path for each in given for path in each}

@@ -21,13 +21,13 @@ from ..runtime.errors import CriError
 from ..status_api import client
 from ..support import lock_holders
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
+from ..support.kubelet_process import KubeletProcess, running_kubelet
+from ..support.node_process import NotTrusted
 from ..support.sockets import PRIVATE_MODE, status_socket
 from ..support.tables import counted
 from .cdi_specs import spec_files
 from .findings import Findings
 from .instances import POD, SERVICE, Commands, ending, pods_configuration, running_instances
-from .kubelet_process import KubeletProcess, running_kubelet
-from .node_process import NotTrusted
 from .runtime_service import cri_socket, kubelet_service, service_of
 from .status import Status, status
 
@@ -121,16 +121,16 @@ class Doctor(NamedTuple):
             else:
                 found = "; ".join(["no kubelet runs on this node", *refused])
                 findings.wrong("kubelet", found, _START_KUBELET % {"kubelet": unit})
-        elif kubelet.version is None:
+        elif kubelet.release is None:
             findings.ok("kubelet", "process %d does not report its version" % kubelet.pid)
-        elif kubelet.version[:2] < cdi.FIRST_KUBELET:
+        elif kubelet.release[:2] < cdi.FIRST_KUBELET:
             found = "kubelet %s silently drops CDI names; use %s or later"
-            versions = _dotted(kubelet.version), _dotted(cdi.FIRST_KUBELET)
+            versions = _dotted(kubelet.release), _dotted(cdi.FIRST_KUBELET)
             findings.wrong("kubelet", found % versions, "apt-get install --only-upgrade kubelet")
         else:
-            name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.version)
+            name = "the lab's stand-in" if kubelet.build == "stand-in" else _dotted(kubelet.release)
             found = f"{name}, root directory {kubelet.root_dir}"
-            findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.version)])))
+            findings.ok("kubelet", "; ".join(filter(None, [found, cdi.untested_kubelet(kubelet.release)])))
 
 
 def _running_kubelet() -> tuple[KubeletProcess | None, list[str], str]:
@@ -389,15 +389,15 @@ async def _registration(
         else:
             findings.wrong(link, f"no kubelet answers below {root}", fix)
         return
-    streams = {each["name"]: bool(each["registered"]) for each in (state or {}).get("resources", [])}
-    registered = listing.registered(streams)
-    missing = [each.name for each in configuration.resources if each.name not in {*registered, *streams}]
-    closed = [name for name, is_open in streams.items() if not is_open]
+    served = {each["name"]: bool(each["registered"]) for each in (state or {}).get("resources", [])}
+    registered = listing.registered(served)
+    missing = [each.name for each in configuration.resources if each.name not in {*registered, *served}]
+    unregistered = [name for name, is_registered in served.items() if not is_registered]
     if missing:
         found = "the kubelet does not know {}".format(", ".join(missing))
         findings.wrong(link, found, f"{commands.restart}\n{commands.log}")
-    elif closed:
-        found = "the kubelet has no stream open for {}".format(", ".join(closed))
+    elif unregistered:
+        found = "not registered with the kubelet: {}".format(", ".join(unregistered))
         findings.wrong(link, found, f"{commands.restart}\n{commands.log}")
     elif state is None:
         findings.unknown(link, "the kubelet still lists every resource, but no plugin answers")

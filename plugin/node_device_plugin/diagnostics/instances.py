@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ..support.bounded_reads import LARGEST
+from ..support.node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
 from ..support.sockets import status_socket
-from .node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
 
 #: Bytes of a command line that are read; Linux allows megabytes.
 _LONGEST = 1 << 16

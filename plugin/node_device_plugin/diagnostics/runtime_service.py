@@ -6,9 +6,8 @@ import contextlib
 import os
 import re
 
-from ..support.sockets import RUNTIME_SOCKET, socket_path
-from .kubelet_process import KubeletProcess, runtime_socket
-from .node_process import peer
+from ..support.kubelet_process import DEFAULT_SOCKET, KubeletProcess, likely_socket, runtime_socket, socket_path
+from ..support.node_process import peer
 
 #: The directories of unit files (systemd.unit(5)).
 _UNIT_DIRECTORIES = (
@@ -17,26 +16,24 @@ _UNIT_DIRECTORIES = (
     "usr/local/lib/systemd/system",
     "usr/lib/systemd/system",
 )
-#: Each socket's possible services, the likeliest first. The services of k3s, RKE2 and k0s include the kubelet.
-_KNOWN = {
-    "/run/k3s/containerd/containerd.sock": ("k3s", "k3s-agent", "rke2-server", "rke2-agent"),
-    "/run/k0s/containerd.sock": ("k0sworker", "k0scontroller"),
+#: The services of k3s, RKE2 and k0s, which include the kubelet.
+_K3S, _RKE2, _K0S = ("k3s", "k3s-agent"), ("rke2-server", "rke2-agent"), ("k0sworker", "k0scontroller")
+#: Possible services of each of kubelet_process.SOCKETS, the likeliest first.
+_SERVICES = {
+    "/run/k3s/containerd/containerd.sock": (*_K3S, *_RKE2),
+    "/run/k3s/cri-dockerd/cri-dockerd.sock": _K3S,
+    "/run/k0s/containerd.sock": _K0S,
     "/var/snap/microk8s/common/run/containerd.sock": ("snap.microk8s.daemon-containerd",),
-    RUNTIME_SOCKET: ("containerd",),
     "/run/crio/crio.sock": ("crio",),
     "/run/cri-dockerd.sock": ("cri-docker",),
+    DEFAULT_SOCKET: ("containerd",),
 }
 _KUBELETS = {
-    **{name: name for names in list(_KNOWN.values())[:2] for name in names},
+    **{name: name for name in (*_K3S, *_RKE2, *_K0S)},
     "snap.microk8s.daemon-containerd": "snap.microk8s.daemon-kubelite",
 }
 #: A service in /proc/PID/cgroup. Anybody who owns a cgroup names it, and the name becomes part of a command to run.
 _SERVICE = re.compile(r"/([\w:.@\\-]+)\.service(?=[/\n]|$)", re.ASCII)
-
-
-def likely_socket(root: str = "/") -> str:
-    """The first known socket that exists, or else the default socket. Some kubelets name no socket, as in k3s."""
-    return next((path for path in _KNOWN if os.path.exists(_below(root, path))), RUNTIME_SOCKET)
 
 
 def cri_socket(given: str | None, kubelet: KubeletProcess | None = None) -> str:
@@ -44,7 +41,7 @@ def cri_socket(given: str | None, kubelet: KubeletProcess | None = None) -> str:
 
     kubelet: the running kubelet, if the caller has it.
     """
-    return socket_path(given or "") or (kubelet.runtime_socket if kubelet else runtime_socket()) or likely_socket()
+    return socket_path(given) or (kubelet.cri_socket if kubelet else runtime_socket()) or likely_socket()
 
 
 def kubelet_service(runtime: str) -> str:
@@ -60,7 +57,7 @@ def service_of(path: str, root: str = "/") -> str:
     found = _listening(path, root)
     if found is not None:
         return found
-    names = _KNOWN.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
+    names = _SERVICES.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
     there = [name for name in names if any(os.path.exists(_unit_file(root, each, name)) for each in _UNIT_DIRECTORIES)]
     return (there or names)[0]
 

@@ -8,7 +8,9 @@ ids by NUMA node).
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..support import bounded_reads
@@ -51,21 +53,44 @@ def read_checkpoint(directory: str) -> Checkpoint | None:
 
     Raises CheckpointError if the format is unknown, and OSError if the file cannot be read.
     """
-    path = os.path.join(directory, FILE_NAME)
-    try:
-        # Pods that mount the directory, as device plugins do, can replace the file.
-        content = bounded_reads.read_file(path, follow=False)
-    except FileNotFoundError:
+    content = _content(directory)
+    if content is None:
         return None
-    try:
+    with _known_format(directory):
         data = bounded_reads.json_of(content)["Data"]
-        registered = data["RegisteredDevices"] or {}
-        return Checkpoint(
-            {resource: tuple(sorted(_texts(devices))) for resource, devices in registered.items()},
-            tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()),
-        )
+        return Checkpoint(_registered(data), tuple(_pod_devices(entry) for entry in data["PodDeviceEntries"] or ()))
+
+
+def read_registered(directory: str) -> dict[str, tuple[str, ...]]:
+    """The checkpoint's ``registered`` alone; empty without a file. Raises as read_checkpoint."""
+    return registered_in(_content(directory), directory)
+
+
+def registered_in(content: bytes | None, directory: str) -> dict[str, tuple[str, ...]]:
+    """The ``registered`` of a checkpoint with this content. content: empty or None without a file."""
+    if not content:
+        return {}
+    with _known_format(directory):
+        return _registered(bounded_reads.json_of(content)["Data"])
+
+
+def _content(directory: str) -> bytes | None:
+    with contextlib.suppress(FileNotFoundError):
+        # Pods that mount the directory, as device plugins do, can replace the file.
+        return bounded_reads.read_file(os.path.join(directory, FILE_NAME), follow=False)
+    return None
+
+
+@contextlib.contextmanager
+def _known_format(directory: str) -> Iterator[None]:
+    try:
+        yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(damaged(path, error)) from error
+        raise CheckpointError(damaged(os.path.join(directory, FILE_NAME), error)) from error
+
+
+def _registered(data: Any) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(sorted(_texts(devices))) for name, devices in (data["RegisteredDevices"] or {}).items()}
 
 
 def damaged(path: str, error: Exception) -> str:

@@ -2,65 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from ..declaration import Device, Resource
+from ..declaration import Configuration, Device, Resource
+from ..devices.given import Shares
+from ..devices.holdings import Holding
 from ..devices.table import DeviceTable
 
 
 class ResourceStatus(NamedTuple):
     """The status of one resource with the kubelet.
 
-    is_registered: whether the kubelet can allocate its devices. connected_seconds: how long the
-    kubelet has been connected; None without a connection. problem: why the kubelet cannot connect, if known.
+    is_registered: whether the kubelet can allocate its devices. registered_seconds: for how long; None if it cannot.
+    problem: why the resource cannot be registered, if known.
     """
 
     is_registered: bool
-    connected_seconds: float | None
+    registered_seconds: float | None
     problem: str | None = None
 
 
-class Custody(Protocol):
-    """Learns which devices a frontend gives to containers, and whether they still are the same devices."""
+class Held(NamedTuple):
+    """What containers hold through one API.
 
-    def allocated(self, resource: str, kubelet_ids: Sequence[str]) -> None:
-        """Note that a container gets these shares of a resource. Never waits."""
+    holdings: of our present and former resources, and of those that nobody offers. device_ids: the ids of all held
+    devices. offered: the resources of which the kubelet has a free device. is_by_kubelet: whether the kubelet answered;
+    otherwise its checkpoint tells, which may also list what is no longer held.
+    """
 
-    async def why_changed(self, resource: Resource, kubelet_ids: Sequence[str]) -> str | None:
-        """Why a container that was given these shares by their paths would get other devices now; None if it would
-        not."""
-
-
-class _NoCustody:
-    def allocated(self, resource: str, kubelet_ids: Sequence[str]) -> None:
-        pass
-
-    async def why_changed(self, resource: Resource, kubelet_ids: Sequence[str]) -> str | None:
-        return None
+    holdings: Sequence[Holding]
+    device_ids: frozenset[str]
+    offered: frozenset[str]
+    is_by_kubelet: bool
 
 
-#: For a server that stands alone.
-NO_CUSTODY: Custody = _NoCustody()
+class HoldersUnknown(Exception):
+    """Nothing tells what containers hold; the message says why."""
 
 
 class Frontend(Protocol):
-    """One device API of the kubelet, for all resources of the node. Belongs to the running event loop."""
+    """One device API of the kubelet, for all resources that it serves here. Belongs to the running event loop."""
 
     async def run(self) -> None:
         """Serve every offered resource until cancelled. Raises the error that makes serving impossible."""
 
+    async def settle(self, configuration: Configuration) -> None:
+        """Reach the kubelet as a configuration says, before the first offer and after each reload.
+
+        If the way to the kubelet is another one now, every earlier offer ends.
+        """
+
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         """The devices in ``found`` that do not fit beside ``staying``: device id to the reason."""
+
+    def kubelet_ids(self, resource: Resource, device: Device) -> list[str]:
+        """The ids under which the kubelet knows a device: one for each share."""
 
     async def offer(self, table: DeviceTable) -> bool:
         """Offer a resource with its devices, replacing an earlier offer of the same name.
 
-        Returns True if the kubelet's connection for the earlier offer continues with the new table.
+        Returns True if the resource stays registered, now with the new table.
         """
 
-    async def withdraw(self, resource: str) -> None:
-        """Stop offering a resource. resource: its name."""
+    async def withdraw(self, resource: str, held: Mapping[Shares, str]) -> bool:
+        """Stop offering a resource. held: what containers may hold of it, each with the reason for the kubelet.
+
+        Returns False if the frontend refuses: the resource stays registered without a free device, so that its
+        containers can go on. The caller repeats the call until the frontend agrees.
+        """
+
+    async def held(self, own: Collection[str], spec_dirs: Sequence[str]) -> Held:
+        """What containers hold through this API. Raises HoldersUnknown.
+
+        own: the names of our present and former resources. spec_dirs: the directories of CDI specs.
+        """
 
     async def all_served(self) -> None:
         """Return once the kubelet can reach every offered resource."""

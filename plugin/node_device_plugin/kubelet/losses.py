@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..declaration.model import devices_behind
+from ..declaration.device_plugin_api import devices_behind
 from ..devices.health import CdiNames, reason_of
 from ..support.bounded_calls import BoundedCalls, Key
 from ..support.tables import counted

@@ -21,7 +21,7 @@ from ..cdi.links import Links
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import UUID, Resolution
 from ..declaration.cdi import names_in
-from ..declaration.model import devices_behind
+from ..declaration.device_plugin_api import devices_behind, shares_behind
 from ..declaration.names import ids_of
 from ..devices.holdings import Holding
 from ..support.bounded_calls import NoAnswer
@@ -70,14 +70,14 @@ class Listing(NamedTuple):
     holders: list[Holder]
     pods: int
 
-    def registered(self, streams: Mapping[str, bool]) -> frozenset[str]:
+    def registered(self, served: Mapping[str, bool]) -> frozenset[str]:
         """The resources that the kubelet knows, also without a device.
 
-        streams: each resource of the running plugin, with whether the kubelet has its stream open; empty without an
-        answer. Only a resource that no plugin tells about depends on the checkpoint.
+        served: each resource of the running plugin, with whether the plugin says that it is registered; empty without
+        an answer. Only a resource that no plugin tells about depends on the checkpoint.
         """
-        opened = (name for name, is_open in streams.items() if is_open)
-        return frozenset(self.allocatable) | frozenset(opened) | (self.checkpointed - streams.keys())
+        registered = (name for name, is_registered in served.items() if is_registered)
+        return frozenset(self.allocatable) | frozenset(registered) | (self.checkpointed - served.keys())
 
     def held(self, resource: str) -> dict[str, str]:
         """The held ids of a resource, each with its ``namespace/pod``."""
@@ -239,8 +239,9 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
         is_ours = held.resource in own or held.by_our_cdi
         if is_ours or held.resource not in offered:
             holder = f"{held.namespace}/{held.pod}" if held.namespace else f"pod {held.pod}"
-            is_share = not is_ours or len(devices_behind(held.device)) > 1
-            found.append(Holding(holder, held.resource, held.device, frozenset(held.host_paths), is_share, is_ours))
+            shares = shares_behind(held.device)
+            is_share = not is_ours or len(shares) > 1
+            found.append(Holding(holder, held.resource, shares, frozenset(held.host_paths), is_share, is_ours))
     return found
 
 

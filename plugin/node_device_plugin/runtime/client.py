@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..support.channels import UnixClient, grpc
-from ..support.sockets import socket_path
+from ..support.kubelet_process import socket_path
 from ..wire import cri_v1_pb2 as cri
 from ..wire import cri_v1_pb2_grpc as cri_grpc
 from .errors import CriError

@@ -1,10 +1,13 @@
-"""Paths of the plugin's sockets in the device plugin directory, and the runtime's usual socket."""
+"""Paths of the plugin's sockets in the device plugin directory."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import socket
+import stat
 
 #: The directory of our sockets. When the kubelet starts, it removes the sockets beside its own
 #: socket, but no directories.
@@ -18,20 +21,10 @@ PRIVATE_MODE = 0o700
 #: socket, for the probes of its pod.
 OVERLAP, INSTANCE_SOCKET = "NODE_DEVICE_PLUGIN_OVERLAP", "NODE_DEVICE_PLUGIN_INSTANCE_SOCKET"
 
-#: The containerd socket of the distributions' packages.
-RUNTIME_SOCKET = "/run/containerd/containerd.sock"
-
 
 def status_socket(kubelet_device_plugin_dir: str) -> str:
     """The path of the socket on which the plugin answers its own commands."""
     return os.path.join(kubelet_device_plugin_dir, SOCKET_DIRECTORY, "status.sock")
-
-
-def socket_path(endpoint: str) -> str:
-    """The path of a socket. endpoint: a path, ``unix:/path`` or ``unix:///path``, as in gRPC and the kubelet."""
-    if not endpoint.startswith("unix:"):
-        return endpoint
-    return "/" + endpoint[len("unix:") :].lstrip("/")
 
 
 def answers(path: str) -> bool:
@@ -49,3 +42,22 @@ def directory_is_lost(error: OSError) -> bool:
     and creating a file fails in this directory (ENOENT) and beside it (EROFS).
     """
     return error.errno in (errno.ENOENT, errno.EROFS)
+
+
+def socket_name(name: str, tail: str) -> str:
+    """A short name for a socket of a resource or a driver, because the kernel limits socket paths.
+
+    tail: makes the name unique.
+    """
+    return "{}-{}.sock".format(re.sub(r"[^A-Za-z0-9-]", "-", name.rpartition("/")[2])[:12], tail)
+
+
+def remove_sockets(directory: str, prefix: str = "") -> None:
+    """Remove the sockets in ``directory`` that do not answer, because a killed instance left them."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in os.scandir(directory):
+            if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
+                # Other files stay. If a file blocks a new socket, the server reports the error.
+                with contextlib.suppress(OSError):
+                    if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) and not answers(entry.path):
+                        os.unlink(entry.path)

@@ -8,7 +8,8 @@ from ..declaration import Resource
 from ..kubelet.pod_resources import Holder
 from ..runtime.client import CriClient
 from ..wire.cri_v1_pb2 import CONTAINER_RUNNING
-from .looking import Outcome, look_at_allocated
+from .looking import look_at_allocated
+from .report import Outcome
 
 
 class Containers:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ..declaration import Device, Resource
-from ..declaration.model import devices_behind
+from ..declaration.device_plugin_api import devices_behind, kubelet_ids
 from ..devices.discovery import Discovered
 from ..devices.health import CdiNames, problem_of
 from ..kubelet.losses import Loss, Offer
@@ -20,10 +20,10 @@ _UNLISTED = "the kubelet does not list it as healthy"
 class Said(NamedTuple):
     """What the running plugin says about a resource: the reasons of unhealthy devices, and ``losses.Offer.missed``.
 
-    has_stream: whether the kubelet has the resource's ListAndWatch stream open.
+    is_registered: whether the kubelet can allocate the resource's devices.
     """
 
-    has_stream: bool = False
+    is_registered: bool = False
     reasons: Mapping[str, str] = MappingProxyType({})
     missed: Mapping[str, str] = MappingProxyType({})
 
@@ -52,7 +52,7 @@ class Expected(NamedTuple):
         optional = {
             each.id: self.problems[each.id]
             for each in self.resource.devices
-            if each.id in self.problems and ids.isdisjoint(self.resource.kubelet_ids(each))
+            if each.id in self.problems and ids.isdisjoint(kubelet_ids(self.resource, each))
         }
         return tuple(f"{device_id}: {why}" for device_id, why in {**({} if ids else self.left_out), **optional}.items())
 
@@ -65,7 +65,7 @@ class Expected(NamedTuple):
                 return None
             if listed is None:
                 return self.problems.get(device.id)
-            if not listed.isdisjoint(self.resource.kubelet_ids(device)):
+            if not listed.isdisjoint(kubelet_ids(self.resource, device)):
                 return None
             return said.reasons.get(device.id) or self.problems.get(device.id) or _UNLISTED
 
@@ -92,7 +92,7 @@ def expected(
         kubelet_id
         for device in resource.devices
         if device.id not in withheld and (device.required or device.id in of_pods or device.id not in problems)
-        for kubelet_id in resource.kubelet_ids(device)
+        for kubelet_id in kubelet_ids(resource, device)
     ]
     left_out = {device.id: why for device, why in found.left_out} if found else {}
     return Expected(resource, ids, withheld, problems, left_out)

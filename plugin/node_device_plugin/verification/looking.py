@@ -10,14 +10,16 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from ..declaration import Device, Resource
+from ..declaration.device_plugin_api import devices_of
 from ..declaration.expectations import Expectation, expected_in_container
 from ..runtime.client import CriClient
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from . import container_view, evidence
 from .container_view import View
+from .report import Outcome
 
 #: Bytes of a process's environment that are read.
 _LARGEST_ENVIRONMENT = 8 << 20
@@ -29,18 +31,6 @@ SETTLE = 3.0
 _LIMIT = 5.0
 
 
-class Outcome(NamedTuple):
-    """The outcome of a proof.
-
-    seen: ids of the devices that a container showed. mismatches: one sentence each; empty if everything matches.
-    unproven: why there was no proof; empty if there was a proof.
-    """
-
-    seen: tuple[str, ...] = ()
-    mismatches: tuple[str, ...] = ()
-    unproven: str = ""
-
-
 async def look_at_allocated(
     container: str, ids: Sequence[str], resource: Resource, cri: CriClient, settle: float = SETTLE
 ) -> Outcome:
@@ -49,7 +39,7 @@ async def look_at_allocated(
     Raises CriError, and ProcessLookupError if the container no longer runs.
     """
     try:
-        devices = resource.devices_of(ids)
+        devices = devices_of(resource, ids)
     except KeyError as error:
         return Outcome(mismatches=(f"the kubelet allocated device {error.args[0]}, which is not declared",))
     pid = await cri.container_pid(container)

@@ -15,7 +15,8 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..wire.cri_v1_pb2 import SANDBOX_READY
 from . import static_pod
-from .looking import LOOK, Outcome, look_at_allocated
+from .looking import LOOK, look_at_allocated
+from .report import Outcome
 
 
 class Kubelet(NamedTuple):

@@ -14,7 +14,8 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..wire import cri_v1_pb2 as api
 from . import static_pod
-from .looking import Outcome, look
+from .looking import look
+from .report import Outcome
 
 
 async def prove(resource: Resource, cri: CriClient, image: str, names: CdiNames) -> Outcome:

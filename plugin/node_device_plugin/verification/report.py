@@ -44,6 +44,19 @@ class Row(NamedTuple):
     absent: tuple[str, ...] = ()
 
 
+class Outcome(NamedTuple):
+    """The outcome of a proof, whichever API gave the container its devices.
+
+    seen: ids of the devices that a container showed. mismatches: one sentence each; empty if everything matches.
+    unproven: why there was no proof; empty if there was a proof. note: what a proof leaves open.
+    """
+
+    seen: tuple[str, ...] = ()
+    mismatches: tuple[str, ...] = ()
+    unproven: str = ""
+    note: str = ""
+
+
 class Report(NamedTuple):
     """The report of a node.
 

@@ -8,6 +8,7 @@ from node_device_plugin.cdi import writer
 from node_device_plugin.cdi.links import Links, node_paths
 from node_device_plugin.cdi.writer import Written
 from node_device_plugin.declaration import Resource
+from node_device_plugin.declaration.device_plugin_api import devices_behind
 
 
 def links_of(resources: Sequence[Resource]) -> Links:
@@ -36,7 +37,9 @@ def write(
 
 
 def prune(resources: Sequence[Resource], held: Sequence[str], directory: str) -> list[str]:
-    return writer.prune(resources, links_of(resources), held, directory)
+    """held: the kubelet's ids."""
+    ids = {device_id for each in held for device_id in devices_behind(each)}
+    return writer.prune(resources, links_of(resources), ids, directory)
 
 
 def orphans(resources: Sequence[Resource], directory: str) -> list[str]:

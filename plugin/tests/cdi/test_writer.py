@@ -396,3 +396,41 @@ def test_a_path_of_another_device_starts_no_container_also_where_the_role_owns_t
     writer.write(declared, Links(), str(tmp_path), written)
     (spec,) = writer.given([str(tmp_path)])
     assert {name: each.nodes for name, each in spec.items()} == {"example.com/dev=a": {"/dev/a"}}
+
+
+#: An owner of all that it is asked to write, as of specs that live as long as something else than a resource.
+ANOTHER = writer.Owner("node-device-plugin-another_", lambda _declared, _followed: True)
+
+
+def test_two_owners_in_one_directory_do_not_touch_each_others_specs(tmp_path: Path) -> None:
+    (declared,) = parse_resources([{"name": "a.bb/cc", "devices": [{"id": "x", "nodes": [{"path": "/dev/x"}]}]}])
+    links, directory = Links(), str(tmp_path)
+    assert not writer.exists(directory, ANOTHER)
+    assert writer.missing([declared], links, directory) == frozenset()
+    assert writer.missing([declared], links, directory, ANOTHER) == {"a.bb/cc=x"}
+    # The kind is the role's: the plugin does not write it.
+    assert writer.write(declared, links, directory) is None
+    assert writer.write(declared, links, directory, owner=ANOTHER) is not None
+    assert os.listdir(tmp_path) == ["node-device-plugin-another_a.bb_cc.json"]
+    assert (writer.exists(directory), writer.exists(directory, ANOTHER)) == (False, True)
+    assert writer.missing([declared], links, directory, ANOTHER) == frozenset()
+    specs.write([resource("a", "b")], directory)
+    half = [tmp_path / f".{prefix}x.json.0" for prefix in (writer.PLUGIN.prefix, ANOTHER.prefix)]
+    for path in half:
+        path.touch()
+    assert writer.devices(directory) == ["example.com/dev=a", "example.com/dev=b"]
+    assert writer.devices(directory, ANOTHER) == ["a.bb/cc=x"]
+    assert writer.orphans([], links, directory) == ["example.com/dev=a", "example.com/dev=b"]
+    assert writer.orphans([], links, directory, ANOTHER) == ["a.bb/cc=x"]
+    assert writer.orphans([declared], links, directory, ANOTHER) == []
+    assert [set(each) for each in writer.given([directory])] == [{"example.com/dev=a", "example.com/dev=b"}]
+    assert writer.omit(["a.bb/cc=x", "example.com/dev=a"], directory) == ["example.com/dev=a"]
+    assert writer.prune([], links, [], directory) == ["example.com/dev=b"]
+    assert [path.exists() for path in half] == [False, True]
+    assert writer.devices(directory, ANOTHER) == ["a.bb/cc=x"]
+    assert writer.prune([declared], links, [], directory, owner=ANOTHER) == []
+    assert writer.omit(["a.bb/cc=x"], directory, ANOTHER) == ["a.bb/cc=x"]
+    assert writer.write(declared, links, directory, owner=ANOTHER) is not None
+    assert writer.prune([], links, ["x"], directory, owner=ANOTHER) == []
+    assert writer.prune([], links, [], directory, owner=ANOTHER) == ["a.bb/cc=x"]
+    assert os.listdir(tmp_path) == []

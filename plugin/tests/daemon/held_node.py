@@ -13,9 +13,12 @@ from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import reconcile
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.declaration.device_plugin_api import devices_of
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.scanner import DeviceScanner
+from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
 from node_device_plugin.support.task_group import TaskGroup
+
+from ..serving import managed
 
 OLD, NEW = "example.com/old", "example.com/new"
 
@@ -42,7 +45,7 @@ class Node:
     async def start(self, *resources: dict[str, Any]) -> None:
         """Start a plugin that knows nothing of those before it."""
         self.tasks, self.watch = TaskGroup(), Watch()
-        self.resources = ResourceManager(self.tasks, DeviceScanner(self.watch))
+        self.resources = managed(self.tasks, self.watch)
         await self.apply(*resources)
         self.tasks.start(reconcile.watch_holders(self.resources))
 
@@ -70,6 +73,13 @@ class Node:
     def reasons(self) -> dict[str, Optional[str]]:
         assert self.resources is not None
         return {d.id: table.reason(d) for table in self.resources.tables for d in table.resource.devices}
+
+
+def frontend_of(node: Node) -> DevicePluginFrontend:
+    assert node.resources is not None
+    (frontend,) = node.resources._frontends.values()
+    assert isinstance(frontend, DevicePluginFrontend)
+    return frontend
 
 
 async def hold(kubelet: StandInKubelet, name: str, count: int = 1, pod: str = "own") -> str:
@@ -135,6 +145,13 @@ class Links:
 async def check(node: Node) -> None:
     assert node.resources is not None
     await node.resources.check()
+
+
+async def why_changed(node: Node, ids: list[str]) -> Optional[str]:
+    """What the server of the only resource asks before a container starts."""
+    assert node.resources is not None
+    (table,) = node.resources.tables
+    return await frontend_of(node).why_changed(table.resource, devices_of(table.resource, ids), ids)
 
 
 async def restart(node: Node, kubelet: StandInKubelet, *resources: dict[str, Any]) -> None:

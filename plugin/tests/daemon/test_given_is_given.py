@@ -27,12 +27,14 @@ from .held_node import (
     Node,
     check,
     device,
+    frontend_of,
     given,
     has,
     hold,
     made,
     resource,
     restart,
+    why_changed,
 )
 
 
@@ -195,20 +197,18 @@ async def test_a_container_that_gets_its_paths_again_starts_only_with_the_same_d
     links.lead(a=path)
     await node.start({**links.discovered, "injection": "device_nodes"})
     await hold(kubelet, OLD)
-    assert node.resources is not None
-    (table,) = node.resources.tables
     ids = [links.id_of("a")]
     assert kubelet.manager.endpoints[OLD].options.pre_start_required
-    assert await node.resources.why_changed(table.resource, ids) is None
+    assert await why_changed(node, ids) is None
     os.unlink(path)
     made(node.folder / "ttyUSB0", 1, 5)
     # No scan has seen it yet.
-    changed = str(await node.resources.why_changed(table.resource, ids))
+    changed = str(await why_changed(node, ids))
     assert changed.startswith(f"the container would get {path} again, which is another device now: delete the pod")
     # The device itself came back elsewhere: the container would still get the other one.
     links.lead(a=made(node.folder / "ttyUSB1", 1, 3))
     await check(node)
-    assert await node.resources.why_changed(table.resource, ids) == changed
+    assert await why_changed(node, ids) == changed
 
 
 async def test_two_links_of_one_node_are_one_device_too_many(node: Node, kubelet: StandInKubelet, links: Links) -> None:
@@ -277,7 +277,8 @@ async def test_what_was_allocated_a_moment_ago_counts_as_held(
     await node.start(links.discovered)
     await kubelet.registered(OLD)
     assert node.resources is not None
-    node.resources.allocated(OLD, [links.id_of("a")])
+    (table,) = node.resources.tables
+    frontend_of(node).allocated(table.resource, [links.id_of("a")])
     links.lead(a="/dev/zero")
     await check(node)
     reason = str(node.reasons()[links.id_of("a")])
@@ -324,7 +325,7 @@ async def test_a_stick_whose_ids_change_at_its_port_stays_the_device_of_its_pod(
     scanner._identities = Identities(str(tmp_path))
     await node.apply({"name": OLD, "discover": {"usb": selectors, "identify_by": "port"}})
     (before,) = node.resources.tables[0].resource.devices
-    node.resources.allocated(OLD, [before.id])
+    frontend_of(node).allocated(node.resources.tables[0].resource, [before.id])
     (tmp_path / "dev/bus/usb/001/005").unlink()
     plug("18d1", "9302", 6)
     await check(node)

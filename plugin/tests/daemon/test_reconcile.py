@@ -1,6 +1,7 @@
 """How soon what happened is looked at, and what must not hold that up."""
 
 import asyncio
+import errno
 import functools
 import json
 from pathlib import Path
@@ -8,16 +9,17 @@ from typing import Any, Optional
 
 import pytest
 
+from node_device_plugin.cdi import writer
 from node_device_plugin.daemon import reconcile, resource_manager
-from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.flap_damping import UNSTEADY
-from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.support.cancel_safe import done_within
 from node_device_plugin.support.task_group import TaskGroup
+
+from ..serving import managed
 
 
 @pytest.mark.parametrize(("worked", "pause"), [(0.0, 0.02), (0.1, 0.5), (6.0, 1.0)])
@@ -93,7 +95,7 @@ async def test_a_device_that_came_and_went_is_trusted_again_without_any_news(
     )
     # Nobody tells this one of anything.
     tasks, watch, quiet = TaskGroup(), Watch(), Watch(sweep=600)
-    resources = ResourceManager(tasks, DeviceScanner(watch))
+    resources = managed(tasks, watch)
     try:
         await resources.apply(configuration)
         (table,) = resources.tables
@@ -151,7 +153,7 @@ async def test_a_kubelet_that_does_not_say_who_holds_what_holds_nothing_up(
 
     monkeypatch.setattr(kubelet_queries, "holders", holders)
     tasks, watch = TaskGroup(), Watch()
-    resources = ResourceManager(tasks, DeviceScanner(watch))
+    resources = managed(tasks, watch)
     try:
         await resources.apply(configuration("/dev/null"))
         await resources.apply(configuration("/dev/zero"))
@@ -179,7 +181,7 @@ async def test_orphans_stay_while_nobody_says_who_holds_them_and_without_orphans
         return parse_configuration({**directories, "cdi_spec_dirs": [], "resources": list(resources)})
 
     tasks, watch = TaskGroup(), Watch()
-    resources = ResourceManager(tasks, DeviceScanner(watch))
+    resources = managed(tasks, watch)
     try:
         await resources.apply(configuration({"name": "example.com/dev", "discover": {"paths": ["/dev/null"]}}))
         monkeypatch.setattr(kubelet_queries, "holders", None)
@@ -190,6 +192,36 @@ async def test_orphans_stay_while_nobody_says_who_holds_them_and_without_orphans
         await resources.prune()
         assert list((short_path / "cdi").iterdir())
         assert f"cannot check the CDI specs for orphans; all specs stay directory={short_path / 'cdi'}" in caplog.text
+    finally:
+        await tasks.stop()
+        watch.close()
+
+
+async def test_orphans_that_cannot_be_removed_are_logged_once_and_removed_later(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_arguments: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    directories = {"kubelet_device_plugin_dir": str(short_path / "dp"), "dynamic_cdi_dir": str(short_path / "cdi")}
+    found = [{"name": "example.com/dev", "discover": {"paths": ["/dev/null"]}}]
+    tasks, watch = TaskGroup(), Watch()
+    resources = managed(tasks, watch)
+    try:
+        for declared in (found, []):
+            await resources.apply(parse_configuration({**directories, "cdi_spec_dirs": [], "resources": declared}))
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "prune", full)
+            await resources.prune()
+            await resources.prune()
+        assert caplog.text.count("cannot check the CDI specs for orphans; all specs stay") == 1
+        assert list((short_path / "cdi").iterdir())
+        await resources.prune()
+        assert not list((short_path / "cdi").iterdir())
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "orphans", full)
+            await resources.prune()
+        assert caplog.text.count("cannot check the CDI specs for orphans; all specs stay") == 2
     finally:
         await tasks.stop()
         watch.close()

@@ -16,14 +16,15 @@ import yaml
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import reload
 from node_device_plugin.daemon.reload import Outcome, Reloader
-from node_device_plugin.daemon.resource_manager import Change, ResourceManager, ServedResource
+from node_device_plugin.daemon.resource_manager import Change, ServedResource
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.configuration_file import LoadedConfiguration, load
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
 from node_device_plugin.support.task_group import TaskGroup
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
+
+from ..serving import managed
 
 # Directories of the test's own, because the plugin writes into them.
 PLACES = """
@@ -58,7 +59,7 @@ class Running:
         self.write(BEFORE)
         self.tasks = TaskGroup()
         self.watch = Watch()
-        self.resources = ResourceManager(self.tasks, DeviceScanner(self.watch))
+        self.resources = managed(self.tasks, self.watch)
         self.changes: dict[str, Change] = {}
         self.reloader = Reloader(str(self.file), load(str(self.file)), self.apply)
 
@@ -134,8 +135,9 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
             update(name, devices)
 
         monkeypatch.setattr(kubelet.manager.state, "update", heard)
-        assert isinstance(running.resources._frontend, DevicePluginFrontend)
-        plugin = running.resources._frontend._offers["example.com/dev"].connection.service
+        (frontend,) = running.resources._frontends.values()
+        assert isinstance(frontend, DevicePluginFrontend)
+        plugin = frontend._offers["example.com/dev"].connection.service
         plugin._coalesce = 0
         for more, keys in (
             (", {id: b, nodes: [{path: /dev/zero}]}", ""),
@@ -155,7 +157,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
         assert await running.reloader.reload() == Outcome("applied")
         assert running.changes[running.reloader.loaded.sha256].registered_again == ("example.com/dev",)
         assert await kubelet.registered("example.com/dev") == {"a": "Healthy"}
-        plugin = running.resources._frontend._offers["example.com/dev"].connection.service
+        plugin = frontend._offers["example.com/dev"].connection.service
         answer = await plugin.Allocate(api.AllocateRequest(container_requests=[{"devices_ids": ["a"]}]), None)
         assert dict(answer.container_responses[0].envs) == {"A": "b"}
 

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from node_device_plugin.declaration import DeclarationError, parse_resources
+from node_device_plugin.declaration.device_plugin_api import devices_of, kubelet_ids
 from node_device_plugin.declaration.env import allocate_env
 from node_device_plugin.declaration.expectations import expected_in_container
 
@@ -36,15 +37,15 @@ from node_device_plugin.declaration.expectations import expected_in_container
 
 def test_numbers_follow_the_declaration_whatever_the_kubelets_order() -> None:
     for ids in (["dev3-3", "dev3-2"], ["dev3-2", "dev3-3"]):
-        assert allocate_env(MYDEVICE_3, MYDEVICE_3.devices_of(ids)) == {
+        assert allocate_env(MYDEVICE_3, devices_of(MYDEVICE_3, ids)) == {
             "DEV_3_ID_0": "/node2/dev3/2",
             "DEV_3_ID_1": "/node2/dev3/3",
         }
 
 
 def test_shares_have_ids_of_their_own_and_two_of_one_device_count_once() -> None:
-    assert [i for d in SHARED.devices for i in SHARED.kubelet_ids(d)] == ["z::0", "z::1", "a::0", "a::1"]
-    devices = SHARED.devices_of(["a::1", "z::1", "z::0"])
+    assert [i for d in SHARED.devices for i in kubelet_ids(SHARED, d)] == ["z::0", "z::1", "a::0", "a::1"]
+    devices = devices_of(SHARED, ["a::1", "z::1", "z::0"])
     assert [device.id for device in devices] == ["z", "a"]
     assert allocate_env(SHARED, devices) == {
         "SHARED_0": "z /dev/z /dev/hz 0 {literal braces} {}",
@@ -54,7 +55,7 @@ def test_shares_have_ids_of_their_own_and_two_of_one_device_count_once() -> None
 
 def test_an_id_of_nobody_is_refused() -> None:
     with pytest.raises(KeyError, match="z::2"):
-        SHARED.devices_of(["z::0", "z::2"])
+        devices_of(SHARED, ["z::0", "z::2"])
 
 
 def test_what_a_container_is_expected_to_show() -> None:
@@ -78,7 +79,7 @@ def test_a_joined_variable_has_the_values_of_all_devices() -> None:
     """
     (resource,) = parse_resources(yaml.safe_load(text))
     # In the declaration's order, whatever the kubelet's order; a device without a value adds nothing.
-    assert allocate_env(resource, resource.devices_of(["a", "c", "b"])) == {
+    assert allocate_env(resource, devices_of(resource, ["a", "c", "b"])) == {
         "PCI_RESOURCE_EXAMPLE_COM_GPU": "0000:02:00.0,0000:01:00.0"
     }
     assert expected_in_container(resource, resource.devices[:1]).env == {
@@ -100,7 +101,7 @@ def test_a_container_that_may_have_one_device_needs_no_number() -> None:
       env: {SHARED: "{path}"}
     """
     _, declared = parse_resources(yaml.safe_load(text))
-    assert allocate_env(declared, declared.devices_of(["b::1"])) == {"SHARED": "/dev/b"}
+    assert allocate_env(declared, devices_of(declared, ["b::1"])) == {"SHARED": "/dev/b"}
     for number in ("", "2"):
         with pytest.raises(DeclarationError) as caught:
             parse_resources(yaml.safe_load(text.replace("container_limit: 1", "container_limit: %s" % number)))

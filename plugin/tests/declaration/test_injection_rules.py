@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from node_device_plugin.declaration import DeclarationError, parse_resources
-from node_device_plugin.declaration.response_size import LIMIT, listed_size
+from node_device_plugin.declaration.device_plugin_api import LIMIT, kubelet_ids, listed_size, longest_device_id
 from node_device_plugin.declaration.serialise import resources_to_data
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -139,7 +139,8 @@ def test_the_room_for_a_shares_number_is_what_the_longest_takes(replicas: int) -
     """A discovered device's id leaves so much room, or the kubelet would get ids that are too long."""
     raw = {"name": "example.com/dev", "devices": [{"id": "d"}], "env": {"DEV": "x"}, "replicas": replicas}
     (resource,) = parse_resources([raw])
-    assert max(map(len, resource.kubelet_ids(resource.devices[0]))) == len("d") + resource.share_length
+    longest = resource.devices[0]._replace(id="d" * longest_device_id(resource))
+    assert max(map(len, kubelet_ids(resource, longest))) == 63
 
 
 @pytest.mark.parametrize("replicas", [1, 7, 101])
@@ -150,7 +151,7 @@ def test_a_list_is_never_larger_than_its_size(replicas: int, numa_node: Any, dev
     raw = {"name": "example.com/dev", "devices": [device], "env": {"DEV": "x"}, "replicas": replicas}
     (resource,) = parse_resources([raw])
     message = api.ListAndWatchResponse()
-    for kubelet_id in resource.kubelet_ids(resource.devices[0]):
+    for kubelet_id in kubelet_ids(resource, resource.devices[0]):
         listed = message.devices.add(ID=kubelet_id, health="Unhealthy")
         if numa_node is not None:
             listed.topology.nodes.add(ID=numa_node)

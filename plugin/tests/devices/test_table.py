@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import Device, parse_resources
-from node_device_plugin.declaration.response_size import listed_size
+from node_device_plugin.declaration.device_plugin_api import listed_size
 from node_device_plugin.devices.flap_damping import UNSTEADY
 from node_device_plugin.devices.reason import kind_of
 from node_device_plugin.devices.table import UNANSWERED, DeviceTable

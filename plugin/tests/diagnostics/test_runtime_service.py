@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from node_device_plugin.diagnostics.runtime_service import kubelet_service, likely_socket, service_of
+from node_device_plugin.diagnostics.runtime_service import _SERVICES, kubelet_service, service_of
+from node_device_plugin.support.kubelet_process import SOCKETS, likely_socket
 
 K3S, CONTAINERD = "/run/k3s/containerd/containerd.sock", "/run/containerd/containerd.sock"
 
@@ -20,6 +21,7 @@ K3S, CONTAINERD = "/run/k3s/containerd/containerd.sock", "/run/containerd/contai
         ("/var/run/crio/crio.sock", [], "crio", "kubelet"),
         ("/run/cri-dockerd.sock", [], "cri-docker", "kubelet"),
         (K3S, [], "k3s", "k3s"),
+        ("/run/k3s/cri-dockerd/cri-dockerd.sock", [], "k3s", "k3s"),
         (K3S, ["etc/systemd/system/k3s-agent.service"], "k3s-agent", "k3s-agent"),
         (K3S, ["usr/local/lib/systemd/system/rke2-server.service"], "rke2-server", "rke2-server"),
         ("/run/k0s/containerd.sock", ["etc/systemd/system/k0scontroller.service"], "k0scontroller", "k0scontroller"),
@@ -69,10 +71,14 @@ def test_by_who_listens(tmp_path: Path, listening: str, cgroup: "str | None", se
 
 
 def test_the_socket_of_a_node_whose_kubelet_names_none(tmp_path: Path) -> None:
-    assert likely_socket(str(tmp_path)) == CONTAINERD
-    for path in (CONTAINERD, K3S):
-        file = tmp_path / path.lstrip("/")
-        file.parent.mkdir(parents=True)
-        file.touch()
-        # Beside a containerd of Docker's, the distribution's own counts.
-        assert likely_socket(str(tmp_path)) == path
+    sockets = [str(tmp_path / path.lstrip("/")) for path in SOCKETS]
+    assert likely_socket(sockets) == CONTAINERD
+    # Beside a containerd of Docker's, the distribution's own counts.
+    for path in reversed(sockets):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+        assert likely_socket(sockets) == path
+
+
+def test_every_known_socket_has_its_services() -> None:
+    assert tuple(_SERVICES) == SOCKETS

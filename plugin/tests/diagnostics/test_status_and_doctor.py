@@ -17,7 +17,6 @@ from kubelet_stand_in import StandInKubelet, checkpoint
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
 from node_device_plugin.daemon.reload import Reloader
-from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.daemon.state import State
 from node_device_plugin.declaration import cdi, parse_configuration
 from node_device_plugin.declaration.configuration_file import (
@@ -30,13 +29,10 @@ from node_device_plugin.devices import health
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
 from node_device_plugin.devices.reason import Reason
-from node_device_plugin.devices.scanner import DeviceScanner
-from node_device_plugin.diagnostics import cdi_specs, doctor, instances, kubelet_process
+from node_device_plugin.diagnostics import cdi_specs, doctor, instances
 from node_device_plugin.diagnostics.doctor import Doctor
 from node_device_plugin.diagnostics.findings import Finding, Findings
 from node_device_plugin.diagnostics.instances import POD, pods_configuration, running_instances
-from node_device_plugin.diagnostics.kubelet_process import KubeletProcess, running_kubelet
-from node_device_plugin.diagnostics.node_process import NotTrusted
 from node_device_plugin.diagnostics.status import Status, status
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
@@ -46,10 +42,15 @@ from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
 from node_device_plugin.status_api.pages import Outcome, private_pages
 from node_device_plugin.status_api.server import Endpoint
+from node_device_plugin.support import kubelet_process
 from node_device_plugin.support.bounded_calls import BoundedCalls
+from node_device_plugin.support.kubelet_process import KubeletProcess, running_kubelet
+from node_device_plugin.support.node_process import NotTrusted
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.support.tables import table
 from node_device_plugin.support.task_group import TaskGroup
+
+from ..serving import managed
 
 CONFIG = """
 kubelet_root_dir: %(here)s
@@ -82,7 +83,7 @@ class Node:
         self.specs = folder / "cdi"
         self.runtime = copy.deepcopy(CONTAINERD)
         self.runtime["cdi"]["spec_dirs"] = [str(self.specs)]
-        self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, (1, 36, 2), str(folder))
+        self.kubelet: Optional[KubeletProcess] = KubeletProcess(1, "1.36.2", str(folder))
         self.refused: list[str] = []
         self.instances = [10]
         self.config.write_text(CONFIG % {"here": folder, "directory": self.directory})
@@ -107,7 +108,7 @@ class Node:
         self.tasks = tasks = TaskGroup()
         loaded = load(str(self.config))
         self.watch = Watch()
-        resources = ResourceManager(tasks, DeviceScanner(self.watch))
+        resources = managed(tasks, self.watch)
 
         async def apply(loaded: LoadedConfiguration) -> None:
             await resources.apply(loaded.configuration)
@@ -518,19 +519,19 @@ async def test_a_spec_of_others_that_overrides_ours(node: Node, capsys: pytest.C
 
 
 async def test_the_kubelet(node: Node) -> None:
-    node.kubelet = KubeletProcess(1, (1, 28, 9), str(node.folder))
+    node.kubelet = KubeletProcess(1, "1.28.9", str(node.folder))
     assert (await node.wrong())["kubelet"].startswith("kubelet 1.28.9 silently drops CDI names; use 1.29 or later")
     for version, ending in (
-        ((1, 30, 14), "; this project is not tested with kubelets older than 1.31"),
-        ((1, 31, 0), ""),
+        ("1.30.14", "; this project is not tested with kubelets older than 1.31"),
+        ("1.31.0", ""),
     ):
         node.kubelet = KubeletProcess(1, version, str(node.folder))
         (kubelet,) = [each for each in await node.examine() if each.link == "kubelet"]
-        found = "%s, root directory %s%s" % (".".join(map(str, version)), node.folder, ending)
+        found = "%s, root directory %s%s" % (version, node.folder, ending)
         assert (kubelet.state, kubelet.found) == ("ok", found)
     node.kubelet = KubeletProcess(1, None, str(node.folder))
     assert await node.wrong() == {}
-    node.kubelet = KubeletProcess(1, (1, 36, 2), str(node.folder), build="stand-in")
+    node.kubelet = KubeletProcess(1, "1.36.2+stand-in", str(node.folder))
     (kubelet,) = [each for each in await node.examine() if each.link == "kubelet"]
     assert kubelet.found == "the lab's stand-in, root directory %s" % node.folder
     node.kubelet = None
@@ -543,7 +544,7 @@ async def test_the_kubelet(node: Node) -> None:
 
 async def test_another_root_directory(node: Node) -> None:
     """Complaint 5: where the kubelet's directories are."""
-    node.kubelet = KubeletProcess(1, (1, 36, 2), "/data/kubelet")
+    node.kubelet = KubeletProcess(1, "1.36.2", "/data/kubelet")
     wrong = await node.wrong()
     assert (
         wrong["root directory"]
@@ -813,7 +814,7 @@ def kubelet_that(prints: Optional[str], *arguments: str) -> Optional[KubeletProc
     """What is read of a kubelet process with these arguments, which prints that when it is asked its version."""
 
     class Process:
-        pid = 77
+        pid, unit = 77, None
 
         def __init__(self) -> None:
             self.arguments = ["/usr/bin/kubelet", *arguments]
@@ -831,19 +832,19 @@ def kubelet_that(prints: Optional[str], *arguments: str) -> Optional[KubeletProc
 
 def test_the_running_kubelet() -> None:
     found = kubelet_that("Kubernetes v1.36.2", "--root-dir", "/data/kubelet")
-    assert found == KubeletProcess(77, (1, 36, 2), "/data/kubelet")
+    assert found == KubeletProcess(77, "1.36.2", "/data/kubelet")
 
 
 def test_the_labs_stand_in_is_known_by_the_build_in_its_version() -> None:
     found = kubelet_that("Kubernetes v1.36.2+stand-in")
-    assert found == KubeletProcess(77, (1, 36, 2), "/var/lib/kubelet", build="stand-in")
+    assert found == KubeletProcess(77, "1.36.2+stand-in", "/var/lib/kubelet")
 
 
 def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
     def socket(configuration: str = "", *more: str) -> Optional[str]:
         (tmp_path / "kubelet.yaml").write_text(configuration)
         found = kubelet_that("v1.36.2", "--config=%s" % (tmp_path / "kubelet.yaml"), *more)
-        return found.runtime_socket if found else ""
+        return found.cri_socket if found else ""
 
     endpoint = "containerRuntimeEndpoint: unix:///run/crio/crio.sock\n"
     assert socket(endpoint) == "/run/crio/crio.sock"
@@ -851,9 +852,16 @@ def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
     assert socket(endpoint.replace("///", "/")) == "/run/crio/crio.sock"
     added = "--container-runtime-endpoint=unix:/run/y.sock"
     assert socket("", "--container-runtime-endpoint=/run/x.sock", added) == "/run/y.sock"
-    assert socket("kind: KubeletConfiguration\n") is None
-    assert socket("containerRuntimeEndpoint: tcp://127.0.0.1:1\n") is None
-    assert socket("{") is None
+    # The default of the flag, which the roles use, too.
+    default = "/run/containerd/containerd.sock"
+    assert socket("kind: KubeletConfiguration\n") == socket("{") == default
+    assert socket("containerRuntimeEndpoint: tcp://127.0.0.1:1\n") == default
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "10.conf").write_text(endpoint)
+    assert socket("kind: KubeletConfiguration\n", "--config-dir=%s" % (tmp_path / "conf.d")) == "/run/crio/crio.sock"
+    unreadable = kubelet_that("v1.36.2", "--config=/none")
+    assert unreadable is not None
+    assert unreadable.cri_socket is None
 
 
 async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -864,7 +872,7 @@ async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeyp
         ("/run/crio/crio.sock", "/run/y.sock", "/run/y.sock"),
         ("/run/crio/crio.sock", "unix:/run/y.sock", "/run/y.sock"),
     ):
-        node.kubelet = KubeletProcess(1, (1, 36, 2), str(node.folder), kubelet)
+        node.kubelet = KubeletProcess(1, "1.36.2", str(node.folder), cri_socket=kubelet)
         await Doctor(str(node.config), given).examine()
         assert node.asked == asked
 

@@ -22,6 +22,7 @@ from node_device_plugin.declaration import (
     schema,
 )
 from node_device_plugin.declaration.configuration_file import load
+from node_device_plugin.declaration.device_plugin_api import kubelet_ids
 from node_device_plugin.declaration.model import Discovery
 from node_device_plugin.declaration.names import cdi_device_problem, cdi_kind_problem
 from node_device_plugin.declaration.serialise import configuration_to_data, resources_to_data
@@ -117,7 +118,7 @@ def make_sense(configuration: Configuration) -> None:
         kubelet_id
         for resource in configuration.resources
         for device in resource.devices
-        for kubelet_id in resource.kubelet_ids(device)
+        for kubelet_id in kubelet_ids(resource, device)
     ]
     assert len(set(ids)) == len(ids)
     assert all(is_extended_resource(resource.name) for resource in configuration.resources)

@@ -3,12 +3,12 @@
 import errno
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from node_device_plugin.cdi import writer
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.cdi import file_name
 
@@ -35,6 +35,9 @@ class _Full:
     def __exit__(self, *error: Any) -> None:
         os.close(self._descriptor)
 
+    def fileno(self) -> int:
+        return self._descriptor
+
     def write(self, content: bytes) -> int:
         os.write(self._descriptor, content[:10])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -50,7 +53,7 @@ def _read_only(*arguments: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("where", "function", "says"),
-    [("os.fdopen", _no_room, "No space left on device"), ("tempfile.mkstemp", _read_only, "Read-only file system")],
+    [("os.fdopen", _no_room, "No space left on device"), ("writer.new_file", _read_only, "Read-only file system")],
 )
 def test_the_old_spec_stays_whole_and_the_next_try_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, function: Any, says: str
@@ -61,7 +64,7 @@ def test_the_old_spec_stays_whole_and_the_next_try_succeeds(
     assert specs.write(resources("a"), directory) == {}
     before = path.read_bytes()
     with monkeypatch.context() as fault:
-        fault.setattr({"os": os, "tempfile": tempfile}[where.split(".")[0]], where.split(".")[1], function)
+        fault.setattr({"os": os, "writer": writer}[where.split(".")[0]], where.split(".")[1], function)
         problems = specs.write(resources("a", "b"), directory)
     assert list(problems) == [NAME]
     assert says in problems[NAME]

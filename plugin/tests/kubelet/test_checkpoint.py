@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from node_device_plugin.kubelet.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from node_device_plugin.kubelet.checkpoint import (
+    FILE_NAME,
+    CheckpointError,
+    read_checkpoint,
+    read_registered,
+    registered_in,
+)
 
 
 def test_a_container_holds_what_it_has_of_every_numa_node(tmp_path: Path) -> None:
@@ -64,3 +70,20 @@ def test_a_checkpoint_that_is_deep_or_endless_in_numbers_is_damaged(tmp_path: Pa
         (tmp_path / FILE_NAME).write_text(content)
         with pytest.raises(CheckpointError):
             read_checkpoint(str(tmp_path))
+
+
+def test_what_is_registered_is_read_whatever_else_the_file_has(tmp_path: Path) -> None:
+    assert read_registered(str(tmp_path)) == registered_in(b"", str(tmp_path)) == {}
+    file = tmp_path / FILE_NAME
+    file.write_text('{"Data": {"RegisteredDevices": {"a.example/b": ["y", "x"], "a.example/c": null}}}')
+    assert read_registered(str(tmp_path)) == {"a.example/b": ("x", "y"), "a.example/c": ()}
+    file.write_text('{"Data": {"RegisteredDevices": null}}')
+    assert read_registered(str(tmp_path)) == {}
+    for damaged in ("{", "[]", '{"Data": {}}', '{"Data": {"RegisteredDevices": {"a.example/b": [1]}}}'):
+        file.write_text(damaged)
+        with pytest.raises(CheckpointError, match=f"{file} is not a device checkpoint in a known format"):
+            read_registered(str(tmp_path))
+    file.unlink()
+    file.symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="regular file"):
+        read_registered(str(tmp_path))

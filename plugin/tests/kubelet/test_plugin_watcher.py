@@ -11,10 +11,11 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import DeclarationError, names, parse_configuration, parse_resources
-from node_device_plugin.kubelet import plugin_watcher
-from node_device_plugin.kubelet.plugin_watcher import PluginWatcherRegistration, remove_stale_sockets, socket_path
+from node_device_plugin.kubelet.device_plugin import plugin_watcher_registration
+from node_device_plugin.kubelet.device_plugin.plugin_watcher_registration import PluginWatcherRegistration
+from node_device_plugin.kubelet.plugin_watcher import PluginWatcher, remove_stale_sockets, socket_path
 from node_device_plugin.support.cancel_safe import done_within
-from node_device_plugin.support.channels import grpc
+from node_device_plugin.support.channels import grpc, unix_server
 from node_device_plugin.telemetry import metrics
 from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
 from node_device_plugin.wire import plugin_registration_v1_pb2_grpc as registry_grpc
@@ -34,7 +35,7 @@ HEALTHY = {"d0": "Healthy", "d1": "Healthy"}
 @pytest.fixture(autouse=True, params=[(1, 36), (1, 37)], ids=["1.36", "1.37"])
 def minor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """The version of the kubelet, which looks every 50 ms: ten times as fast as a real one."""
-    monkeypatch.setattr(plugin_watcher, "_BACK", 0.25)
+    monkeypatch.setattr(plugin_watcher_registration, "_BACK", 0.25)
     monkeypatch.setattr(sys.modules[__name__], "MINOR", request.param)
     assert request.param == MINOR
     return MINOR
@@ -76,7 +77,7 @@ async def test_a_kubelet_that_restarts_finds_the_socket_as_it_was(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made again at once, the socket would take the new kubelet's connection away."""
-    monkeypatch.setattr(plugin_watcher, "_BACK", 10)
+    monkeypatch.setattr(plugin_watcher_registration, "_BACK", 10)
     async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
         await kubelet.registered("example.com/dev")
         before = os.stat(registrations["example.com/dev"].socket)
@@ -101,8 +102,8 @@ async def test_a_lost_stream_makes_the_socket_anew(short_path: Path) -> None:
 async def test_who_registers_and_opens_no_stream_finds_another_socket_and_who_refuses_tries_again(
     short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(plugin_watcher, "_LOOK", 0.02)
-    monkeypatch.setattr(plugin_watcher, "_STREAM_DEADLINE", 0.05)
+    monkeypatch.setattr(plugin_watcher_registration, "_LOOK", 0.02)
+    monkeypatch.setattr(plugin_watcher_registration, "_STREAM_DEADLINE", 0.05)
     name = "example.com/dev"
 
     def counted() -> list[float]:
@@ -148,7 +149,28 @@ def test_paths() -> None:
     longest = "/" + "d" * (names.MAX_KUBELET_ROOT_DIR - 1)
     assert len(socket_path(longest, "example.com/" + "n" * 63)) == 107
     assert socket_path("/x", "a.example.com/dev") != socket_path("/x", "b.example.com/dev")
+    assert socket_path("/x", "driver.example.com", "123456") == (
+        "/x/plugins_registry/node-device-plugin-driver-examp-123456.sock"
+    )
     settings = {"resources": [], "registration": "plugins_registry", "kubelet_root_dir": longest + "d"}
     with pytest.raises(DeclarationError, match="kubelet_root_dir: must have at most 46 bytes"):
         parse_configuration(settings)
     assert parse_configuration({**settings, "registration": "device_plugins"})
+
+
+async def test_any_api_registers_with_the_plugin_watcher(short_path: Path) -> None:
+    """Also one whose service has a socket of its own."""
+    refused: list[str] = []
+    endpoint, versions = str(short_path / "service.sock"), ["v1.DRAPlugin", "v1.DRAResourceHealth"]
+    watcher = PluginWatcher("DRAPlugin", "driver.example.com", endpoint, versions, refused.append)
+    path = socket_path(str(short_path), "driver.example.com")
+    async with unix_server(path, watcher.add_to), grpc.aio.insecure_channel("unix:" + path) as channel:
+        kubelet = registry_grpc.RegistrationStub(channel)
+        told = await kubelet.GetInfo(registry.InfoRequest())
+        assert (told.type, told.name, told.endpoint) == ("DRAPlugin", "driver.example.com", endpoint)
+        assert list(told.supported_versions) == versions
+        await kubelet.NotifyRegistrationStatus(registry.RegistrationStatus(plugin_registered=False, error="too old"))
+        assert (refused, watcher.registered.is_set()) == (["too old"], False)
+        await kubelet.NotifyRegistrationStatus(registry.RegistrationStatus(plugin_registered=True))
+        assert (refused, watcher.registered.is_set()) == (["too old"], True)
+    assert sockets(short_path) == []

@@ -6,6 +6,7 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.declaration import Resource, parse_resources
+from node_device_plugin.declaration.device_plugin_api import kubelet_ids
 from node_device_plugin.kubelet.device_plugin.preference import preferred
 
 
@@ -75,7 +76,7 @@ def test_ids_of_others_are_passed_over() -> None:
 @pytest.mark.parametrize("preference", ["packed", "distributed", "numa"])
 def test_whatever_is_asked_for_it_is_as_much_as_there_is_and_what_must_be(preference: str) -> None:
     asked = resource(preference, replicas=3, **NODES)
-    every = [kubelet_id for device in asked.devices for kubelet_id in asked.kubelet_ids(device)]
+    every = [kubelet_id for device in asked.devices for kubelet_id in kubelet_ids(asked, device)]
     chance = random.Random(preference)
     for _ in range(300):
         available = chance.sample(every, chance.randrange(len(every) + 1))

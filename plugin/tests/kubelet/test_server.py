@@ -2,12 +2,13 @@
 
 import asyncio
 import types
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
-from node_device_plugin.declaration import parse_resources
+from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin import pre_start
 from node_device_plugin.kubelet.device_plugin import server as device_plugin
@@ -209,3 +210,44 @@ async def test_what_is_left_of_the_time_limit_is_all_that_a_later_device_gets() 
     everything = api.PreStartContainerRequest(devices_ids=[device["id"] for device in devices])
     with pytest.raises(Aborted, match=r"device d8: /bin/sh took longer than [0-4]\.[0-9]+ s$"):
         await asked.PreStartContainer(everything, Context())
+
+
+class Kept:
+    """A keeper that notes every call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[str]]] = []
+        self.changed: Optional[str] = None
+
+    def allocated(self, resource: Resource, kubelet_ids: Sequence[str]) -> None:
+        self.calls.append((f"allocated of {resource.name}", list(kubelet_ids)))
+
+    async def why_changed(
+        self, resource: Resource, devices: Sequence[Device], kubelet_ids: Sequence[str]
+    ) -> Optional[str]:
+        self.calls.append((f"changed? {[each.id for each in devices]} of {resource.name}", list(kubelet_ids)))
+        return self.changed
+
+
+@pytest.mark.parametrize("injection", ["cdi", "device_nodes"])
+async def test_only_a_device_that_a_path_gives_again_may_be_another_one_by_now(injection: str) -> None:
+    keys = {"injection": injection, "replicas": 2, "pre_start": {"command": ["/bin/true"]}}
+    (resource,) = parse_resources([{**DEVICES, **keys}])
+    table = DeviceTable(resource)
+    table.update({"d0": None, "d1": None})
+    keeper = Kept()
+    asked = DevicePluginServer(table, keeper=keeper)
+    request = {"container_requests": [{"devices_ids": ["d0::1"]}, {"devices_ids": ["d1::0"]}]}
+    await asked.Allocate(api.AllocateRequest(**request), Context())
+    allocated = [("allocated of example.com/dev", ["d0::1"]), ("allocated of example.com/dev", ["d1::0"])]
+    assert keeper.calls == allocated
+    both = api.PreStartContainerRequest(devices_ids=["d1::0", "d0::1"])
+    await asked.PreStartContainer(both, Context())
+    is_asked = injection == "device_nodes"
+    assert keeper.calls[2:] == [("changed? ['d0', 'd1'] of example.com/dev", ["d1::0", "d0::1"])] * is_asked
+    keeper.changed = "it is another one"
+    if is_asked:
+        with pytest.raises(Aborted, match=r"^FAILED_PRECONDITION: example.com/dev: it is another one$"):
+            await asked.PreStartContainer(both, Context())
+    else:
+        await asked.PreStartContainer(both, Context())

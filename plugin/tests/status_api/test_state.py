@@ -119,7 +119,7 @@ async def test_alive_at_once_ready_when_registered(plugin: Plugin) -> None:
     status, body = await plugin.get("/readyz")
     assert (status, body.splitlines()) == (
         503,
-        ["example.com/dev: the kubelet has no stream open", "example.com/none: the kubelet has no stream open"],
+        ["example.com/dev: not registered with the kubelet", "example.com/none: not registered with the kubelet"],
     )
     async with StandInKubelet(str(plugin.folder / "dp")) as kubelet:
         for name in ("example.com/dev", "example.com/none"):

@@ -16,10 +16,11 @@ from node_device_plugin.kubelet.queries import Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
-from node_device_plugin.verification import looking, proof_by_kubelet
+from node_device_plugin.verification import device_plugins, looking, proof_by_kubelet, without_lists
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report
-from node_device_plugin.verification.verify import Node, Scope, verify
+from node_device_plugin.verification.scope import Node, Scope
+from node_device_plugin.verification.verify import verify
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
 #: The module, whose name in its package is its function.
@@ -58,8 +59,9 @@ class FakeNode:
         monkeypatch.setattr(proof_by_kubelet, "prove", self._prove)
         monkeypatch.setattr(proof_by_kubelet, "PodResourcesClient", lambda _socket: PodResources(self))
         monkeypatch.setattr(looking, "look", self._look)
-        monkeypatch.setattr(VERIFY, "CriClient", lambda _socket: self)
-        monkeypatch.setattr(VERIFY, "SlotCounter", lambda *_: self)
+        for module in (VERIFY, device_plugins, without_lists):
+            monkeypatch.setattr(module, "CriClient", lambda _socket: self)
+        monkeypatch.setattr(device_plugins, "SlotCounter", lambda *_: self)
 
     def holds(
         self,

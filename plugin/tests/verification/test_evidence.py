@@ -15,9 +15,9 @@ from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.declaration.model import DeviceNode
 from node_device_plugin.verification import evidence, looking
 from node_device_plugin.verification.container_view import Seen, View, mismatches
+from node_device_plugin.verification.judging import with_outcome
 from node_device_plugin.verification.looking import Outcome, look
 from node_device_plugin.verification.report import Row
-from node_device_plugin.verification.verify import _with_outcome
 
 from .fake_node import FakeNode
 
@@ -173,7 +173,7 @@ def test_a_process_with_the_nodes_of_every_container_is_no_proof(more: Any, seen
         outcome = asyncio.run(look(process.pid, {}, declared, declared.devices, 0.0))
         process.communicate()
     why = "" if seen else evidence.why_none(declared, declared.devices)
-    assert outcome == (seen, (), why)
+    assert outcome == Outcome(seen, (), why)
 
 
 async def test_a_device_that_no_container_can_show_is_unproven_without_a_pod(
@@ -214,5 +214,5 @@ async def test_a_holder_that_shows_nothing_is_passed_over(
 def test_without_a_kubelet_the_resource_stays_pending() -> None:
     row = Row("example.com/random", 1, 0, (), "pending", "no kubelet yet")
     outcomes = {"example.com/random": Outcome(unproven="every container has it")}
-    assert _with_outcome(row, outcomes) == row
-    assert _with_outcome(row, {"example.com/random": Outcome(("r0",))}).seen == ("r0",)
+    assert with_outcome(row, outcomes) == row
+    assert with_outcome(row, {"example.com/random": Outcome(("r0",))}).seen == ("r0",)

@@ -18,10 +18,12 @@ from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.verification import proof_by_runtime
+from node_device_plugin.verification.device_plugins import judge
 from node_device_plugin.verification.expected import Said, expected
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Row
-from node_device_plugin.verification.verify import Node, Scope, _judge, _runtime, verify
+from node_device_plugin.verification.scope import Node, Scope
+from node_device_plugin.verification.verify import _runtime, verify
 
 SHARED = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}, "replicas": 4}
 IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
@@ -30,7 +32,7 @@ IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 def judged(resource: Resource, listing: Listing, devices: str) -> Row:
     wanted = expected(resource, None, {}, (), CdiNames(()))
     is_registered = resource.name in listing.registered({})
-    return _judge(wanted, wanted.offer(listing, Said()), [], listing, is_registered, Scope(devices, False, None, 1.0))
+    return judge(wanted, wanted.offer(listing, Said()), [], listing, is_registered, Scope(devices, False, None, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,7 @@ def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
     assert wanted.ids == ids
     found = {"example.com/fpga": ("a",)}
     listing = Listing(frozenset(found), found, [], 0)
-    row = _judge(wanted, wanted.offer(listing, Said()), [], listing, True, Scope("one", False, None, 1.0))
+    row = judge(wanted, wanted.offer(listing, Said()), [], listing, True, Scope("one", False, None, 1.0))
     if is_required:
         why = "/no-such: " + MISSING.format("b")
         said = f"expected 2 healthy devices with the kubelet, found 1 (missing: b); b: {why} the declaration"

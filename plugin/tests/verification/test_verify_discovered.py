@@ -99,6 +99,10 @@ async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(nod
         says = "lamp0: held by default/own as example.com/old"
         assert [(row.state, row.detail) for row in report.rows] == [("in use", says)]
         assert (report.problems, node.asked, report.proven) == ([], [], {})
+    # Nor does the container of another device of the resource prove it.
+    node.holds("app", [], "first")
+    (row,) = (await verified(node, ["first"])).rows
+    assert (row.state, row.seen) == ("in use", ())
 
 
 async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(

@@ -14,9 +14,13 @@ import os
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import cdi_needed, plugin_command, runtime_trial
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart as restarts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.kubelet_facts import kubelet_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict, sha256
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import NotTrusted
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
+    running_kubelet,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    NotTrusted,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import runtime_facts, socket_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_restart import OWNER, Restart
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
@@ -74,9 +78,10 @@ class _Role:
     @functools.cached_property
     def _kubelet(self):
         try:
-            return kubelet_facts()[0] or {}
+            process = running_kubelet()[0]
         except NotTrusted as error:
             raise LedgerConflict(str(error)) from error
+        return process._asdict() if process else {}
 
     @functools.cached_property
     def _runtime(self):

@@ -15,7 +15,9 @@ import tarfile
 import zipfile
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    answer_of,
+)
 
 #: The command in an environment's ``bin``.
 COMMAND = "node-device-plugin"

@@ -16,7 +16,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import serving
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND, VersionError
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    answer_of,
+)
 
 _GUARD = "node-devices-version.service"
 _PAUSE = 0.3

@@ -11,7 +11,9 @@ import os
 import sysconfig
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import not_roots_alone
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    not_roots_alone,
+)
 
 #: The directories that the unit hides: by ProtectHome, PrivateTmp, TemporaryFileSystem and InaccessiblePaths. See
 #: roles/device_plugin/templates/node-device-plugin.service.j2.

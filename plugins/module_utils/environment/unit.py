@@ -10,7 +10,11 @@ import re
 import time
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_process import answer_of, option, properties
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+    answer_of,
+    option,
+    properties,
+)
 
 _PAUSE = 0.1
 _JOURNAL_LINES = "10"

@@ -7,6 +7,7 @@ in its drop-in directory, so both versions are outside that directory.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import shutil
@@ -74,25 +75,22 @@ def keep(path):
 
 def stage(file):
     """Write a plan's file beside its path, with the old file's extended attributes."""
-    staged = new(file.path)
-    _discard(staged)
-    descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with ledgers.naming(file.path), os.fdopen(descriptor, "wb") as stream:
-        stream.write(file.content)
-    os.chown(staged, file.uid, file.gid)
-    if os.path.lexists(file.path):
-        shutil.copystat(file.path, staged)
-        os.utime(staged)
-    else:
-        label(staged, file.context)
-    os.chmod(staged, file.mode)
-    _make_durable(staged)
+    is_new = not os.path.lexists(file.path)
+    context = {_CONTEXT: base64.b64encode(_label(file.context))} if is_new and file.context is not None else None
+    like = None if is_new else file.path
+    new_path = new(file.path)
+    ledgers.stage_file(file.path, file.content, file.mode, file.uid, file.gid, context, staged=new_path, like=like)
+    ledgers.sync(os.path.dirname(new_path))
 
 
 def label(path, context):
     """Set a path's SELinux context. context: None without SELinux."""
     if context is not None:
-        os.setxattr(path, _CONTEXT, context.encode() + b"\0", follow_symlinks=False)
+        os.setxattr(path, _CONTEXT, _label(context), follow_symlinks=False)
+
+
+def _label(context):
+    return context.encode() + b"\0"
 
 
 def put_in_place(file):

@@ -21,7 +21,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import static_pod
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.container_view import View
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import Outcome
 
 from .objects import Change, DeploymentError, Objects, own
 
@@ -69,20 +69,6 @@ class Kind(NamedTuple):
     requests: Mapping[str, str] = {}
     limits: Mapping[str, str] = {}
     ends: bool = False
-
-
-class Outcome(NamedTuple):
-    """The result of a proof.
-
-    view: the container's devices and mounts, if the controller inspects the container.
-    seen: device ids, if the container inspects itself.
-    failed: the problem, or empty. unproven: why there is no proof, or empty.
-    """
-
-    view: View | None = None
-    seen: tuple[str, ...] = ()
-    failed: str = ""
-    unproven: str = ""
 
 
 #: A function that inspects ready pods. It takes pods by resource, and returns outcomes by resource.
@@ -312,14 +298,14 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
         is_refused = status.get("reason", "UnexpectedAdmissionError") == "UnexpectedAdmissionError"
         is_wrong = is_refused and not static_pod.is_no_device_free(words)
         said = f"pod {name} failed: {words}"
-        return Outcome(failed=said) if is_wrong else Outcome(unproven=said)
+        return Outcome(mismatches=(said,)) if is_wrong else Outcome(unproven=said)
     if status.get("phase") == "Succeeded":
         return Outcome(unproven=f"pod {name} ended before it could be inspected: {words}")
     if waited is None:
         return None
     waiting = [((each.get("state") or {}).get("waiting") or {}) for each in status.get("containerStatuses") or ()]
     if any(each.get("reason") in _NOT_STARTED for each in waiting):
-        return Outcome(failed=f"expected a container, found none after {waited:g} s: {words}")
+        return Outcome(mismatches=(f"expected a container, found none after {waited:g} s: {words}",))
     return Outcome(unproven=f"its pod is {status.get('phase', 'Pending')} after {waited:g} s: {words}")
 
 

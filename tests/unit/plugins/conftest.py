@@ -7,7 +7,7 @@ import shutil
 import tempfile
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import node_process
 
 
 class Proc:

@@ -26,6 +26,11 @@ Inode = tuple[int, int]
 _NEVER = -1
 
 
+def path_of(given: Any) -> str:
+    """The path of an audit event, which has a descriptor where the program gave one."""
+    return os.readlink(f"/proc/self/fd/{given}") if isinstance(given, int) else str(given)
+
+
 class Meta(NamedTuple):
     """What an inode is, apart from the names in a directory."""
 
@@ -78,7 +83,7 @@ class Recorder:
         def audit(event: str, arguments: tuple[Any, ...]) -> None:
             if active[0] and (event in _CHANGES or (event == "open" and arguments[2] & _WRITES)):
                 active[0] = False
-                if str(arguments[0]).startswith(str(self._root)):
+                if path_of(arguments[0]).startswith(str(self._root)):
                     self._before(event, arguments)
                 active[0] = True
 

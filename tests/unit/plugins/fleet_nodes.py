@@ -19,6 +19,7 @@ FACTS = {
         "obstacles": [],
     },
     "kubelet": {"pid": 7, "version": "1.36.2"},
+    "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "commands": ["/usr/local/bin/node-device-plugin"],
     "missing_devices": [],
     "missing_host_paths": [],

@@ -20,7 +20,9 @@ import sys
 import time
 from typing import Any
 
+import crash_states
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
     launch,
     program,
@@ -28,7 +30,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
     runtime,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.planning import Planning
 
 # The words are of the runtime that is played, the form is for programs that read a containerd's configuration.
 #: The runtime's log: a line with its configuration, and one that tells a problem.
@@ -167,7 +168,7 @@ class Node:
 
         def audit(event: str, arguments: tuple[Any, ...]) -> None:
             writes = event == "open" and arguments[2] & _WRITES
-            if not (writes or event in _CHANGES) or not str(arguments[0]).startswith(str(self.root)):
+            if not (writes or event in _CHANGES) or not crash_states.path_of(arguments[0]).startswith(str(self.root)):
                 return
             if str(arguments[0]) not in (self.places.lock, str(self._daemon)):
                 self._about_to(event in _TAKES_SPACE or bool(writes and arguments[2] & os.O_CREAT))

@@ -8,7 +8,7 @@ import types
 import pytest
 import the_project as project
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
 from documented_blocks import PAGES, ROOT, text_of
 
 from node_device_plugin.cli import main as command_line
@@ -127,7 +127,7 @@ def sentence(page, begin):
 
 
 def test_the_order_of_known_sockets():
-    assert tuple(re.findall(r"^ *(/\S+\.sock)$", text_of("docs/several-runtimes.md"), re.M)) == runtime_facts.SOCKETS
+    assert tuple(re.findall(r"^ *(/\S+\.sock)$", text_of("docs/several-runtimes.md"), re.M)) == kubelet_process.SOCKETS
 
 
 def test_what_the_sandbox_hides_from_the_health_check():

@@ -17,8 +17,9 @@ from typing import Callable
 from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
 from ...declaration import Device, Resource
+from ...declaration.device_plugin_api import longest_device_id
 from ...declaration.model import ContainerEdits, DeviceNode, Discovery
-from ...declaration.names import MAX_DEVICE_ID, device_id
+from ...declaration.names import device_id
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
@@ -245,7 +246,7 @@ def _named(found: Found, resource: Resource, former: Mapping[str, str], offered:
 
 def _id(name: str, resource: Resource) -> str:
     # The id must leave room for a share's number.
-    return device_id(resource.discover.id_prefix + name, MAX_DEVICE_ID - resource.share_length)
+    return device_id(resource.discover.id_prefix + name, longest_device_id(resource))
 
 
 def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import abc
 import asyncio
-import contextlib
 import logging
 import os
-import re
-import stat
 from typing import Any
 
 from ...support.channels import grpc, unix_server
-from ...support.sockets import answers, directory_is_lost
+from ...support.sockets import directory_is_lost
 from ...telemetry import metrics
 from ...telemetry.logs import Log, Tries
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
@@ -99,19 +96,3 @@ class KubeletConnection(abc.ABC):
     @abc.abstractmethod
     async def _stay_registered(self, path: str) -> None:
         """Stay registered; return when the resource needs a new socket instead of ``path``."""
-
-
-def socket_name(resource: str, tail: str) -> str:
-    """A short socket name, because the kernel limits socket paths. tail: makes the name unique."""
-    return "{}-{}.sock".format(re.sub(r"[^A-Za-z0-9-]", "-", resource.partition("/")[2])[:12], tail)
-
-
-def remove_sockets(directory: str, prefix: str = "") -> None:
-    """Remove the sockets in ``directory`` that do not answer, because a killed instance left them."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for entry in os.scandir(directory):
-            if entry.name.startswith(prefix) and entry.name.endswith(".sock"):
-                # Other files stay. If a file blocks a new socket, the server reports the error.
-                with contextlib.suppress(OSError):
-                    if stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) and not answers(entry.path):
-                        os.unlink(entry.path)

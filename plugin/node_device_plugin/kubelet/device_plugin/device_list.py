@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...declaration import Device, Resource
-from ...declaration.response_size import LIMIT, listed_size
+from ...declaration.device_plugin_api import LIMIT, kubelet_ids, listed_size, places_of
 from ...devices.table import DeviceTable
 
 
@@ -46,7 +46,7 @@ class DeviceList:
         return tuple(
             Listed(kubelet_id, reason is None, device.numa_node)
             for device, reason in self.table.shown()
-            for kubelet_id in resource.kubelet_ids(device)
+            for kubelet_id in kubelet_ids(resource, device)
         )
 
     async def changed(self, last: tuple[Listed, ...] | None, repeats: int = 0) -> tuple[Listed, ...]:
@@ -58,20 +58,20 @@ class DeviceList:
                 return listed
             await change.wait()
 
-    def devices_of(self, kubelet_ids: Iterable[str]) -> list[Device]:
+    def devices_of(self, listed: Iterable[str]) -> list[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the resource.
 
         Raises KeyError with the first id that this resource does not have.
         """
         self._read()
         devices = self.table.resource.devices
-        return [devices[place] for place in sorted({self._places[each] for each in kubelet_ids})]
+        return [devices[place] for place in sorted({self._places[each] for each in listed})]
 
     def _read(self) -> None:
         """Rebuild the index if the table's devices have changed."""
         if self.table.resource is not self._resource:
             self._resource = self.table.resource
-            self._places = self._resource.places()
+            self._places = places_of(self._resource)
 
 
 def without_room(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> dict[str, str]:

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...declaration import Device, Resource
+from ...declaration import Configuration, Device, Resource
+from ...declaration.device_plugin_api import devices_behind, kubelet_id, kubelet_ids, shares_behind
+from ...declaration.model import ContainerEdits
+from ...devices.given import Shares
+from ...devices.scanner import DeviceScanner
 from ...devices.table import DeviceTable
+from ...support.bounded_calls import Key
+from ...support.cancel_safe import result_within
 from ...support.task_group import TaskGroup
-from ..frontend import NO_CUSTODY, Custody, ResourceStatus
-from ..plugin_watcher import PluginWatcherRegistration
+from ...telemetry.logs import Log
+from .. import queries
+from ..checkpoint import CheckpointError
+from ..frontend import Held, HoldersUnknown, ResourceStatus
 from .connection import KubeletConnection
 from .device_list import without_room
 from .kubelet_socket import KubeletSocket
+from .plugin_watcher_registration import PluginWatcherRegistration
 from .registration import Registration
 from .server import DevicePluginServer, options
 
+log = Log(__name__)
 
-class Place(NamedTuple):
-    """How to reach the kubelet.
+#: Maximum seconds for the kubelet's answer.
+_ANSWER = 2.0
 
-    registration: ``device_plugins`` (the kubelet's registration socket) or ``plugins_registry``
-    (the kubelet finds our sockets). device_plugin_dir, kubelet_root: the kubelet's directories.
-    overlaps: whether another instance may also serve there.
-    """
+
+class _Place(NamedTuple):
+    """How to reach the kubelet: the settings of the configuration with these names."""
 
     registration: str
     device_plugin_dir: str
     kubelet_root: str
-    overlaps: bool = False
 
 
 class _Offer(NamedTuple):
@@ -38,13 +47,19 @@ class _Offer(NamedTuple):
 
 
 class DevicePluginFrontend:
-    """Implements kubelet.frontend.Frontend."""
+    """Implements kubelet.frontend.Frontend.
 
-    def __init__(self, place: Place, custody: Custody = NO_CUSTODY) -> None:
-        self._place, self._custody = place, custody
-        self._kubelet = KubeletSocket(place.device_plugin_dir)
+    scanner: knows what containers were given. overlaps: whether another instance may also serve.
+    """
+
+    def __init__(self, scanner: DeviceScanner, overlaps: bool = False) -> None:
+        self._scanner, self._overlaps = scanner, overlaps
+        self._place = _Place("", "", "")
+        self._kubelet = KubeletSocket("")
         self._tasks = TaskGroup()
         self._offers: dict[str, _Offer] = {}
+        #: What stays registered although it was withdrawn.
+        self._refused: dict[str, DeviceTable] = {}
 
     async def run(self) -> None:
         """Serve until cancelled. Raises the error of a connection that fails."""
@@ -53,27 +68,74 @@ class DevicePluginFrontend:
         finally:
             self._kubelet.close()
 
+    async def settle(self, configuration: Configuration) -> None:
+        """Close every socket if the registration or a directory of the kubelet is another one now."""
+        place = _Place(
+            configuration.registration, configuration.kubelet_device_plugin_dir, configuration.kubelet_root_dir
+        )
+        if place != self._place:
+            for name in list(self._offers):
+                await self._close(name)
+            self._kubelet.close()
+            self._place, self._kubelet = place, KubeletSocket(place.device_plugin_dir)
+
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         """The found devices that do not fit in one ListAndWatch answer: device id to the reason."""
         return without_room(resource, staying, found)
 
+    def kubelet_ids(self, resource: Resource, device: Device) -> list[str]:
+        """The device's ids in the kubelet's list."""
+        return kubelet_ids(resource, device)
+
     async def offer(self, table: DeviceTable) -> bool:
         """Keep an open stream if the options stay, which the kubelet reads only at registration."""
         name = table.declared.name
+        self._refused.pop(name, None)
         former = self._offers.get(name)
         if former is not None and options(former.connection.service.resource) == options(table.declared):
             former.connection.service.offered.follow(table)
             return True
-        await self.withdraw(name)
+        await self._close(name)
         connection = self._connection(table)
         self._offers[name] = _Offer(connection, self._tasks.start(connection.run()))
         return False
 
-    async def withdraw(self, resource: str) -> None:
-        """Close the resource's socket."""
-        former = self._offers.pop(resource, None)
-        if former is not None:
-            await self._tasks.stop(former.task)
+    async def withdraw(self, resource: str, held: Mapping[Shares, str]) -> bool:
+        """Close the resource's socket, but not while a container holds one of its devices.
+
+        Without the resource, the kubelet starts no such container again after 5 minutes.
+        """
+        if not held:
+            await self._close(resource)
+            return True
+        # Each alternative meaning of an id has the same id in the kubelet's list.
+        reasons = {kubelet_id(shares[0]): reason for shares, reason in held.items()}
+        table = self._refused.get(resource)
+        if table is None or [device.id for device in table.resource.devices] != sorted(reasons):
+            devices = tuple(Device(each, (), ContainerEdits(), {}, required=True) for each in sorted(reasons))
+            table = DeviceTable(Resource(resource, resource, devices, {}, ContainerEdits(), 1))
+            table.update(reasons)
+            log.info("a removed resource stays registered until its pods end", resource=resource, devices=len(devices))
+            await self.offer(table)
+            self._refused[resource] = table
+        table.update(reasons)
+        return False
+
+    async def held(self, own: Collection[str], spec_dirs: Sequence[str]) -> Held:
+        """What containers hold by the kubelet, or by its checkpoint, which lists every allocated device."""
+        root, directory, links = self._place.kubelet_root, self._place.device_plugin_dir, self._scanner.links
+        try:
+            try:
+                state = await result_within(queries.holders(root, directory, spec_dirs, links), _ANSWER)
+            except asyncio.TimeoutError:
+                state = await queries.checkpointed_holders(directory, spec_dirs, links, f"no answer in {_ANSWER:g} s")
+        except (CheckpointError, OSError) as error:
+            raise HoldersUnknown(str(error)) from error
+        is_by_kubelet = state.source == "kubelet"
+        free = state.allocatable if is_by_kubelet else {}
+        device_ids: frozenset[str] = frozenset().union(*(devices_behind(each.device) for each in state.held))
+        offered = frozenset(name for name, ids in free.items() if ids)
+        return Held(queries.holdings(state, own), device_ids, offered, is_by_kubelet)
 
     async def all_served(self) -> None:
         """Return once every offer has its socket."""
@@ -93,8 +155,30 @@ class DevicePluginFrontend:
         stream = offer.connection.service.stream
         return ResourceStatus(stream.is_open, stream.age, offer.connection.problem)
 
+    def allocated(self, resource: Resource, kubelet_ids: Sequence[str]) -> None:
+        """See server.Keeper."""
+        self._scanner.given.allocated(resource, map(shares_behind, kubelet_ids))
+
+    async def why_changed(
+        self, resource: Resource, devices: Sequence[Device], kubelet_ids: Sequence[str]
+    ) -> str | None:
+        """See server.Keeper."""
+        given: Sequence[frozenset[str]] = ()
+        read = functools.partial(queries.given_paths, self._place.device_plugin_dir, resource.name, kubelet_ids)
+        try:
+            given = await self._scanner.links.calls.call(Key("", "what a starting container was given"), read)
+        except (CheckpointError, OSError) as error:
+            log.warning("cannot read what a starting container was given", resource=resource.name, error=error)
+        return await self._scanner.why_changed(resource.name, [device.id for device in devices], given)
+
     def _connection(self, table: DeviceTable) -> KubeletConnection:
-        service = DevicePluginServer(table, custody=self._custody)
+        service = DevicePluginServer(table, keeper=self)
         if self._place.registration == "device_plugins":
             return Registration(service, self._kubelet)
-        return PluginWatcherRegistration(service, self._place.kubelet_root, self._place.overlaps)
+        return PluginWatcherRegistration(service, self._place.kubelet_root, self._overlaps)
+
+    async def _close(self, resource: str) -> None:
+        self._refused.pop(resource, None)
+        former = self._offers.pop(resource, None)
+        if former is not None:
+            await self._tasks.stop(former.task)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Callable, NamedTuple, TypeVar
 
 from ...declaration import Device, Resource
+from ...declaration.device_plugin_api import kubelet_ids
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def preferred(resource: Resource, available: Iterable[str], must_include: Iterab
     shares = [
         Share(kubelet_id, device, order)
         for order, (kubelet_id, device) in enumerate(
-            (kubelet_id, device) for device in resource.devices for kubelet_id in resource.kubelet_ids(device)
+            (kubelet_id, device) for device in resource.devices for kubelet_id in kubelet_ids(resource, device)
         )
         if kubelet_id in wanted
     ]

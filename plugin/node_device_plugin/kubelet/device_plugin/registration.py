@@ -21,10 +21,10 @@ import time
 from ...support.cancel_safe import done_within
 from ...support.channels import grpc
 from ...support.file_identity import Identity
-from ...support.sockets import SOCKET_DIRECTORY
+from ...support.sockets import SOCKET_DIRECTORY, remove_sockets, socket_name
 from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
-from .connection import API_VERSION, KubeletConnection, remove_sockets, socket_name
+from .connection import API_VERSION, KubeletConnection
 from .kubelet_socket import KubeletSocket
 from .server import DevicePluginServer
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, NoReturn
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, NoReturn, Protocol
 
-from ...declaration import Resource
+from ...declaration import Device, Resource
 from ...devices.table import DeviceTable
 from ...support.channels import grpc
 from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
-from ..frontend import NO_CUSTODY, Custody
 from .allocation import NotAllocatable, allocate, devices_of
 from .device_list import DeviceList, Listed
 from .pre_start import pre_start
@@ -92,14 +91,27 @@ def options(resource: Resource) -> api.DevicePluginOptions:
     )
 
 
-class DevicePluginServer(api_grpc.DevicePluginServicer):
-    """Lists and allocates the devices of one table. custody: learns of each Allocate, and may refuse a start."""
+class Keeper(Protocol):
+    """Learns what containers get, and whether they still would get the same devices."""
 
-    def __init__(self, table: DeviceTable, coalesce: float = COALESCE, custody: Custody = NO_CUSTODY) -> None:
+    def allocated(self, resource: Resource, kubelet_ids: Sequence[str]) -> None:
+        """Note that a container gets the shares with these ids. Never waits."""
+
+    async def why_changed(
+        self, resource: Resource, devices: Sequence[Device], kubelet_ids: Sequence[str]
+    ) -> str | None:
+        """Why a container that was given these devices by their paths would get other devices now; None if it would
+        not."""
+
+
+class DevicePluginServer(api_grpc.DevicePluginServicer):
+    """Lists and allocates the devices of one table. keeper: learns of each Allocate, and may refuse a start."""
+
+    def __init__(self, table: DeviceTable, coalesce: float = COALESCE, keeper: Keeper | None = None) -> None:
         self.offered = DeviceList(table)
         self.stream = Stream()
         self._coalesce = coalesce
-        self._custody = custody
+        self._keeper = keeper
 
     @property
     def resource(self) -> Resource:
@@ -155,8 +167,8 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         resource = self.resource
         try:
             devices = devices_of(self.offered, request.devices_ids)
-            if resource.injection == "device_nodes":
-                changed = await self._custody.why_changed(resource, request.devices_ids)
+            if resource.injection == "device_nodes" and self._keeper:
+                changed = await self._keeper.why_changed(resource, devices, request.devices_ids)
                 if changed is not None:
                     raise NotAllocatable(grpc.StatusCode.FAILED_PRECONDITION, f"{resource.name}: {changed}")
         except NotAllocatable as error:
@@ -173,8 +185,9 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         try:
             answers = [allocate(self.offered, list(asked.devices_ids)) for asked in request.container_requests]
             result = "ok"
-            for asked in request.container_requests:
-                self._custody.allocated(resource, asked.devices_ids)
+            if self._keeper:
+                for asked in request.container_requests:
+                    self._keeper.allocated(self.resource, asked.devices_ids)
         except NotAllocatable as error:
             result = error.code.name.lower()
             await self._refuse(context, "to allocate", error)

@@ -8,6 +8,7 @@ import pytest
 
 from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Device
+from node_device_plugin.declaration.device_plugin_api import kubelet_ids
 from node_device_plugin.declaration.names import cdi_device_problem
 from node_device_plugin.devices.discovery import Discoverer
 
@@ -169,7 +170,7 @@ def test_ids_are_legal_and_of_a_legal_length(machine: Machine, name: str) -> Non
         one = resource({"paths": ["/dev/*"]}, replicas=replicas)
         (device,) = find(one, str(machine.path))
         assert cdi_device_problem(device.id) is None
-        assert len(one.kubelet_ids(device)[-1]) <= 63
+        assert len(kubelet_ids(one, device)[-1]) <= 63
 
 
 def test_what_was_made_legal_stays_apart(machine: Machine) -> None:

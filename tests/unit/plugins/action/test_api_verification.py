@@ -176,6 +176,8 @@ def test_a_container_that_has_its_device(cluster):
             "seen": ["two"],
             "state": "proven",
             "detail": "",
+            "shares": 0,
+            "absent": [],
         }
     ]
     assert cluster.pods == {}, "a proof's pod was left"
@@ -296,8 +298,8 @@ def test_what_is_in_use_now_stays_proven(cluster):
     assert row(IMAGINARY, proofs="unproven")["state"] == "proven before"
 
 
-def _pod(name, shares, phase="Running", **spec):
-    limits = {"resources": {"limits": {"a.example/imaginary": str(shares), "cpu": "1"}}}
+def _pod(name, shares, phase="Running", resource="a.example/imaginary", **spec):
+    limits = {"resources": {"limits": {resource: str(shares), "cpu": "1"}}}
     metadata = {"namespace": "default", "name": name}
     return {"metadata": metadata, "spec": {"containers": [limits], **spec}, "status": {"phase": phase}}
 
@@ -356,6 +358,8 @@ def test_what_every_container_has_proves_nothing_and_costs_no_pod(cluster, gives
     assert cluster.annotations == {"of": "others"}, "nothing is remembered"
     problem = f"a.example/random: unproven: {only['detail']}"
     assert verify({"name": "a.example/random", **gives}, require_proof=True)["problems"] == [problem]
+    cluster.others = [_pod("a", 1, resource="a.example/random")]
+    assert row({"name": "a.example/random", **gives}) == only, "whoever uses it"
 
 
 def test_something_else_of_the_edits_proves_a_node_that_every_container_has(cluster):

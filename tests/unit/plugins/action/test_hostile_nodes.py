@@ -36,7 +36,6 @@ ON_NODE = {
     "node_scan": {},
     "node_status": {"command": COMMAND},
     "node_tools": {"cache": "{{ node }}/cache"},
-    "plugin_report": {"mode": "service", "command": COMMAND, "declaration": DECLARED},
     "service": {"name": "a.service"},
     "verification": {"tool": COMMAND, "record": "/nowhere/a"},
 }
@@ -52,7 +51,7 @@ ON_CONTROLLER = {
     "printed": {"text": "a"},
 }
 #: Actions that report a node's wrong answer instead of failing.
-REPORTING = ("node_status", "plugin_report")
+REPORTING = ("node_status",)
 # The playbooks' names of results that one task or filter reads of all hosts.
 _REGISTERED = {
     "node_scan": "node_devices_scan",

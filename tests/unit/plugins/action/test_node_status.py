@@ -266,9 +266,9 @@ WAITS = {"reason": "ImagePullBackOff", "message": "not found"}
 def in_cluster(monkeypatch):
     """in_cluster(the node's pods, what its metrics say): a cluster where the plugin is a DaemonSet's pod."""
 
-    def made(*pods, metrics="", ready="True", refused=""):
+    def made(*pods, metrics="", ready="True", refused="", **shows):
         conditions = [{"type": "Ready", "status": ready, "message": "it hangs"}]
-        shown = {**NODE, "status": {**NODE["status"], "conditions": conditions}}
+        shown = {**NODE, "status": {**NODE["status"], "conditions": conditions, **shows}}
 
         class Cluster:
             def __init__(self, _access):
@@ -517,3 +517,48 @@ def test_a_directory_that_cannot_be_written_is_named(report, tmp_path):
         result["msg"]
         == f"{tmp_path}/file/below: Not a directory\n\n{report(tmp_path, check=True, status=ENTRY)['table']}"
     )
+
+
+@pytest.mark.parametrize("mode", ["service", "daemonset"])
+@pytest.mark.parametrize(
+    ("instance", "runs_as"), [("service", "service"), ("pod", "daemonset"), ("process", None), (None, None)]
+)
+def test_a_plugin_that_runs_otherwise_than_declared(look, in_cluster, mode, instance, runs_as):
+    found = instance and {"mode": instance, "resources": []}
+    facts = {**FACTS, "device_plugins": {**FACTS["device_plugins"], "instance": found}}
+    in_cluster()
+    says = f"the plugin runs as a {runs_as}, but device_plugin_mode is {mode}: run site.yml with "
+    problems = look(facts, **{**DAEMON_SET, "mode": mode})[0]["problems"]
+    expected = [says + "device_plugin_takeover: true"] if runs_as not in (None, mode) else []
+    assert [each for each in problems if "device_plugin_mode" in each] == expected
+
+
+def test_a_service_where_only_the_api_reaches(look, in_cluster):
+    in_cluster()
+    says = "there can be no service on it: set device_plugin_mode to daemonset"
+    assert [each for each in look(api_only=True, kubeconfig="x")[0]["problems"] if says in each]
+    assert not [each for each in look(api_only=True, **DAEMON_SET)[0]["problems"] if says in each]
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "wrong"),
+    [
+        # The API server writes numbers in another way.
+        ({"a.example/b": "1k", "a.example/c": "0"}, []),
+        ({"a.example/b": "1000", "a.example/c": "0"}, []),
+        (
+            {"a.example/b": "1"},
+            [
+                "a.example/b: the kubelet lists 1000 healthy, but the node object shows 1 allocatable",
+                "a.example/c: the kubelet lists 0 healthy, but the node object shows none allocatable",
+            ],
+        ),
+    ],
+)
+def test_a_node_object_that_shows_something_else_than_the_kubelet(look, in_cluster, monkeypatch, allocatable, wrong):
+    monkeypatch.setattr(node_status, "_PAUSE", 0.001)
+    in_cluster(allocatable=allocatable)
+    healthy = {"a.example/b": 1000, "a.example/c": 0}
+    found = look(kubeconfig="x", healthy=healthy, timeout=0.01)[0]["problems"]
+    assert [each for each in found if "allocatable" in each] == wrong
+    assert not [each for each in look(kubeconfig="x", timeout=0.01)[0]["problems"] if "allocatable" in each]

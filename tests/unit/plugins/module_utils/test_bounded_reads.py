@@ -7,7 +7,7 @@ import socket
 import time
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import bounded_reads
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import bounded_reads
 
 
 def test_a_regular_file_is_read_whole(tmp_path):

@@ -17,8 +17,9 @@ import time
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock, lock_holders
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import lock_holders
 from real_processes import as_root
 
 NOBODY = 65534

@@ -11,7 +11,11 @@ import sys
 import time
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kubelet_facts, node_process, runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import (
+    kubelet_process,
+    node_process,
+)
 from real_processes import LISTEN, running, started
 
 NOBODY = 65534
@@ -37,7 +41,7 @@ def test_a_users_process_that_calls_itself_kubelet_is_neither_run_nor_believed(a
     command = kubelet_program(anybodys, mark)
     with running(command, executable=anybodys / "kubelet", user=NOBODY, group=NOBODY) as process:
         proc.show(started(process.pid, "kubelet"))
-        facts, refused = kubelet_facts.kubelet_facts()
+        facts, refused = kubelet_process.running_kubelet()
     assert facts is None
     assert refused == [f"process {process.pid} calls itself kubelet, but runs as user {NOBODY}"]
     assert not mark.exists()
@@ -51,7 +55,7 @@ def test_root_of_a_user_namespace_is_not_the_nodes_root(anybodys, proc):
     with running(command, user=NOBODY, group=NOBODY) as process:
         proc.show(started(process.pid, "kubelet"))
         assert pathlib.Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(os.fsencode(anybodys))
-        facts, refused = kubelet_facts.kubelet_facts()
+        facts, refused = kubelet_process.running_kubelet()
     assert facts is None
     assert "in another user namespace" in refused[0]
     assert not mark.exists()
@@ -222,7 +226,7 @@ def test_a_service_of_another_user_is_that_users(roots, proc, monkeypatch, unit,
     with running([roots / "kubelet", "60"]) as process:
         pid = proc.show(started(process.pid, "kubelet"))
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: {**said, "MainPID": str(pid)})
-        facts, refused = kubelet_facts.kubelet_facts()
+        facts, refused = kubelet_process.running_kubelet()
         assert facts is None
         assert refused[0].startswith(
             f"process {pid} calls itself kubelet, but is the main process of mallory.service, and "
@@ -251,7 +255,7 @@ def test_several_processes_are_an_error_that_names_them(roots, proc, monkeypatch
         pids = sorted(proc.show(started(each.pid, "kubelet")) for each in (one, two))
         says = "several processes of root call themselves kubelet: {0} ({2}), {1} ({2}). Stop each that is not this"
         with pytest.raises(node_process.NotTrusted) as error:
-            kubelet_facts.kubelet_facts()
+            kubelet_process.running_kubelet()
         assert str(error.value).startswith(says.format(*pids, roots / "kubelet"))
         # Two services are two, too. One service is the kubelet.
         monkeypatch.setattr(node_process, "_unit", lambda cgroup: "a.service")

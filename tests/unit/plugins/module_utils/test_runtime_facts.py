@@ -14,12 +14,14 @@ import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
-    kubelet_facts,
-    node_process,
     processes,
     runtime_facts,
     runtime_unit,
     writable,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import (
+    kubelet_process,
+    node_process,
 )
 from real_processes import as_root, listening, running, started
 
@@ -275,8 +277,8 @@ ENDPOINT = "unix:///run/crio/crio.sock"
     ],
 )
 def test_the_kubelets_endpoint_is_read_from_its_configuration(text):
-    assert kubelet_facts.setting([text], "containerRuntimeEndpoint") == ENDPOINT
-    assert kubelet_facts.setting([text], "staticPodPath") is None
+    assert kubelet_process.setting([text], "containerRuntimeEndpoint") == ENDPOINT
+    assert kubelet_process.setting([text], "staticPodPath") is None
 
 
 def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
@@ -285,10 +287,10 @@ def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
     directory.mkdir()
     for name, endpoint in {"10.conf": "b", "20.conf": "c", "30.yaml": "d"}.items():
         (directory / name).write_text(f"containerRuntimeEndpoint: unix:///{endpoint}.sock\n")
-    texts = kubelet_facts.configurations(str(tmp_path / "config.yaml"), str(directory))
-    assert kubelet_facts.setting(texts, "containerRuntimeEndpoint") == "unix:///c.sock"
-    assert kubelet_facts.setting(texts, "staticPodPath") == "/pods"
-    assert kubelet_facts.configurations(None, None) == []
+    texts = kubelet_process.configurations(str(tmp_path / "config.yaml"), str(directory))
+    assert kubelet_process.setting(texts, "containerRuntimeEndpoint") == "unix:///c.sock"
+    assert kubelet_process.setting(texts, "staticPodPath") == "/pods"
+    assert kubelet_process.configurations(None, None) == []
 
 
 @pytest.mark.parametrize(
@@ -303,7 +305,7 @@ def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
     ],
 )
 def test_an_endpoint_as_a_path(endpoint, path):
-    assert kubelet_facts.socket_path(endpoint) == path
+    assert (kubelet_process.socket_path(endpoint) or None) == path
 
 
 @pytest.mark.parametrize(
@@ -325,9 +327,9 @@ def test_a_kubelet_that_names_no_endpoint_has_its_default(tmp_path, config, path
     if config:
         (tmp_path / "config.yaml").write_text(config)
         arguments = ["--config", tmp_path / "config.yaml"]
-    assert kubelet_facts.kubelet_of(kubelet(*arguments))["cri_socket"] == path
+    assert kubelet_process.kubelet_of(kubelet(*arguments)).cri_socket == path
     gone = kubelet("--config", tmp_path / "gone.yaml")
-    assert kubelet_facts.kubelet_of(gone)["cri_socket"] is None
+    assert kubelet_process.kubelet_of(gone).cri_socket is None
 
 
 CRIO = """\

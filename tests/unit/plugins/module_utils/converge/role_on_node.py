@@ -16,6 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 
 from node_device_plugin.runtime import configuration
 from node_device_plugin.runtime.configuration.cdi import SPEC_DIRS, Cdi, Change
+from node_device_plugin.support.kubelet_process import KubeletProcess
 
 COMMAND = "/bin/true"
 SOCKET = "/run/x.sock"
@@ -91,7 +92,7 @@ class RoleOnNode:
         monkeypatch.setattr(ledgers.Ledger.__init__, "__defaults__", (self.places.directory,))
         monkeypatch.setattr(launch, "carry_out", self._carry_out)
         monkeypatch.setattr(configuration, "of", lambda _facts: self.adapter)
-        monkeypatch.setattr(cdi_runtime, "kubelet_facts", lambda: ({"root_dir": "/k"}, []))
+        monkeypatch.setattr(cdi_runtime, "running_kubelet", lambda: (KubeletProcess(1, "1.36.2", "/k"), []))
         self.enter({path: entry(path, f"theirs in {path}") for path in texts})
 
     def enter(self, entries: dict[str, Any]) -> None:

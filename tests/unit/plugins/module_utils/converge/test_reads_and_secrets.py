@@ -82,7 +82,7 @@ class Machine:
         self.reads = 0
         monkeypatch.setattr(runtime_restart, "PLACES", self.node.places)
         monkeypatch.setattr(ledgers.Ledger.__init__, "__defaults__", (self.node.places.directory,))
-        monkeypatch.setattr(cdi_runtime, "kubelet_facts", lambda: (None, []))
+        monkeypatch.setattr(cdi_runtime, "running_kubelet", lambda: (None, []))
         monkeypatch.setattr(cdi_runtime, "runtime_facts", self.facts)
         monkeypatch.setattr(launch, "carry_out", self._carry_out)
 

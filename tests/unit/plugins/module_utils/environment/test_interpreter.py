@@ -7,8 +7,8 @@ import pathlib
 import sysconfig
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_process
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import node_process
 
 UNIT = pathlib.Path(__file__).resolve().parents[5] / "roles/device_plugin/templates/node-device-plugin.service.j2"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import crash_states
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, node_code, node_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import (
     change,
@@ -26,6 +26,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, missing
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import node_process
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_tools
 
 CONFIG = "/etc/x/config.yaml"

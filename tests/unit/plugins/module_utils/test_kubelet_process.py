@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kubelet_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
 
 
 class Kubelet:
@@ -23,7 +23,7 @@ class Kubelet:
 def facts(tmp_path, text, *arguments):
     path = tmp_path / "config"
     path.write_text(text)
-    return kubelet_facts.kubelet_of(Kubelet(f"--config={path}", *arguments))
+    return kubelet_process.kubelet_of(Kubelet(f"--config={path}", *arguments))._asdict()
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_how_many_pods_it_takes(tmp_path, text, arguments, number):
 
 
 def test_what_cannot_be_read_is_not_known():
-    assert kubelet_facts.kubelet_of(Kubelet("--config=/none"))["max_pods"] is None
-    assert kubelet_facts.kubelet_of(Kubelet())["max_pods"] == 110
+    assert kubelet_process.kubelet_of(Kubelet("--config=/none")).max_pods is None
+    assert kubelet_process.kubelet_of(Kubelet()).max_pods == 110
 
 
 def test_its_own_credentials(tmp_path):

@@ -9,7 +9,7 @@ start a setuid program such as sudo. In addition, the process meets one of these
   files. Otherwise the service's user may have started a setuid program in place of the main process.
 - The process has the mount namespace of PID 1. Only root can write its executable and all directories above.
 
-Runs on nodes and in the plugin's wheel, which contains a link to this file: Python 3.9, standard library only.
+Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..kubelet.checkpoint import CheckpointError, read_checkpoint
-from . import extended_resources, kubeconfig
-from .api import Api, ApiError, Conflict
+from ..cluster import extended_resources, kubeconfig
+from ..cluster.api import Api, ApiError, Conflict
+from .checkpoint import CheckpointError, read_registered
 
 # Retry, because another writer of the node's status may cause a conflict.
 _ATTEMPTS = 5
@@ -88,7 +88,6 @@ def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
 
 def _registered(directory: str) -> frozenset[str]:
     try:
-        checkpoint = read_checkpoint(directory)
+        return frozenset(read_registered(directory))
     except OSError as error:
         raise RestoreError("{}: {}".format(os.path.join(directory, error.filename or ""), error.strerror)) from error
-    return frozenset(checkpoint.registered if checkpoint else ())

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from node_device_plugin.cli.main import main
-from node_device_plugin.cluster import restore
 from node_device_plugin.cluster.api import Conflict
 from node_device_plugin.cluster.extended_resources import ANNOTATION, Memory
+from node_device_plugin.kubelet import restore
 
 
 def restored(path: Path) -> int:

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads facts about a node's running kubelet from its command line and its configuration, and finds its runtime.
+
+Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .bounded_reads import text_of
+from .node_process import NodeProcess, NotTrusted, listener, named, option, the_only
+
+#: The default of maxPods.
+_MAX_PODS = 110
+#: The default of --container-runtime-endpoint, from 1.24 on. The socket of the distributions' packages of containerd.
+DEFAULT_SOCKET = "/run/containerd/containerd.sock"
+#: Sockets of distributions whose kubelet is not a separate process or has no socket option. The default socket is last,
+#: because it may belong to Docker's containerd.
+SOCKETS = (
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k3s/cri-dockerd/cri-dockerd.sock",
+    "/run/k0s/containerd.sock",
+    "/var/snap/microk8s/common/run/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/cri-dockerd.sock",
+    DEFAULT_SOCKET,
+)
+
+
+class KubeletProcess(NamedTuple):
+    """A running kubelet. version: as it prints it; None if unknown. root_dir: the value of --root-dir.
+
+    unit: its systemd service, or None. kubeconfig: the file of --kubeconfig, or None. max_pods: how many pods it
+    accepts; None if unknown. static_pod_path: the directory of static pods, or None. cri_socket: the socket of the
+    container runtime; None if an unreadable configuration may name another one than the default.
+    """
+
+    pid: int
+    version: str | None
+    root_dir: str
+    unit: str | None = None
+    kubeconfig: str | None = None
+    max_pods: int | None = _MAX_PODS
+    static_pod_path: str | None = None
+    cri_socket: str | None = DEFAULT_SOCKET
+
+    @property
+    def release(self) -> tuple[int, ...] | None:
+        """The three numbers of the version; None if unknown."""
+        return tuple(map(int, re.findall(r"\d+", self.version)[:3])) if self.version else None
+
+    @property
+    def build(self) -> str:
+        """The part of the version after a plus, such as ``k3s1``, or ``stand-in`` for the lab's kubelet stand-in."""
+        return (self.version or "").partition("+")[2]
+
+
+def running_kubelet() -> tuple[KubeletProcess | None, list[str]]:
+    """Return the kubelet and an empty list.
+
+    If there is no trusted kubelet, return None and a sentence for each untrusted process with the name ``kubelet``.
+    Raises NotTrusted, with a sentence, if there are several. Blocks while ``kubelet --version`` runs, so do not call
+    this function on the event loop.
+    """
+    found, refused = named("kubelet")
+    process = the_only("kubelet", found)
+    return (kubelet_of(process), []) if process else (None, refused)
+
+
+def runtime_socket() -> str | None:
+    """Return the running kubelet's runtime socket; None if it is unknown, or if not exactly one kubelet runs."""
+    try:
+        process = the_only("kubelet", named("kubelet")[0])
+    except NotTrusted:
+        return None
+    return _cri_socket(process.arguments, *_configuration(process.arguments)) if process else None
+
+
+def likely_socket(sockets: Sequence[str] = SOCKETS) -> str:
+    """Return the first socket on which a trusted process listens, else the first that exists, else the default.
+
+    Callers use it if the kubelet has no socket option.
+    """
+    trusted = (path for path in sockets if os.path.exists(path) and listener(path)[0] is not None)
+    return next(trusted, None) or next(filter(os.path.exists, sockets), DEFAULT_SOCKET)
+
+
+def kubelet_of(process: NodeProcess) -> KubeletProcess:
+    """Return the facts of a trusted kubelet process."""
+    arguments = process.arguments
+    version = re.search(r"v(\d+\.\d+\.\d+\S*)", process.run("--version")[0] or "")
+    texts, is_known = _configuration(arguments)
+    return KubeletProcess(
+        pid=process.pid,
+        version=version.group(1) if version else None,
+        root_dir=option(arguments, "--root-dir") or "/var/lib/kubelet",
+        unit=process.unit,
+        kubeconfig=option(arguments, "--kubeconfig"),
+        max_pods=max_pods(
+            option(arguments, "--max-pods") or setting(texts, "maxPods"),
+            option(arguments, "--pods-per-core") or setting(texts, "podsPerCore"),
+            is_known,
+        ),
+        static_pod_path=option(arguments, "--pod-manifest-path") or setting(texts, "staticPodPath"),
+        cri_socket=_cri_socket(arguments, texts, is_known),
+    )
+
+
+def max_pods(most: str | None, per_core: str | None, is_known: bool) -> int | None:
+    """Return how many pods the kubelet accepts; None if unknown.
+
+    most: maxPods as text. per_core: podsPerCore as text. is_known: whether the configuration was readable.
+    """
+    try:
+        number = int(most) if most else _MAX_PODS if is_known else None
+        cores = int(per_core or 0)
+    except ValueError:
+        return None
+    if number is None or cores <= 0:
+        return number
+    return min(number, cores * (os.cpu_count() or 1))
+
+
+def _cri_socket(arguments: Sequence[str], texts: Sequence[str], is_known: bool) -> str | None:
+    endpoint = option(arguments, "--container-runtime-endpoint") or setting(texts, "containerRuntimeEndpoint")
+    path = socket_path(endpoint)
+    if os.path.isabs(path):
+        return path
+    # An unreadable configuration file may set another endpoint.
+    return DEFAULT_SOCKET if is_known else None
+
+
+def _configuration(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the texts of the kubelet's configuration files, and whether they are known."""
+    path = option(arguments, "--config")
+    texts = configurations(path, option(arguments, "--config-dir"))
+    return texts, bool(texts) or not path
+
+
+def configurations(path: str | None, directory: str | None) -> list[str]:
+    """Return the texts of the kubelet's configuration files. A later text overrides an earlier text.
+
+    path: value of ``--config``. directory: value of ``--config-dir``, whose ``.conf`` files are read in name order.
+    """
+    paths = [path] if path else []
+    for each, directories, names in os.walk(directory) if directory else ():
+        directories.sort()
+        paths += [os.path.join(each, name) for name in sorted(names) if name.endswith(".conf")]
+    return [text for text in map(text_of, paths) if text is not None]
+
+
+def setting(texts: Sequence[str], key: str) -> str | None:
+    """Return a top-level string or number of the kubelet's configuration as text; None if it is not set."""
+    found = None
+    for text in texts:
+        found = value_of(text, key) or found
+    return found
+
+
+def value_of(text: str, key: str) -> str | None:
+    """Return a top-level string or number of a JSON or YAML text. Python's standard library has no YAML parser."""
+    data: Any = None
+    with contextlib.suppress(RecursionError, ValueError):
+        data = json.loads(text)
+    if isinstance(data, dict):
+        value = data.get(key)
+        return str(value) if isinstance(value, (str, int)) else None
+    pattern = r"""(?m)^[ ]{0,2}["']?%s["']?\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\s#,]+))"""
+    match = re.search(pattern % key, text)
+    return next((value for value in match.groups() if value is not None), None) if match else None
+
+
+def socket_path(endpoint: str | None) -> str:
+    """Return the path of an endpoint: a path, ``unix:/path`` or ``unix:///path``. Empty without an endpoint."""
+    if not endpoint or not endpoint.startswith("unix:"):
+        return endpoint or ""
+    return "/" + endpoint[len("unix:") :].lstrip("/")

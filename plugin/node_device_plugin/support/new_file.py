@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes a file under a temporary name, so that its reader sees the whole file or none.
+
+Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def new_file(path: str) -> Iterator[BinaryIO]:
+    """Create a file, and yield it for writing and renaming. An error inside the block removes the file.
+
+    Only this user may read the file, until the block sets its mode. Raises OSError if ``path`` exists, whatever it is.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
