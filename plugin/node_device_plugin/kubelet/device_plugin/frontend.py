@@ -140,7 +140,7 @@ class DevicePluginFrontend:
     async def all_served(self) -> None:
         """Return once every offer has its socket."""
         for offer in list(self._offers.values()):
-            await offer.connection.serving()
+            await offer.connection.serving.wait()
 
     def repeat(self) -> None:
         """Send each list again on its open stream."""

@@ -15,8 +15,8 @@ from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
-from .allocation import NotAllocatable, allocate, devices_of
-from .device_list import DeviceList, Listed
+from .allocation import allocate
+from .device_list import DeviceList, Listed, NotAllocatable
 from .pre_start import pre_start
 from .preference import preferred
 
@@ -166,7 +166,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         """
         resource = self.resource
         try:
-            devices = devices_of(self.offered, request.devices_ids)
+            devices = self.offered.devices_of(request.devices_ids)
             if resource.injection == "device_nodes" and self._keeper:
                 changed = await self._keeper.why_changed(resource, devices, request.devices_ids)
                 if changed is not None:
