@@ -322,16 +322,11 @@ class Resource(NamedTuple):
             return None
         return qualified_cdi_name(self.cdi_kind, device.id) if self.edits(device) else None
 
-    def cdi_names(self, device: Device) -> tuple[str, ...]:
-        """Every CDI name that a container gets for the device: other programs' names, then ours.
+    def cdi_names(self, *devices: Device) -> list[str]:
+        """Every CDI name that a container gets for these devices: those of other programs' specs first.
 
         Our edits come last, so that our variables replace those of the other specs.
         """
-        own = self.cdi_name(device)
-        return (*device.cdi_devices, *([own] if own else ()))
-
-    def cdi_names_of(self, devices: Sequence[Device]) -> list[str]:
-        """The CDI names of several devices in one container: those of other programs' specs first."""
         foreign = (name for device in devices for name in device.cdi_devices)
         own = filter(None, map(self.cdi_name, devices))
         return list(dict.fromkeys([*foreign, *own]))

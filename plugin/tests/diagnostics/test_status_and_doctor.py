@@ -116,13 +116,8 @@ class Node:
         self.resources = resources
         self.reloader = Reloader(str(self.config), loaded, apply)
         await resources.apply(loaded.configuration)
-        pages = private_pages(
-            State(resources, self.reloader).as_data,
-            self.reloader.reload,
-            self.reloader.withdraw,
-            self.reloader.reload,
-            {},
-        )
+        commands = {"/reload": self.reloader.reload, "/withdraw": self.reloader.withdraw}
+        pages = private_pages(State(resources, self.reloader).as_data, commands, {})
         tasks.start(Endpoint(pages, status_socket(str(self.directory))).run())
         tasks.start(self.reloader.run())
 

@@ -34,7 +34,7 @@ def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAlloca
         envs=allocate_env(resource, devices), annotations=allocate_annotations(resource, devices)
     )
     if resource.injection == "cdi":
-        answer.cdi_devices.extend(api.CDIDevice(name=name) for name in resource.cdi_names_of(devices))
+        answer.cdi_devices.extend(api.CDIDevice(name=name) for name in resource.cdi_names(*devices))
     else:
         _add_edits(answer, resource, devices)
     return answer
