@@ -76,7 +76,9 @@ def read(
             continue
         for position, item in enumerate(value):
             if item is not FAILED:
-                (fixed if static.is_static(item) else served).add(item, f"{name}[{position}]")
+                elements = fixed if static.is_static(item) else served
+                elements.items.append(item)
+                elements.origins.append(f"{name}[{position}]")
 
     resources: tuple[Resource, ...] = ()
     try:
@@ -84,8 +86,10 @@ def read(
     except DeclarationError as error:
         problems.extend(served.in_their_variables(error))
     capacities: dict[str, int] = {}
+    names = (item.get("name") if isinstance(item, dict) else None for item in served.items)
+    places = {name: origin for name, origin in zip(names, served.origins) if isinstance(name, str)}
     try:
-        capacities = static.parse_static_resources(fixed.items, _UNITED, served.places())
+        capacities = static.parse_static_resources(fixed.items, _UNITED, places)
     except DeclarationError as error:
         problems.extend(fixed.in_their_variables(error))
     if settings is None and SETTINGS in variables:
@@ -158,27 +162,16 @@ def _label(item: Any) -> str:
 
 
 class _Elements:
-    """Elements of one kind from all variables, each with its origin."""
+    """Elements of one kind from all variables, each with its origin: variable and position."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []
-        self._origins: list[str] = []
-
-    def add(self, item: Any, origin: str) -> None:
-        """Add an element. origin: variable and position."""
-        self.items.append(item)
-        self._origins.append(origin)
-
-    def places(self) -> dict[str, str]:
-        """Each resource's place of declaration, by name."""
-        placed = zip(self.items, self._origins)
-        names = ((item.get("name") if isinstance(item, dict) else None, origin) for item, origin in placed)
-        return {name: origin for name, origin in names if isinstance(name, str)}
+        self.origins: list[str] = []
 
     def in_their_variables(self, error: DeclarationError) -> list[str]:
         """The problems. Each names its place in the inventory's variable, not in the merged list."""
         return [
-            _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
+            _UNITED_ELEMENT.sub(lambda match: self.origins[int(match.group(1))], str(problem))
             for problem in error.problems
         ]
 
