@@ -243,11 +243,6 @@ class Discovery(NamedTuple):
         """The keys of the methods in use."""
         return tuple(name for name in DISCOVERY_METHODS if getattr(self, name))
 
-    @property
-    def finds_nodes(self) -> bool:
-        """Whether a discovered device may have device nodes in our own spec."""
-        return any(name != "cdi" for name in self.methods) or bool(self.cdi and self.nodes)
-
     def property_names(self) -> frozenset[str]:
         """The properties that every discovered device has, for all methods in use."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
@@ -360,7 +355,9 @@ class Resource(NamedTuple):
         """
         if self.injection != "cdi":
             return False
-        if self.discover.methods and (self.discover.finds_nodes or self.container_edits != ContainerEdits()):
+        # A device that another program's spec defines has nothing in ours, unless the resource adds nodes or edits.
+        has_more = self.discover.nodes or self.container_edits != ContainerEdits()
+        if any(name != "cdi" or has_more for name in self.discover.methods):
             return True
         return self.cdi_by_plugin and any(map(self.edits, self.devices))
 
