@@ -682,7 +682,7 @@ def _normalise_keys(
     for key in value:
         if key not in fields:
             problems.append(Problem(f"{prefix}{key or repr(key)}", _unknown_key(str(key), fields)))
-    result, defaults = {}, _once(_defaults, fields)
+    result = {}
     for key, field in fields.items():
         given = value.get(key)
         if given is not None:
@@ -690,7 +690,7 @@ def _normalise_keys(
             continue
         if field.required:
             problems.append(Problem(prefix + key, "is missing"))
-        default = defaults[key]
+        default = _once(_default, field)
         # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
         # took half of the parse time.
         result[key] = dict(default) if isinstance(default, dict) else default
@@ -725,10 +725,6 @@ def _default(field: Field) -> Any:
     if isinstance(field.default, dict):
         return dict(field.default)
     return tuple(field.default) if isinstance(field.default, list) else field.default
-
-
-def _defaults(fields: Mapping[str, Field]) -> dict[str, Any]:
-    return {key: _default(field) for key, field in fields.items()}
 
 
 #: By function and identity of its argument: the argument, which must stay, and the result.
