@@ -84,8 +84,9 @@ class _Plugin:
         self._reloader = Reloader(path, loaded, self._apply)
         state = State(self._resources, self._reloader)
         public = public_pages(state.metrics, state.not_ready)
-        reload, withdraw = self._reloader.reload, self._reloader.withdraw
-        private = private_pages(state.as_data, reload, withdraw, self._forget_lost, public)
+        reloader, forget = self._reloader, self._forget_lost
+        commands = {"/reload": reloader.reload, "/withdraw": reloader.withdraw, "/forget": forget}
+        private = private_pages(state.as_data, commands, public)
         self._http = Endpoint(public)
         #: The node's status socket, which the leader serves.
         self._own = Endpoint(private, status_socket(self._directory))

@@ -50,7 +50,8 @@ class Reloader:
             await self._wanted.wait()
             self._wanted.clear()
             waiting, self._waiting = self._waiting, []
-            self.last = await self._reload()
+            async with self._one_at_a_time:
+                self.last = await self._reload()
             metrics.RELOADS.increment(self.last.result)
             for answer in waiting:
                 if not answer.done():
@@ -72,10 +73,6 @@ class Reloader:
         return Outcome("applied")
 
     async def _reload(self) -> Outcome:
-        async with self._one_at_a_time:
-            return await self._load_and_apply()
-
-    async def _load_and_apply(self) -> Outcome:
         try:
             # Use a thread, because a file with thousands of devices takes long to parse.
             loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.path))

@@ -83,7 +83,6 @@ class ResourceManager:
         self._frontends = frontends
         self._holders = Holders(scanner, frontends)
         self._one_at_a_time = asyncio.Lock()
-        self._configuration: Configuration | None = None
         #: Resources that their frontend refuses to withdraw, because containers hold their devices.
         self._refused: set[ServedKey] = set()
         #: Failures are logged once a change.
@@ -228,7 +227,7 @@ class ResourceManager:
         """Ask for the holders if a device is or may be held under another name, or if the last answer is old."""
         is_held = bool(self._refused) or any(table.is_any_held for table in self.tables)
         is_due = self._scanner.given.is_any_open or time.monotonic() - self._asked_at > SWEEP
-        if self._configuration is None or not (is_due or is_held):
+        if not (is_due or is_held):
             return
         served = self._served
         # Ask outside the lock, because the kubelet may be slow. If a new configuration was applied
@@ -239,8 +238,6 @@ class ResourceManager:
                 await self._judge(answer)
 
     async def _ask(self) -> Answer | None:
-        if self._configuration is None:
-            return None
         self._asked_at = time.monotonic()
         return await self._holders.ask(self._configuration, self._places, self._own)
 
@@ -281,7 +278,7 @@ class ResourceManager:
 
         Does nothing while another instance writes the specs, because that instance prunes them.
         """
-        if not self._scanner.writes or self._configuration is None:
+        if not self._scanner.writes:
             return
         before = [table.resource for table in self.tables]
         places, root = self._places, self._configuration.kubelet_root_dir

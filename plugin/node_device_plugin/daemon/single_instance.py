@@ -8,6 +8,7 @@ the leader has ended, the next instance becomes the leader.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 from typing import Callable
@@ -87,23 +88,20 @@ class SingleInstance:
         if directory in self._locks:
             return False
         sockets = os.path.join(directory, SOCKET_DIRECTORY)
-        try:
-            os.makedirs(sockets, mode=PRIVATE_MODE, exist_ok=True)
-            lock = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
+        with contextlib.ExitStack() as on_failure:
             try:
+                os.makedirs(sockets, mode=PRIVATE_MODE, exist_ok=True)
+                lock = os.open(sockets, os.O_RDONLY | os.O_DIRECTORY)
+                on_failure.callback(os.close, lock)
                 # Whoever may open the directory may lock it. Earlier releases and the kubelet create it for all users.
                 if os.fstat(lock).st_mode & 0o077:
                     os.fchmod(lock, PRIVATE_MODE)
-            except OSError:
-                os.close(lock)
-                raise
-        except OSError as error:
-            raise Locked(f"cannot serve in {sockets}: {error.strerror}", _NO_DIRECTORY) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise AnotherServes(f"another instance of the plugin serves in {sockets}", _ENDING) from error
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AnotherServes(f"another instance of the plugin serves in {sockets}", _ENDING) from error
+            except OSError as error:
+                raise Locked(f"cannot serve in {sockets}: {error.strerror}", _NO_DIRECTORY) from error
+            on_failure.pop_all()
         self._locks[directory] = lock
         return True
 

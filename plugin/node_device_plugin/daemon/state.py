@@ -14,7 +14,6 @@ from ..devices.reason import kind_of
 from ..devices.table import DeviceTable
 from ..support.version import version
 from ..telemetry import metrics
-from ..telemetry.exposition import gauge
 from .reload import Reloader
 from .resource_manager import ResourceManager, ServedResource
 
@@ -73,53 +72,17 @@ class State:
         return "\n".join(lines) + "\n"
 
     def _gauges(self) -> Iterator[str]:
-        prefix, loaded = metrics.PREFIX, self._reloader.loaded
-        build = ((version(), platform.python_version()), 1)
-        yield from gauge(prefix + "build_info", "Version of the plugin and its Python.", ("version", "python"), [build])
-        yield from gauge(
-            prefix + "configuration_info",
-            "SHA-256 of the configuration in use.",
-            ("sha256",),
-            [((loaded.sha256,), 1)],
-        )
-        yield from gauge(
-            prefix + "configuration_refused",
-            "1 while the plugin refuses the configuration file and uses an older configuration.",
-            (),
-            [((), int(self._reloader.last.result == "refused"))],
-        )
-        yield from gauge(
-            prefix + "start_time_seconds", "When the plugin started, since the epoch.", (), [((), self._started)]
-        )
-        age = self._discovery_age()
-        yield from gauge(
-            prefix + "discovery_age_seconds",
-            "Seconds since the last full scan of the devices.",
-            (),
-            [] if age is None else [((), age)],
-        )
-        served = self._resources.served()
-        yield from gauge(
-            prefix + "stream_open",
-            "1 while the resource is registered: the kubelet can allocate its devices.",
-            ("resource",),
-            [((each.name,), int(each.status.is_registered)) for each in served],
-        )
-        ages = [(each.name, each.status.registered_seconds) for each in served]
-        yield from gauge(
-            prefix + "stream_age_seconds",
-            "Seconds since the resource was registered; missing while it is not.",
-            ("resource",),
-            [((name,), age) for name, age in ages if age is not None],
-        )
-        yield from gauge(
-            prefix + "devices",
-            "Devices by state (healthy, unhealthy, absent) and reason.",
-            ("resource", "state", "reason"),
-            sorted(self._devices_by_reason().items()),
-        )
+        reloader, served = self._reloader, self._resources.served()
+        yield from metrics.BUILD.render({(version(), platform.python_version()): 1})
+        yield from metrics.CONFIGURATION.render({(reloader.loaded.sha256,): 1})
+        yield from metrics.REFUSED.render({(): int(reloader.last.result == "refused")})
+        yield from metrics.STARTED.render({(): self._started})
+        yield from metrics.DISCOVERY_AGE.render({(): self._discovery_age()})
+        yield from metrics.REGISTERED.render({(each.name,): int(each.status.is_registered) for each in served})
+        yield from metrics.REGISTERED_SECONDS.render({(each.name,): each.status.registered_seconds for each in served})
+        yield from metrics.DEVICES.render(dict(sorted(self._devices().items())))
 
-    def _devices_by_reason(self) -> dict[tuple[str, ...], float]:
+    def _devices(self) -> dict[tuple[str, ...], float]:
         counts: dict[tuple[str, ...], float] = collections.defaultdict(float)
         for each in self._resources.served():
             table = each.table

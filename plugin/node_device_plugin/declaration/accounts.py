@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from .model import Configuration, DeviceNode, Discovery, Resource
 from .problems import Problem
@@ -11,6 +12,7 @@ from .problems import Problem
 _KINDS = {"uid": "users", "gid": "groups"}
 #: The numbers of users and groups by name; None for a name that the node does not know.
 Numbers = Mapping[str, Mapping[str, "int | None"]]
+Owned = TypeVar("Owned", DeviceNode, Discovery)
 
 
 def named(resources: Iterable[Resource]) -> Iterator[tuple[str, str, str]]:
@@ -43,30 +45,21 @@ def with_numbers(configuration: Configuration, numbers: Numbers) -> tuple[Config
     ]
     if problems:
         return configuration, problems
-    return configuration._replace(
-        resources=tuple(_numbered(resource, numbers) for resource in configuration.resources)
-    ), []
-
-
-def _numbered(resource: Resource, numbers: Numbers) -> Resource:
-    if not any(named([resource])):
-        return resource
-    devices = tuple(
-        device._replace(
-            nodes=tuple(
-                node._replace(uid=_number(node.uid, "users", numbers), gid=_number(node.gid, "groups", numbers))
-                for node in device.nodes
-            )
+    resources = []
+    for resource in configuration.resources:
+        devices = (
+            device._replace(nodes=tuple(_numbered(node, numbers) for node in device.nodes))
+            for device in resource.devices
         )
-        for device in resource.devices
-    )
-    found = resource.discover
-    found = found._replace(uid=_number(found.uid, "users", numbers), gid=_number(found.gid, "groups", numbers))
-    return resource._replace(devices=devices, discover=found)
+        discover = _numbered(resource.discover, numbers)
+        resources.append(resource._replace(devices=tuple(devices), discover=discover))
+    return configuration._replace(resources=tuple(resources)), []
 
 
-def _number(value: int | str | None, kind: str, numbers: Numbers) -> int | None:
-    return numbers[kind][value] if isinstance(value, str) else value
+def _numbered(owned: Owned, numbers: Numbers) -> Owned:
+    names = {key: getattr(owned, key) for key in _KINDS}
+    found: dict[str, Any] = {key: numbers[_KINDS[key]][name] for key, name in names.items() if isinstance(name, str)}
+    return owned._replace(**found)
 
 
 def _owned(resource: Resource) -> Iterator[tuple[str, DeviceNode | Discovery]]:

@@ -35,7 +35,7 @@ def discovery_problems(discovery: Discovery, where: str, refused: Collection[str
         message = "applies only to paths and udev: for other methods, set container_path of each entry in nodes instead"
         yield Problem(where + ".container_path", message)
     known = discovery.property_names()
-    yield from node_placeholder_problems(discovery.nodes, where, discovery.property_names())
+    yield from node_placeholder_problems(discovery.nodes, where, known)
     templates = [(where + ".container_path", discovery.container_path, known | {"name"})]
     for position, node in enumerate(discovery.nodes):
         place = "%s.nodes[%d]" % (where, position)

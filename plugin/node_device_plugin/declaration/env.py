@@ -14,6 +14,7 @@ _PATHS = ("path", "host_path")
 #: How many numbers to check if a resource has discovery and thus an unknown number of devices.
 _DISCOVERED = 100
 _A = {"variable": "a variable", "annotation": "an annotation"}
+_COLLISION = "the {} {} is also set by {} ({}), and a container may request both: rename one"
 #: Separates the devices' values in a joined variable.
 _SEPARATOR = ","
 
@@ -92,12 +93,8 @@ def _template_problems(
         for placeholder in dict.fromkeys(placeholders(value)):
             without = [d.id for d in resource.devices if placeholder not in {_INDEX, *d.template_values()}]
             if without:
-                message = (
-                    "{{{}}} is not a property of device {}: declare the property, or remove the placeholder".format(
-                        placeholder, ", ".join(map(repr, without))
-                    )
-                )
-                yield Problem(field, message)
+                message = "is not a property of device {}: declare the property, or remove the placeholder"
+                yield Problem(field, f"{{{placeholder}}} " + message.format(", ".join(map(repr, without))))
             known = {_INDEX, *resource.discover.template_names()}
             if resource.discover.methods and placeholder not in known:
                 message = (
@@ -124,12 +121,7 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
             owner = seen.setdefault((what, name), (resource.name, template))
             if owner != (resource.name, template) and template not in reported:
                 reported.append(template)
-                yield Problem(
-                    f"{where}.{field}",
-                    "the {} {} is also set by {} ({}), and a container may request both: rename one".format(
-                        what, name, *owner
-                    ),
-                )
+                yield Problem(f"{where}.{field}", _COLLISION.format(what, name, *owner))
     # Without CDI, the kubelet also sets the variables of edits. Within one resource, Allocate
     # resolves duplicates.
     for where, resource in placed:
@@ -139,12 +131,7 @@ def collision_problems(placed: Sequence[tuple[str, Resource]]) -> Iterator[Probl
             for name in dict.fromkeys(assignment.partition("=")[0] for assignment in edits.env if assignment):
                 owner = seen.setdefault(("variable", name), (resource.name, "container_edits"))
                 if owner[0] != resource.name:
-                    yield Problem(
-                        where + ".container_edits.env",
-                        "the variable {} is also set by {} ({}), and a container may request both: rename one".format(
-                            name, *owner
-                        ),
-                    )
+                    yield Problem(where + ".container_edits.env", _COLLISION.format("variable", name, *owner))
 
 
 def _given_names(resource: Resource) -> Iterator[tuple[str, str, str, str]]:

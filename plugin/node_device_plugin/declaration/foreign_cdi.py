@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import collections
-import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from .model import Resource
 from .problems import Problem
 
-#: Variables by which images ask NVIDIA's legacy hook for GPUs; a spec of nvidia-ctk sets the first one to "void".
-_LEGACY = ("NVIDIA_VISIBLE_DEVICES",)
+#: The variable by which images ask NVIDIA's legacy hook for GPUs; a spec of nvidia-ctk sets it to "void".
+_LEGACY = "NVIDIA_VISIBLE_DEVICES"
 
 
 def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterator[Problem]:
@@ -20,18 +19,15 @@ def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterat
             message = f"{kind} is the kind of another program's specs, which the resource's own edits would replace"
             yield Problem(where + ".cdi_kind", message + ": set another cdi_kind")
         if kind.startswith("nvidia.com/"):
-            for key, name in itertools.product(("env", "joined_env"), _LEGACY):
-                if name not in getattr(resource, key):
-                    continue
-                message = (
-                    "has no effect: the CDI spec of nvidia.com sets it to void, so that the legacy hook does nothing"
-                )
-                yield Problem(f"{where}.{key}.{name}", message + "; leave it out")
+            message = "has no effect: the CDI spec of nvidia.com sets it to void, so that the legacy hook does nothing"
+            for key in ("env", "joined_env"):
+                if _LEGACY in getattr(resource, key):
+                    yield Problem(f"{where}.{key}.{_LEGACY}", message + "; leave it out")
             edited = [(where, resource.container_edits)]
             edited += [(place, device.container_edits) for place, device in resource.placed_devices(where)]
             for place, edits in edited:
                 for position, assignment in enumerate(edits.env):
-                    if assignment.partition("=")[0] in _LEGACY:
+                    if assignment.partition("=")[0] == _LEGACY:
                         message = (
                             "would replace void, by which the CDI spec of nvidia.com keeps the legacy hook from giving "
                             "the container more GPUs; leave it out"
@@ -49,12 +45,11 @@ def problems(resource: Resource, where: str, refused: Collection[str]) -> Iterat
 
 def warnings(resource: Resource) -> Iterator[str]:
     """What a verification must say of variables that give devices by NVIDIA's legacy hook, without CDI."""
-    for name in _LEGACY:
-        if name in resource.env or name in resource.joined_env:
-            yield (
-                f"a container whose image sets {name} gets GPUs from NVIDIA's legacy hook without a request: offer the "
-                "devices by CDI instead (discover.cdi), and turn the hook off"
-            )
+    if _LEGACY in resource.env or _LEGACY in resource.joined_env:
+        yield (
+            f"a container whose image sets {_LEGACY} gets GPUs from NVIDIA's legacy hook without a request: offer the "
+            "devices by CDI instead (discover.cdi), and turn the hook off"
+        )
 
 
 def kinds(resource: Resource) -> Iterator[str]:

@@ -243,11 +243,6 @@ class Discovery(NamedTuple):
         """The keys of the methods in use."""
         return tuple(name for name in DISCOVERY_METHODS if getattr(self, name))
 
-    @property
-    def finds_nodes(self) -> bool:
-        """Whether a discovered device may have device nodes in our own spec."""
-        return any(name != "cdi" for name in self.methods) or bool(self.cdi and self.nodes)
-
     def property_names(self) -> frozenset[str]:
         """The properties that every discovered device has, for all methods in use."""
         sets = [frozenset("match%d" % (n + 1) for n in range(wildcards(pattern))) for pattern in self.paths]
@@ -322,16 +317,11 @@ class Resource(NamedTuple):
             return None
         return qualified_cdi_name(self.cdi_kind, device.id) if self.edits(device) else None
 
-    def cdi_names(self, device: Device) -> tuple[str, ...]:
-        """Every CDI name that a container gets for the device: other programs' names, then ours.
+    def cdi_names(self, *devices: Device) -> list[str]:
+        """Every CDI name that a container gets for these devices: those of other programs' specs first.
 
         Our edits come last, so that our variables replace those of the other specs.
         """
-        own = self.cdi_name(device)
-        return (*device.cdi_devices, *([own] if own else ()))
-
-    def cdi_names_of(self, devices: Sequence[Device]) -> list[str]:
-        """The CDI names of several devices in one container: those of other programs' specs first."""
         foreign = (name for device in devices for name in device.cdi_devices)
         own = filter(None, map(self.cdi_name, devices))
         return list(dict.fromkeys([*foreign, *own]))
@@ -365,7 +355,9 @@ class Resource(NamedTuple):
         """
         if self.injection != "cdi":
             return False
-        if self.discover.methods and (self.discover.finds_nodes or self.container_edits != ContainerEdits()):
+        # A device that another program's spec defines has nothing in ours, unless the resource adds nodes or edits.
+        has_more = self.discover.nodes or self.container_edits != ContainerEdits()
+        if any(name != "cdi" or has_more for name in self.discover.methods):
             return True
         return self.cdi_by_plugin and any(map(self.edits, self.devices))
 

@@ -47,13 +47,13 @@ def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
             "belongs to the role, whose specs the plugin would remove: choose another, or set cdi_owner: plugin"
         )
         problems.append(Problem("dynamic_cdi_dir", of_the_role))
-    for position, resource in enumerate(() if has_names else resources):
-        problems.extend(_account_problems(resource, element("resources", position, resource.name)))
-    if not data["cdi_spec_dirs"]:
-        for place, resource in ((element("resources", i, each.name), each) for i, each in enumerate(resources)):
-            if resource.discover.cdi:
-                message = "looks in cdi_spec_dirs, which is empty: list the directories there"
-                problems.append(Problem(place + ".discover.cdi", message))
+    for position, resource in enumerate(resources):
+        place = element("resources", position, resource.name)
+        if not has_names:
+            problems.extend(_account_problems(resource, place))
+        if resource.discover.cdi and not data["cdi_spec_dirs"]:
+            message = "looks in cdi_spec_dirs, which is empty: list the directories there"
+            problems.append(Problem(place + ".discover.cdi", message))
     too_long = fields.socket_room(names.MAX_KUBELET_ROOT_DIR, data["kubelet_root_dir"])
     if too_long and data["registration"] == "plugins_registry":
         problems.append(Problem("kubelet_root_dir", too_long))

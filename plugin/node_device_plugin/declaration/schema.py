@@ -70,6 +70,11 @@ class Field(NamedTuple):
     shorthand: shorthands.Shorthand | None = None
 
 
+def _text(description: str, **others: Any) -> Field:
+    """A text."""
+    return Field("str", description, **others)
+
+
 def _texts(description: str, rule: rules.Rule | None = None) -> Field:
     """A list of text."""
     return Field("list", description, default=[], elements="str", rule=rule)
@@ -117,25 +122,22 @@ def _resource(name: str, cdi_kind: str | None, **others: Any) -> model.Resource:
 def _bus_id(whose: str, example: str) -> Field:
     """A vendor, product or device id of a bus."""
     description = f'{whose} id: four hexadecimal digits, e.g. "{example}". If left out, any id matches.'
-    return Field("str", description, rule=rules.bus_id, read=str.lower)
+    return _text(description, rule=rules.bus_id, read=str.lower)
 
 
-_PLACEHOLDER = Field(
-    "str",
+_PLACEHOLDER = _text(
     "Name of a placeholder for env, joined_env and annotations, e.g. tty for {tty}. Its value is the path of this node "
     "inside the container.",
     rule=placeholder_problem,
 )
 
 DEVICE_NODE: dict[str, Field] = {
-    "path": Field("str", "Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
-    "host_path": Field(
-        "str",
+    "path": _text("Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
+    "host_path": _text(
         "Absolute path of the device node on the host. The default is the value of path. Symbolic links are followed.",
         rule=rules.node_path,
     ),
-    "permissions": Field(
-        "str",
+    "permissions": _text(
         "What the container may do with the device node: any of r (read), w (write) and m (mknod).",
         default="rw",
         rule=rules.permissions,
@@ -148,15 +150,13 @@ DEVICE_NODE: dict[str, Field] = {
         "Group of the device node inside the container: a number, or the name of a group on the node, which the roles "
         "replace by its number. The default is the container's own group."
     ),
-    "mode": Field(
-        "str",
+    "mode": _text(
         'Octal file mode of the device node inside the container, e.g. "0660". If left out, the runtime uses either '
         "0666 or the mode on the host.",
         rule=rules.mode,
         read=functools.partial(int, base=8),
     ),
-    "type": Field(
-        "str",
+    "type": _text(
         "Required type of the host's device node: c (character) or b (block). If left out, both types are accepted.",
         choices=("c", "b"),
     ),
@@ -170,32 +170,26 @@ DEVICE_NODE: dict[str, Field] = {
 }
 
 MOUNT: dict[str, Field] = {
-    "host_path": Field(
-        "str",
+    "host_path": _text(
         "Source of the mount: an absolute path on the host, or a name such as tmpfs.",
         required=True,
         rule=rules.not_empty,
     ),
-    "container_path": Field(
-        "str", "Absolute path of the mount inside the container.", required=True, rule=rules.absolute
-    ),
-    "type": Field(
-        "str",
-        "File system type, e.g. tmpfs. If left out, the mount is a recursive bind mount.",
-        rule=rules.not_empty,
+    "container_path": _text("Absolute path of the mount inside the container.", required=True, rule=rules.absolute),
+    "type": _text(
+        "File system type, e.g. tmpfs. If left out, the mount is a recursive bind mount.", rule=rules.not_empty
     ),
     "options": _texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
 }
 
 HOOK: dict[str, Field] = {
-    "name": Field(
-        "str",
+    "name": _text(
         "Point of the container's lifecycle at which the runtime runs the hook, as the OCI runtime specification "
         "names it.",
         required=True,
         choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
     ),
-    "path": Field("str", "Absolute path of the hook's program.", required=True, rule=rules.absolute),
+    "path": _text("Absolute path of the hook's program.", required=True, rule=rules.absolute),
     "args": _texts("Arguments of the program. The first argument is the program's own name."),
     "env": _texts("Environment of the program, as NAME=value.", rule=rules.assignment),
     "timeout": _number("Time limit of the hook in seconds.", minimum=1, maximum=LONGEST_TIME),
@@ -224,8 +218,7 @@ CONTAINER_EDITS: dict[str, Field] = {
 }
 
 DEVICE: dict[str, Field] = {
-    "id": Field(
-        "str",
+    "id": _text(
         "Name of the device, unique among all devices of the node. If the device has nodes or edits, this is also its "
         "CDI device name.",
         required=True,
@@ -255,8 +248,7 @@ DEVICE: dict[str, Field] = {
 
 def _driver(whose: str) -> Field:
     """The driver of a device on a bus."""
-    return Field(
-        "str",
+    return _text(
         f"Name or pattern of the driver that the kernel bound to {whose}. If left out, a device matches with any "
         "driver, or without one.",
         rule=rules.exclusion,
@@ -266,8 +258,7 @@ def _driver(whose: str) -> Field:
 USB_SELECTOR: dict[str, Field] = {
     "vendor": _bus_id("Vendor", "0403"),
     "product": _bus_id("Product", "6001"),
-    "serial": Field(
-        "str",
+    "serial": _text(
         "Pattern of the serial number, e.g. A50*. If left out, a device matches with any serial number, or without "
         "one.",
         rule=pattern_problem,
@@ -278,8 +269,7 @@ USB_SELECTOR: dict[str, Field] = {
 PCI_SELECTOR: dict[str, Field] = {
     "vendor": _bus_id("Vendor", "10de"),
     "device": _bus_id("Device", "1eb8"),
-    "class_code": Field(
-        "str",
+    "class_code": _text(
         'First two, four or all six hexadecimal digits of the class code, e.g. "0302". If left out, any class matches.',
         rule=rules.class_code,
         read=str.lower,
@@ -288,7 +278,7 @@ PCI_SELECTOR: dict[str, Field] = {
 }
 
 UDEV_SELECTOR: dict[str, Field] = {
-    "subsystem": Field("str", "Subsystem of the device nodes, e.g. video4linux.", required=True, rule=rules.subsystem),
+    "subsystem": _text("Subsystem of the device nodes, e.g. video4linux.", required=True, rule=rules.subsystem),
     "properties": _named_texts(
         "Patterns of properties, by name, e.g. ID_SERIAL: Logitech*. A device must have all of them. The names and "
         "values are those that udevadm info prints after E:, except links and tags. No wildcard matches a '/'.",
@@ -297,8 +287,7 @@ UDEV_SELECTOR: dict[str, Field] = {
 }
 
 CDI_SELECTOR: dict[str, Field] = {
-    "kind": Field(
-        "str",
+    "kind": _text(
         "CDI kind (vendor/class) of another program's specs, e.g. nvidia.com/gpu.",
         required=True,
         rule=foreign_kind_problem,
@@ -308,16 +297,14 @@ CDI_SELECTOR: dict[str, Field] = {
 }
 
 GROUPED_NODE: dict[str, Field] = {
-    "path": Field(
-        "str",
+    "path": _text(
         "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths and udev, the plugin adds "
         "every existing node that matches. With usb, pci and vfio, it adds only matching nodes of the device itself.",
         required=True,
         rule=rules.path_template,
     ),
     "optional": Field("bool", "Whether the plugin lists a device without this node.", default=False),
-    "container_path": Field(
-        "str",
+    "container_path": _text(
         "Absolute path of the node inside a container. The default is the path on the host. Accepts the same "
         "placeholders as path, and {name} for the last part of the path on the host. If several nodes have the same "
         "path inside a container, the container gets only the first node.",
@@ -382,8 +369,7 @@ DISCOVER: dict[str, Field] = {
         "that are not optional.",
         shorthands.NODE,
     ),
-    "container_path": Field(
-        "str",
+    "container_path": _text(
         "For paths and udev: absolute path of the matching node inside a container. The default is the matching path. "
         "Placeholders are the device's properties, and {name} for the last part of the matching path. A path without a "
         "placeholder requires container_limit: 1.",
@@ -395,15 +381,13 @@ DISCOVER: dict[str, Field] = {
         "function in the IOMMU group). A USB port is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
         rule=rules.exclusion,
     ),
-    "id_prefix": Field(
-        "str",
+    "id_prefix": _text(
         "Text before the id of each discovered device, e.g. rack- for rack-ttyUSB0. Set it if devices of another "
         "resource have the same ids.",
         default="",
         rule=rules.id_prefix,
     ),
-    "identify_by": Field(
-        "str",
+    "identify_by": _text(
         "What a USB device keeps while it stays the same device. With serial, these are vendor, product and serial "
         "number. With port, a device that matches any selector is the same device as long as it is at the same port. "
         "Set port if a device changes its ids, for example when its firmware is loaded.",
@@ -448,11 +432,8 @@ HEALTH: dict[str, Field] = {
 }
 
 RESOURCE: dict[str, Field] = {
-    "name": Field(
-        "str",
-        "Name of the extended resource, e.g. devices.example.com/serial.",
-        required=True,
-        rule=resource_name_problem,
+    "name": _text(
+        "Name of the extended resource, e.g. devices.example.com/serial.", required=True, rule=resource_name_problem
     ),
     "devices": _mappings(
         model.Device,
@@ -478,7 +459,7 @@ RESOURCE: dict[str, Field] = {
         "Environment variables that have one value for all devices of a container: the devices' values, separated by "
         "commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same placeholders as env."
     ),
-    "cdi_kind": Field("str", "CDI kind (vendor/class). The default is the resource's name."),
+    "cdi_kind": _text("CDI kind (vendor/class). The default is the resource's name."),
     "replicas": _number("How many containers may share each device.", minimum=1, default=1),
     "container_limit": _number(
         "How many devices a container may request. If a container requests more, the pod's admission fails.",
@@ -491,8 +472,7 @@ RESOURCE: dict[str, Field] = {
         maximum=LARGEST_CAPACITY,
         default=0,
     ),
-    "preference": Field(
-        "str",
+    "preference": _text(
         "Which free shares the plugin recommends to the kubelet. packed: on few devices, devices in use first, "
         "then devices with few free shares. distributed: on as many devices as possible, the least used first. "
         "numa: on as few NUMA nodes as possible. If left out, the kubelet chooses.",
@@ -510,8 +490,7 @@ RESOURCE: dict[str, Field] = {
         "Additional health checks. The built-in checks are that device nodes exist with the expected type and "
         "numbers, and that a CDI spec defines the CDI name.",
     ),
-    "injection": Field(
-        "str",
+    "injection": _text(
         "How a container gets its devices. cdi: by CDI names. device_nodes: as device nodes, mounts and variables in "
         "the answer to Allocate, for runtimes and kubelets that do not support CDI.",
         default="cdi",
@@ -542,8 +521,7 @@ CONFIGURATION: dict[str, Field] = {
     "resources": Field(
         "list", "Resources of this node.", required=True, elements="dict", fields=RESOURCE, read=_resource
     ),
-    "kubelet_device_plugin_dir": Field(
-        "str",
+    "kubelet_device_plugin_dir": _text(
         "The kubelet's device plugin directory. The kubelet's --root-dir does not change this directory, but some "
         "distributions use a different one.",
         default="/var/lib/kubelet/device-plugins",
@@ -557,8 +535,7 @@ CONFIGURATION: dict[str, Field] = {
         elements="str",
         rule=rules.directory,
     ),
-    "registration": Field(
-        "str",
+    "registration": _text(
         "How the plugin registers. device_plugins: the plugin calls the kubelet in kubelet_device_plugin_dir. "
         "plugins_registry: the kubelet finds the plugin's sockets in the directory plugins_registry of "
         "kubelet_root_dir.",
@@ -571,28 +548,20 @@ CONFIGURATION: dict[str, Field] = {
         maximum=LONGEST_TIME,
         default=10,
     ),
-    "log_level": Field(
-        "str",
-        "Lowest level of log messages.",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-    ),
-    "log_format": Field(
-        "str",
+    "log_level": _text("Lowest level of log messages.", default="info", choices=("debug", "info", "warning", "error")),
+    "log_format": _text(
         "Format of log lines: text for people, or one JSON object per line for programs.",
         default="text",
         choices=("text", "json"),
     ),
-    "http_address": Field(
-        "str",
+    "http_address": _text(
         "Address of /metrics, /healthz and /readyz: address:port, with an IPv6 address in brackets. If only the "
         "address part is empty (:port), the plugin listens on all addresses of the node. If the whole value is empty, "
         "the plugin does not listen.",
         default="127.0.0.1:9819",
         rule=http_address_problem,
     ),
-    "dynamic_cdi_dir": Field(
-        "str",
+    "dynamic_cdi_dir": _text(
         "Directory for the CDI specs that the plugin writes; the runtime must read this directory. The plugin writes "
         "specs of kinds with discovered devices or with declared nodes that are links, and of all kinds if cdi_owner "
         "is plugin. If you change the directory, old specs stay in the former one, until a reboot clears it or you "
@@ -600,15 +569,13 @@ CONFIGURATION: dict[str, Field] = {
         default="/var/run/cdi",
         rule=rules.directory,
     ),
-    "cdi_owner": Field(
-        "str",
+    "cdi_owner": _text(
         "Who writes the CDI specs of kinds without discovered devices. role: the role cdi_specs, in /etc/cdi. plugin: "
         "the plugin, in dynamic_cdi_dir, for nodes that are reachable only through the Kubernetes API.",
         default="role",
         choices=("role", "plugin"),
     ),
-    "kubelet_root_dir": Field(
-        "str",
+    "kubelet_root_dir": _text(
         "The kubelet's --root-dir. It contains plugins_registry and the pod-resources socket, which the plugin asks "
         "for the pods that hold devices.",
         default="/var/lib/kubelet",
@@ -715,7 +682,7 @@ def _normalise_keys(
     for key in value:
         if key not in fields:
             problems.append(Problem(f"{prefix}{key or repr(key)}", _unknown_key(str(key), fields)))
-    result, defaults = {}, _once(_defaults, fields)
+    result = {}
     for key, field in fields.items():
         given = value.get(key)
         if given is not None:
@@ -723,7 +690,7 @@ def _normalise_keys(
             continue
         if field.required:
             problems.append(Problem(prefix + key, "is missing"))
-        default = defaults[key]
+        default = _once(_default, field)
         # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
         # took half of the parse time.
         result[key] = dict(default) if isinstance(default, dict) else default
@@ -758,10 +725,6 @@ def _default(field: Field) -> Any:
     if isinstance(field.default, dict):
         return dict(field.default)
     return tuple(field.default) if isinstance(field.default, list) else field.default
-
-
-def _defaults(fields: Mapping[str, Field]) -> dict[str, Any]:
-    return {key: _default(field) for key, field in fields.items()}
 
 
 #: By function and identity of its argument: the argument, which must stay, and the result.

@@ -64,7 +64,9 @@ def read(
     settings: the plugin's configuration apart from resources; None means that of the variables.
     forced: settings that override those of the user.
     """
-    served, fixed = _Elements(), _Elements()
+    # The elements with devices and the fixed capacities, by their origin: variable and position.
+    served: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
     for name in variables_of(variables):
         value, failed = worked_out(variables[name], name, template, failure)
         problems.extend(failed)
@@ -76,18 +78,20 @@ def read(
             continue
         for position, item in enumerate(value):
             if item is not FAILED:
-                (fixed if static.is_static(item) else served).add(item, f"{name}[{position}]")
+                (fixed if static.is_static(item) else served)[f"{name}[{position}]"] = item
 
     resources: tuple[Resource, ...] = ()
     try:
-        resources = parse_resources(served.items, where=_UNITED)
+        resources = parse_resources(list(served.values()), where=_UNITED)
     except DeclarationError as error:
-        problems.extend(served.in_their_variables(error))
+        problems.extend(_in_their_variables(error, served))
     capacities: dict[str, int] = {}
+    named = ((item.get("name") if isinstance(item, dict) else None, origin) for origin, item in served.items())
+    places = {name: origin for name, origin in named if isinstance(name, str)}
     try:
-        capacities = static.parse_static_resources(fixed.items, _UNITED, served.places())
+        capacities = static.parse_static_resources(list(fixed.values()), _UNITED, places)
     except DeclarationError as error:
-        problems.extend(fixed.in_their_variables(error))
+        problems.extend(_in_their_variables(error, fixed))
     if settings is None and SETTINGS in variables:
         settings, failed = worked_out(variables[SETTINGS], SETTINGS, template, failure)
         problems.extend(failed)
@@ -157,30 +161,10 @@ def _label(item: Any) -> str:
     return f" ({name})" if isinstance(name, str) and "{{" not in name else ""
 
 
-class _Elements:
-    """Elements of one kind from all variables, each with its origin."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._origins: list[str] = []
-
-    def add(self, item: Any, origin: str) -> None:
-        """Add an element. origin: variable and position."""
-        self.items.append(item)
-        self._origins.append(origin)
-
-    def places(self) -> dict[str, str]:
-        """Each resource's place of declaration, by name."""
-        placed = zip(self.items, self._origins)
-        names = ((item.get("name") if isinstance(item, dict) else None, origin) for item, origin in placed)
-        return {name: origin for name, origin in names if isinstance(name, str)}
-
-    def in_their_variables(self, error: DeclarationError) -> list[str]:
-        """The problems. Each names its place in the inventory's variable, not in the merged list."""
-        return [
-            _UNITED_ELEMENT.sub(lambda match: self._origins[int(match.group(1))], str(problem))
-            for problem in error.problems
-        ]
+def _in_their_variables(error: DeclarationError, elements: Iterable[str]) -> list[str]:
+    """The problems. Each names its place in the inventory's variable, not in the merged list."""
+    origins = list(elements)
+    return [_UNITED_ELEMENT.sub(lambda match: origins[int(match.group(1))], str(problem)) for problem in error.problems]
 
 
 def plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ While CDI is off, such a container does not start again, or starts without its d
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -70,16 +70,22 @@ async def cdi_holders(kubelet_root: str, device_plugin_dir: str, socket: str) ->
         if each.names and (each.may_run or pods is None or place in pods.containers):
             found.setdefault(place, set()).update(each.names)
     by_uid = {each.uid: (each.namespace, each.pod) for each in containers}
-    for entry, places in _held(checkpointed, pods, by_uid):
-        try:
-            names = queries.cdi_names(api.ContainerAllocateResponse.FromString(entry.allocate_response))
-        except DecodeError:
-            pod = "/".join(places[0][:2]).lstrip("/")
-            unknown.append(f"the kubelet's checkpoint has an unreadable answer for {entry.resource} of pod {pod}")
-            continue
-        for place in places if names else ():
-            found.setdefault(place, set()).update(names)
-    unknown += _without_answer(checkpointed, pods, {each[:2] + each[3:4] for each in containers if each.is_complete})
+    told = {(each.namespace, each.pod, each.container) for each in containers if each.is_complete}
+    for place, resource, entries, missing in _held(checkpointed, pods, by_uid):
+        pod = "/".join(place[:2]).lstrip("/")
+        for entry in entries:
+            try:
+                names = queries.cdi_names(api.ContainerAllocateResponse.FromString(entry.allocate_response))
+            except DecodeError:
+                unknown.append(f"the kubelet's checkpoint has an unreadable answer for {resource} of pod {pod}")
+                continue
+            if names:
+                found.setdefault(place, set()).update(names)
+        if missing and place not in told:
+            unknown.append(
+                f"the kubelet's checkpoint does not have what {pod} was given for {resource} ({', '.join(missing)}): "
+                "end this pod, or restart the resource's device plugin"
+            )
     return CdiHolders(tuple(CdiHolder(*place, tuple(sorted(found[place]))) for place in sorted(found)), tuple(unknown))
 
 
@@ -94,35 +100,19 @@ async def _pods(kubelet_root: str) -> Pods | None:
 
 
 def _held(
-    checkpointed: Iterable[PodDevices], pods: Pods | None, by_uid: dict[str, tuple[str, str]]
-) -> Iterator[tuple[PodDevices, list[_Place]]]:
-    """Yield the checkpoint's entries of containers that may still hold their devices, with these containers.
+    checkpointed: Sequence[PodDevices], pods: Pods | None, by_uid: Mapping[str, tuple[str, str]]
+) -> Iterator[tuple[_Place, str, list[PodDevices], list[str]]]:
+    """Yield each container that may still hold devices of a resource, with its entries in the checkpoint.
 
-    The checkpoint may also list pods that have ended, and it knows a pod only by its uid.
+    The checkpoint may also list pods that have ended, and it knows a pod only by its uid. The last part of the result
+    are the devices without an entry.
     """
-    for entry in checkpointed:
-        if pods is None:
-            namespace, pod = by_uid.get(entry.pod_uid, ("", entry.pod_uid))
-            yield entry, [(namespace, pod, entry.container)]
-            continue
-        places = [
-            (each.namespace, each.pod, each.container)
-            for each in pods.holders
-            if (each.container, each.resource) == (entry.container, entry.resource)
-            and not set(each.device_ids).isdisjoint(entry.device_ids)
-        ]
-        if places:
-            yield entry, places
-
-
-def _without_answer(checkpointed: Iterable[PodDevices], pods: Pods | None, told: set[_Place]) -> Iterator[str]:
-    """Yield a message for each container whose CDI names neither the checkpoint nor the runtime tells."""
-    known = {(entry.container, entry.resource, device) for entry in checkpointed for device in entry.device_ids}
-    for each in pods.holders if pods else ():
-        place = (each.namespace, each.pod, each.container)
-        missing = [device for device in each.device_ids if (each.container, each.resource, device) not in known]
-        if missing and place not in told:
-            yield (
-                f"the kubelet's checkpoint does not have what {each.namespace}/{each.pod} was given for "
-                f"{each.resource} ({', '.join(missing)}): end this pod, or restart the resource's device plugin"
-            )
+    if pods is None:
+        for entry in checkpointed:
+            yield (*by_uid.get(entry.pod_uid, ("", entry.pod_uid)), entry.container), entry.resource, [entry], []
+        return
+    for namespace, pod, container, resource, device_ids in pods.holders:
+        of_resource = (each for each in checkpointed if (each.container, each.resource) == (container, resource))
+        entries = [each for each in of_resource if not set(device_ids).isdisjoint(each.device_ids)]
+        known = {device for each in entries for device in each.device_ids}
+        yield (namespace, pod, container), resource, entries, [each for each in device_ids if each not in known]

@@ -17,7 +17,6 @@ from ..devices.health import CdiNames, reason_of
 from ..support.bounded_calls import BoundedCalls, Key
 from ..support.tables import counted
 from .queries import DeviceNames, HeldDevice, Holders
-from .requests import Unserved
 
 #: Maximum number of reasons in one sentence.
 _MOST_TOLD = 5
@@ -79,9 +78,9 @@ def offers_of(plugin: Mapping[str, Any]) -> list[Offer]:
 
 
 async def losses(
-    offers: Sequence[Offer], holders: Holders, unserved: Iterable[Unserved], spec_dirs: Sequence[str]
+    offers: Sequence[Offer], holders: Holders, unserved: Iterable[Loss], spec_dirs: Sequence[str]
 ) -> list[Loss]:
-    """The losses of these resources. spec_dirs: where the runtime reads CDI specs."""
+    """The losses of these resources. unserved: see requests. spec_dirs: where the runtime reads CDI specs."""
     known = {offer.resource: offer for offer in offers}
     # The checkpoint may list pods that have ended. It gives no namespace.
     held = [each for each in holders.held if each.resource in known and each.namespace]
@@ -98,7 +97,7 @@ async def losses(
         for device_id, why in offer.missed.items()
         if (offer.resource, device_id) not in told
     ]
-    found += [_without(each) for each in unserved if each.resource in known]
+    found += unserved
     found += [_too_few(offer) for offer in offers if _number(offer) < offer.min_devices]
     order = list(known)
     return sorted(dict.fromkeys(found), key=lambda loss: order.index(loss.resource))
@@ -137,14 +136,6 @@ def _broken(held: HeldDevice, names: CdiNames) -> str | None:
     broken = next(filter(None, map(names.problem, its)), None) if names.is_known else None
     gone = next((path for path in held.all_host_paths if not os.path.lexists(path)), None)
     return broken or (gone and f"{gone} does not exist")
-
-
-def _without(each: Unserved) -> Loss:
-    text = (
-        f"{each.namespace}/{each.pod} runs without a device: its container {each.container} requests {each.number}, "
-        "but the kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
-    )
-    return Loss(each.resource, "", text)
 
 
 def _number(offer: Offer) -> int:

@@ -6,14 +6,11 @@ import asyncio
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..support.channels import UnixClient, grpc
 from ..wire import pod_resources_v1_pb2 as pod_resources
 from ..wire import pod_resources_v1_pb2_grpc as pod_resources_grpc
-
-if TYPE_CHECKING:
-    from ..wire.pod_resources_v1_pb2_grpc import PodResourcesListerAsyncStub
 
 #: The socket's default path; the kubelet's --root-dir changes it.
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -83,10 +80,6 @@ class PodResourcesClient(UnixClient):
     def __init__(self, socket: str = SOCKET) -> None:
         super().__init__(socket)
 
-    @property
-    def _lister(self) -> PodResourcesListerAsyncStub:
-        return pod_resources_grpc.PodResourcesListerStub(self._channel)
-
     async def holders(self) -> list[Holder]:
         """The containers that hold devices, sorted."""
         return (await self.pods()).holders
@@ -96,7 +89,8 @@ class PodResourcesClient(UnixClient):
 
         An ended pod holds no device. Kubelets from 1.34 on do not list ended pods.
         """
-        answer = await self._call("list pods", self._lister.List, pod_resources.ListPodResourcesRequest())
+        lister = pod_resources_grpc.PodResourcesListerStub(self._channel)
+        answer = await self._call("list pods", lister.List, pod_resources.ListPodResourcesRequest())
         held: dict[tuple[str, str, str, str], set[str]] = {}
         claimed = {}
         for pod in answer.pod_resources:
@@ -119,8 +113,9 @@ class PodResourcesClient(UnixClient):
         The kubelet omits a resource without healthy devices. Only the checkpoint shows the resource
         (see checkpoint).
         """
+        lister = pod_resources_grpc.PodResourcesListerStub(self._channel)
         request = pod_resources.AllocatableResourcesRequest()
-        answer = await self._call("list allocatable devices", self._lister.GetAllocatableResources, request)
+        answer = await self._call("list allocatable devices", lister.GetAllocatableResources, request)
         ids: dict[str, set[str]] = {}
         for devices in answer.devices:
             ids.setdefault(devices.resource_name, set()).update(devices.device_ids)

@@ -174,16 +174,16 @@ async def holders(
         given = await _given(device_plugin_dir, spec_dirs, links)
     except CheckpointError as error:
         _READING.failed(logging.WARNING, "cannot read which device nodes containers got", error=error)
-        given = _Given((), {})
+        given = []
     else:
         _READING.went_well()
-    listed = [
-        given.held(HeldDevice(holder.resource, device, holder.namespace, holder.pod, holder.container))
-        for holder in pods.holders
-        for device in holder.device_ids
-    ]
+    known = {(each.container, each.resource, each.device): each for each in given}
     is_new = await links.calls.ask(has_just_started, kubelet_root)
-    held = {(each.resource, each.device): each for each in (*(given.checkpointed() if is_new else ()), *listed)}
+    held = {(each.resource, each.device): each for each in (given if is_new else ())}
+    for namespace, pod, container, resource, device_ids in pods.holders:
+        for device in device_ids:
+            each = known.get((container, resource, device), HeldDevice(resource, device, "", "", container))
+            held[resource, device] = each._replace(namespace=namespace, pod=pod)
     return Holders("kubelet", tuple(held.values()), allocatable, containers=pods.containers)
 
 
@@ -195,7 +195,7 @@ async def checkpointed_holders(
     if checkpoint is None:
         return Holders("none", unanswered=unanswered)
     given = await _given(device_plugin_dir, spec_dirs, links)
-    return Holders("checkpoint", tuple(given.checkpointed()), checkpoint.registered, unanswered)
+    return Holders("checkpoint", tuple(given), checkpoint.registered, unanswered)
 
 
 def has_just_started(kubelet_root: str) -> bool:
@@ -256,36 +256,6 @@ def given_paths(device_plugin_dir: str, resource: str, kubelet_ids: Collection[s
     return [frozenset(node.host_path for node in answer.devices) for _entry, answer in _answers(found)]
 
 
-class _Paths(NamedTuple):
-    """What a container got with a device, in the fields of HeldDevice."""
-
-    host_paths: tuple[str, ...]
-    all_host_paths: tuple[str, ...]
-    by_our_cdi: bool
-    cdi_names: tuple[str, ...]
-
-
-class _Given(NamedTuple):
-    """What containers got with their devices, by the checkpoint and the present CDI specs.
-
-    paths: by container, resource and device id. The checkpoint may list an ended pod before the id's present pod.
-    """
-
-    pod_devices: Sequence[PodDevices]
-    paths: Mapping[tuple[str, str, str], _Paths]
-
-    def checkpointed(self) -> Iterator[HeldDevice]:
-        """The held devices according to the checkpoint, which identifies pods only by their uid."""
-        for entry in self.pod_devices:
-            for device in entry.device_ids:
-                yield self.held(HeldDevice(entry.resource, device, "", entry.pod_uid, entry.container))
-
-    def held(self, held: HeldDevice) -> HeldDevice:
-        """The held device with its host paths, as far as they are known."""
-        paths = self.paths.get((held.container, held.resource, held.device))
-        return held if paths is None else held._replace(**paths._asdict())
-
-
 class DeviceNames:
     """The CDI names of one owner in an answer, which covers all devices of a resource in a container."""
 
@@ -301,8 +271,11 @@ class DeviceNames:
         return tuple(name for each in device_ids for name in self._by_id.get(each, ())) or self._all
 
 
-async def _given(device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> _Given:
-    """Read the checkpoint and the specs. Raises CheckpointError and OSError."""
+async def _given(device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> list[HeldDevice]:
+    """The held devices by the checkpoint, with what their containers got by the present CDI specs.
+
+    Raises CheckpointError and OSError.
+    """
     try:
         pod_devices, answers, specs, foreign = await links.calls.ask(_pods_and_specs, device_plugin_dir, spec_dirs)
     except NoAnswer as error:
@@ -311,21 +284,27 @@ async def _given(device_plugin_dir: str, spec_dirs: Sequence[str], links: Links)
     await links.look_at(paths.union(node.host_path for _entry, answer in answers for node in answer.devices))
     ours = writer.host_paths(specs, links)
     by_name = {**foreign, **ours}
-    found: dict[tuple[str, str, str], _Paths] = {}
-    for entry, answer in answers:
-        for device, each in _paths_of(answer, entry.device_ids, by_name, ours, links):
-            found[entry.container, entry.resource, device] = each
-    return _Given(pod_devices, found)
+    # The checkpoint may list an ended pod before the id's present pod, whose answer counts.
+    found = {
+        (each.container, each.resource, each.device): each
+        for entry, answer in answers
+        for each in _held(entry, answer, by_name, ours, links)
+    }
+    return [
+        found.get((container, resource, device), HeldDevice(resource, device, "", uid, container))._replace(pod=uid)
+        for uid, container, resource, device_ids, _answer in pod_devices
+        for device in device_ids
+    ]
 
 
-def _paths_of(
+def _held(
+    entry: PodDevices,
     answer: api.ContainerAllocateResponse,
-    devices: Iterable[str],
     by_name: Mapping[str, writer.HostPaths],
     ours: Collection[str],
     links: Links,
-) -> Iterator[tuple[str, _Paths]]:
-    """What the container of an answer got with each device. by_name: what CDI names give. ours: those in our specs."""
+) -> Iterator[HeldDevice]:
+    """The devices of an entry with its answer. by_name: what CDI names give. ours: those in our specs."""
     names = tuple(sorted(cdi_names(answer)))
     of_ours = DeviceNames(name for name in names if name in ours)
     of_others = DeviceNames(name for name in names if name in by_name and name not in ours)
@@ -333,14 +312,16 @@ def _paths_of(
 
     # Of a thousand devices without a name of their own, each has the paths of all.
     @functools.cache
-    def paths(its_names: tuple[str, ...]) -> _Paths:
+    def with_paths(its_names: tuple[str, ...]) -> HeldDevice:
         given = [by_name[name] for name in its_names]
         own, every = for_all.union(*(each.own for each in given)), for_all.union(*(each.all for each in given))
-        return _Paths(tuple(sorted(own)), tuple(sorted(every)), any(name in ours for name in names), names)
+        held = HeldDevice(entry.resource, "", "", entry.pod_uid, entry.container, tuple(sorted(own)))
+        is_ours = any(name in ours for name in names)
+        return held._replace(all_host_paths=tuple(sorted(every)), by_our_cdi=is_ours, cdi_names=names)
 
-    for device in devices:
+    for device in entry.device_ids:
         behind = devices_behind(device)
-        yield device, paths((*of_ours.of(behind), *of_others.of(behind)))
+        yield with_paths((*of_ours.of(behind), *of_others.of(behind)))._replace(device=device)
 
 
 #: Keeps the parsed specs, because YAML takes long.

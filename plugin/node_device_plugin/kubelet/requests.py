@@ -10,33 +10,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support import bounded_reads
 from ..support.bounded_calls import BoundedCalls, NoAnswer
 from ..wire.cri_v1_pb2 import CONTAINER_RUNNING
+from .losses import Loss
 from .queries import Holders
 
 FILE_NAME = "allocated_pods_state"
 _NOTHING = frozenset({"", "0"})
 
 
-class Unserved(NamedTuple):
-    """A running container that requests ``number`` (as in its pod spec) of a resource and holds none."""
-
-    resource: str
-    namespace: str
-    pod: str
-    container: str
-    number: str
-
-
-async def unserved(
-    kubelet_root: str, runtime_socket: str, holders: Holders, resources: Collection[str]
-) -> list[Unserved]:
-    """The running containers that request one of these resources and hold none of it, sorted.
+async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, resources: Collection[str]) -> list[Loss]:
+    """A loss for each running container that requests one of these resources and holds none of it, sorted.
 
     Empty if the kubelet keeps no requests, or if the kubelet or the runtime does not answer. Doctor reports such
     programs.
@@ -63,7 +52,11 @@ async def unserved(
             continue
         for resource, number in wanted.get((uid, container), {}).items():
             if (resource, namespace, pod, container) not in holding:
-                found.add(Unserved(resource, namespace, pod, container, number))
+                text = (
+                    f"{namespace}/{pod} runs without a device: its container {container} requests {number}, but the "
+                    "kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
+                )
+                found.add(Loss(resource, "", text))
     return sorted(found)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from http import HTTPStatus
 from typing import Any, Callable, NamedTuple
 
 from ..declaration import Problem
 from ..telemetry.exposition import CONTENT_TYPE
-from .http import Response, Routes
+from .http import Page, Response, Routes
 
 
 class Outcome(NamedTuple):
@@ -23,52 +23,42 @@ class Outcome(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
+#: Carries out a command to the plugin.
+Command = Callable[[], Awaitable[Outcome]]
+
+
 def public_pages(metrics: Callable[[], str], not_ready: Callable[[], list[str]]) -> Routes:
     """The pages at ``http_address``. A plugin that answers is alive, because the plugin ends if a task fails.
 
     metrics: returns Prometheus' text. not_ready: returns why the plugin is not ready, as sentences.
     """
-
-    async def show_metrics() -> Response:
-        return Response(HTTPStatus.OK, metrics(), CONTENT_TYPE)
-
-    async def healthz() -> Response:
-        return _verdict([])
-
-    async def readyz() -> Response:
-        return _verdict(not_ready())
-
-    return {("GET", "/metrics"): show_metrics, ("GET", "/healthz"): healthz, ("GET", "/readyz"): readyz}
+    return {
+        ("GET", "/metrics"): _shown(lambda: Response(HTTPStatus.OK, metrics(), CONTENT_TYPE)),
+        ("GET", "/healthz"): _shown(lambda: _verdict([])),
+        ("GET", "/readyz"): _shown(lambda: _verdict(not_ready())),
+    }
 
 
-def private_pages(
-    status: Callable[[], Any],
-    reload: Callable[[], Awaitable[Outcome]],
-    withdraw: Callable[[], Awaitable[Outcome]],
-    forget: Callable[[], Awaitable[Outcome]],
-    public: Routes,
-) -> Routes:
-    """The unix socket's pages: the public pages and /status, and a page for each command to the plugin."""
+def private_pages(status: Callable[[], Any], commands: Mapping[str, Command], public: Routes) -> Routes:
+    """The unix socket's pages: the public pages and /status, and a page for each command to the plugin, by path."""
+    pages = {("POST", path): _carried_out(command) for path, command in commands.items()}
+    return {**public, ("GET", "/status"): _shown(lambda: _json(HTTPStatus.OK, status())), **pages}
 
-    async def show() -> Response:
-        return _json(HTTPStatus.OK, status())
 
-    def answer(outcome: Outcome) -> Response:
-        problems = [str(problem) for problem in outcome.problems]
-        refused = outcome.result == "refused"
-        return _json(
-            HTTPStatus.CONFLICT if refused else HTTPStatus.OK, {"result": outcome.result, "problems": problems}
-        )
+def _shown(make: Callable[[], Response]) -> Page:
+    async def page() -> Response:
+        return make()
 
-    def page(command: Callable[[], Awaitable[Outcome]]) -> Callable[[], Awaitable[Response]]:
-        async def carry_out() -> Response:
-            return answer(await command())
+    return page
 
-        return carry_out
 
-    commands = {"/reload": reload, "/withdraw": withdraw, "/forget": forget}
-    pages = {("POST", path): page(command) for path, command in commands.items()}
-    return {**public, ("GET", "/status"): show, **pages}
+def _carried_out(command: Command) -> Page:
+    async def page() -> Response:
+        outcome = await command()
+        status = HTTPStatus.CONFLICT if outcome.result == "refused" else HTTPStatus.OK
+        return _json(status, {"result": outcome.result, "problems": [str(problem) for problem in outcome.problems]})
+
+    return page
 
 
 def _verdict(wrong: list[str]) -> Response:

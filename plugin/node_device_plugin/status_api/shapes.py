@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from typing import Any, Callable, Union
 
-Shape = Union[type, list[Any], dict[str, Any], Callable[[Any], bool]]
+#: An exact type or several, a list of one shape, a mapping, or a rule.
+Shape = Union[type, tuple[type, ...], list[Any], dict[str, Any], Callable[[Any], bool]]
 
 
 def _is_moment(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 40
+    return type(value) in (int, float) and 0 <= value < 1 << 40
 
 
-def _is_text_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
+_TEXT_OR_NONE = (str, type(None))
 #: The key that stands for every key, and the end of the name of a key that earlier releases do not have.
 _EVERY, _OPTIONAL = "*", "?"
 _DEVICE: Shape = {
     "id": str,
     "state": str,
-    "reason": _is_text_or_none,
+    "reason": _TEXT_OR_NONE,
     "withheld?": bool,
     "kubelet_ids": [str],
     "host_paths": [str],
@@ -36,9 +30,9 @@ _RESOURCE: Shape = {
     "refused": {_EVERY: str},
     "left_out?": {_EVERY: str},
     "missed?": {_EVERY: str},
-    "min_devices?": _is_number,
-    "late?": _is_text_or_none,
-    "problem?": _is_text_or_none,
+    "min_devices?": int,
+    "late?": _TEXT_OR_NONE,
+    "problem?": _TEXT_OR_NONE,
 }
 #: GET /status. Keys that no command of ours reads are not here.
 STATUS: Shape = {
@@ -70,8 +64,9 @@ def check(value: Any, shape: Shape, where: str = "the answer") -> None:
         _must(isinstance(value, list), where)
         for each in value:
             check(each, shape[0], where + "[]")
-    elif isinstance(shape, type):
-        _must(isinstance(value, shape), where)
+    elif isinstance(shape, (type, tuple)):
+        # Python's true is an int, too.
+        _must(type(value) in (shape if isinstance(shape, tuple) else (shape,)), where)
     else:
         _must(shape(value), where)
 

@@ -8,7 +8,8 @@ output with prometheus_client.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -63,9 +64,17 @@ class Histogram:
             yield _line(self.name + "_count", self.labels, values, total)
 
 
-def gauge(name: str, help: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    """The lines of a gauge. samples: label values, each with the gauge's number."""
-    return _family(name, "gauge", help, labels, samples)
+class Gauge(NamedTuple):
+    """Numbers that are read at a scrape."""
+
+    name: str
+    help: str
+    labels: Labels = ()
+
+    def render(self, samples: Mapping[Labels, float | None]) -> Iterator[str]:
+        """The lines of the gauge. samples: label values, each with the gauge's number; None for no number now."""
+        known = [(values, number) for values, number in samples.items() if number is not None]
+        return _family(self.name, "gauge", self.help, self.labels, known)
 
 
 def _family(name: str, kind: str, help: str, labels: Labels, samples: Iterable[tuple[Labels, float]]) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""The plugin's counters. For gauges, see daemon.state."""
+"""The plugin's metrics. daemon.state has the numbers of the gauges."""
 
 from __future__ import annotations
 
-from .exposition import Counter, Histogram
+from .exposition import Counter, Gauge, Histogram
 
 PREFIX = "node_device_plugin_"
 
@@ -34,3 +34,27 @@ RELOADS = Counter(
     ("result",),
 )
 COUNTED = (REGISTRATIONS, ALLOCATIONS, ALLOCATION_SECONDS, CDI_WRITES, RELOADS)
+
+BUILD = Gauge(PREFIX + "build_info", "Version of the plugin and its Python.", ("version", "python"))
+CONFIGURATION = Gauge(PREFIX + "configuration_info", "SHA-256 of the configuration in use.", ("sha256",))
+REFUSED = Gauge(
+    PREFIX + "configuration_refused",
+    "1 while the plugin refuses the configuration file and uses an older configuration.",
+)
+STARTED = Gauge(PREFIX + "start_time_seconds", "When the plugin started, since the epoch.")
+DISCOVERY_AGE = Gauge(PREFIX + "discovery_age_seconds", "Seconds since the last full scan of the devices.")
+REGISTERED = Gauge(
+    PREFIX + "stream_open",
+    "1 while the resource is registered: the kubelet can allocate its devices.",
+    ("resource",),
+)
+REGISTERED_SECONDS = Gauge(
+    PREFIX + "stream_age_seconds",
+    "Seconds since the resource was registered; missing while it is not.",
+    ("resource",),
+)
+DEVICES = Gauge(
+    PREFIX + "devices",
+    "Devices by state (healthy, unhealthy, absent) and reason.",
+    ("resource", "state", "reason"),
+)

@@ -65,9 +65,9 @@ async def running(cri: CriClient) -> Containers:
     found: dict[tuple[str, str, str], str] = {}
     for container in sorted(await cri.containers(), key=lambda each: each.created_at):
         if container.state == CONTAINER_RUNNING:
-            names: list[str] = [
+            namespace, pod, name = (
                 container.labels.get("io.kubernetes." + label, "")
                 for label in ("pod.namespace", "pod.name", "container.name")
-            ]
-            found[names[0], names[1], names[2]] = container.id
+            )
+            found[namespace, pod, name] = container.id
     return Containers(cri, found)

@@ -42,7 +42,7 @@ class DevicePlugins:
     ) -> None:
         self._listing = listing
         self._said = said
-        self._registered = registered(listing, said)
+        self._registered = listing.registered({name: each.is_registered for name, each in said.items()})
         self._configuration = configuration
         self._runtime = runtime
         self._node = node
@@ -60,8 +60,35 @@ class DevicePlugins:
         return wanted.offer(self._listing, self._said.get(wanted.resource.name, Said()))
 
     def judge(self, wanted: Expected, lost: Sequence[Loss]) -> Row:
-        is_registered = wanted.resource.name in self._registered
-        return judge(wanted, self.offer(wanted), lost, self._listing, is_registered, self._scope)
+        resource, withheld = wanted.resource, wanted.withheld
+        found = self._listing.allocatable.get(resource.name, ())
+        row = Row(resource.name, len(wanted.ids), len(found), (), EMPTY, "", absent=wanted.absent)
+        if resource.name not in self._registered:
+            detail = "expected the resource to be registered with the kubelet, found no such resource"
+            return row._replace(state=FAILED, detail=detail)
+        # A pod may have ended after the holders were read.
+        freed = {share for each in resource.devices if each.id in withheld for share in kubelet_ids(resource, each)}
+        absent, foreign = sorted(set(wanted.ids) - set(found)), sorted(set(found) - set(wanted.ids) - freed)
+        details = []
+        if absent or foreign:
+            detail = "expected %d healthy devices with the kubelet, found %d" % (len(wanted.ids), len(found))
+            for what, ids in (("missing", absent), ("not declared", foreign)):
+                if ids:
+                    detail += " ({}: {})".format(what, " ".join(ids))
+            details.append(detail)
+        details += missing(self.offer(wanted), [device.id for device in devices_of(resource, absent)], lost)
+        if details:
+            return row._replace(state=FAILED, detail="; ".join(details))
+        if withheld:
+            # Do not prove the resource now: a proof checks all declared devices, but the plugin offers fewer.
+            detail = "; ".join(f"{device}: {why}" for device, why in sorted(withheld.items()))
+            return row._replace(state=IN_USE, detail=detail)
+        if not found:
+            return row
+        shares = _free_shares(resource, self._listing, self._scope)
+        if shares:
+            return row._replace(state=UNPROVEN, shares=shares)
+        return row._replace(state=IN_USE, detail=_held_by(resource, self._listing))
 
     async def prove(self, resources: Sequence[Resource], rows: Mapping[str, Row]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
@@ -134,54 +161,6 @@ class DevicePlugins:
             return Outcome(unproven=why % (slots.free, slots.total, NEEDED))
         kubelet = proof_by_kubelet.Kubelet(self._node.kubelet_root, directory, image, self._scope.timeout)
         return await proof_by_kubelet.prove(resource, shares, cri, kubelet)
-
-
-def registered(listing: kubelet_queries.Listing, said: Mapping[str, Said]) -> frozenset[str]:
-    """The resources that the kubelet knows. said: what the running plugin says of its resources."""
-    return listing.registered({name: each.is_registered for name, each in said.items()})
-
-
-def judge(
-    wanted: Expected,
-    offer: Offer,
-    lost: Sequence[Loss],
-    listing: kubelet_queries.Listing,
-    is_registered: bool,
-    scope: Scope,
-) -> Row:
-    """The row of a resource, before its proof. lost: its losses that fail a verification.
-
-    is_registered: whether the kubelet knows the resource.
-    """
-    resource, withheld = wanted.resource, wanted.withheld
-    found = listing.allocatable.get(resource.name, ())
-    row = Row(resource.name, len(wanted.ids), len(found), (), EMPTY, "", absent=wanted.absent)
-    if not is_registered:
-        detail = "expected the resource to be registered with the kubelet, found no such resource"
-        return row._replace(state=FAILED, detail=detail)
-    # A pod may have ended after the holders were read.
-    freed = {share for each in resource.devices if each.id in withheld for share in kubelet_ids(resource, each)}
-    absent, foreign = sorted(set(wanted.ids) - set(found)), sorted(set(found) - set(wanted.ids) - freed)
-    details = []
-    if absent or foreign:
-        detail = "expected %d healthy devices with the kubelet, found %d" % (len(wanted.ids), len(found))
-        for what, ids in (("missing", absent), ("not declared", foreign)):
-            if ids:
-                detail += " ({}: {})".format(what, " ".join(ids))
-        details.append(detail)
-    details += missing(offer, [device.id for device in devices_of(resource, absent)], lost)
-    if details:
-        return row._replace(state=FAILED, detail="; ".join(details))
-    if withheld:
-        # Do not prove the resource now: a proof checks all declared devices, but the plugin offers fewer.
-        detail = "; ".join(f"{device}: {why}" for device, why in sorted(withheld.items()))
-        return row._replace(state=IN_USE, detail=detail)
-    if not found:
-        return row
-    shares = _free_shares(resource, listing, scope)
-    if shares:
-        return row._replace(state=UNPROVEN, shares=shares)
-    return row._replace(state=IN_USE, detail=_held_by(resource, listing))
 
 
 def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Scope) -> int:

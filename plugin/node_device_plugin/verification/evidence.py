@@ -7,7 +7,7 @@ ignores CDI. On the controller, Ansible uses this module, so it imports only the
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ..declaration.env import allocate_env
 from ..declaration.model import Device, DeviceNode, Resource
@@ -73,22 +73,20 @@ def shown(view: View, resource: Resource, devices: Sequence[Device], with_annota
         for device in devices
         if any(map(is_sign, (*device.foreign_nodes, *device.nodes)))
         or any(not _is_by_cdi(resource, device) or view.env.get(n) != given.get(n) for n in _names(resource, device))
-        or any(True for _path in _mounts(resource, device))
-        or (not _is_by_cdi(resource, device) and _is_by_allocate(resource, given, with_annotations))
+        or _mounts(resource, device)
+        or _is_by_allocate(resource, device, given, with_annotations)
     ]
 
 
 def can_show(resource: Resource, devices: Iterable[Device], with_annotations: bool = False) -> bool:
     """Whether some container can show one of the devices. with_annotations: see ``shown``."""
-    for device in devices:
-        given = allocate_env(resource, [device])
-        if not _is_by_cdi(resource, device) and _is_by_allocate(resource, given, with_annotations):
-            return True
-        if any(not _is_default(node, _expected(node)) for node in (*device.foreign_nodes, *device.nodes)):
-            return True
-        if any(True for _path in _mounts(resource, device)) or any(True for _name in _names(resource, device)):
-            return True
-    return False
+    return any(
+        any(not _is_default(node, _expected(node)) for node in (*device.foreign_nodes, *device.nodes))
+        or _mounts(resource, device)
+        or _names(resource, device)
+        or _is_by_allocate(resource, device, allocate_env(resource, [device]), with_annotations)
+        for device in devices
+    )
 
 
 def why_none(resource: Resource, devices: Iterable[Device]) -> str:
@@ -107,26 +105,23 @@ def _is_by_cdi(resource: Resource, device: Device) -> bool:
     return resource.injection == "cdi" and (resource.edits(device) or bool(device.cdi_devices))
 
 
-def _is_by_allocate(resource: Resource, given: Iterable[str], with_annotations: bool) -> bool:
-    return any(map(_is_own_name, given)) or (with_annotations and bool(resource.annotations))
+def _is_by_allocate(resource: Resource, device: Device, given: Iterable[str], with_annotations: bool) -> bool:
+    """Whether what Allocate gives without CDI shows the device. given: the container's variables by Allocate."""
+    shows = any(map(_is_own_name, given)) or (with_annotations and bool(resource.annotations))
+    return shows and not _is_by_cdi(resource, device)
 
 
-def _names(resource: Resource, device: Device) -> Iterator[str]:
+def _names(resource: Resource, device: Device) -> list[str]:
     """The variables of the device's edits that not every container has."""
     given = allocate_env(resource, [device]) if _is_by_cdi(resource, device) else {}
-    for edits in resource.edits_of([device]):
-        for assignment in edits.env:
-            name, _equals, value = assignment.partition("=")
-            if _is_own_name(name) and given.get(name) != value:
-                yield name
+    assignments = (each.partition("=") for edits in resource.edits_of([device]) for each in edits.env)
+    return [name for name, _equals, value in assignments if _is_own_name(name) and given.get(name) != value]
 
 
-def _mounts(resource: Resource, device: Device) -> Iterator[str]:
+def _mounts(resource: Resource, device: Device) -> list[str]:
     """The mount points of the device's edits that not every container has."""
-    for edits in resource.edits_of([device]):
-        for mount in edits.mounts:
-            if mount.container_path not in _MOUNTS and not mount.container_path.startswith(_BELOW):
-                yield mount.container_path
+    paths = (mount.container_path for edits in resource.edits_of([device]) for mount in edits.mounts)
+    return [path for path in paths if path not in _MOUNTS and not path.startswith(_BELOW)]
 
 
 def _is_own_name(name: str) -> bool:

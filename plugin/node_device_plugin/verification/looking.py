@@ -10,7 +10,6 @@ import functools
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
 
 from ..declaration import Device, Resource
 from ..declaration.device_plugin_api import devices_of
@@ -60,9 +59,10 @@ async def look(
     settled = time.monotonic() + settle
     while True:
         try:
-            short = [*await _ask(mismatches, pid, expectation), *unsaid]
+            look_into = functools.partial(compared, pid, expectation, resource, devices)
+            found, seen = await BoundedCalls(_LIMIT).call(Key("", "container"), look_into)
+            short = [*found, *unsaid]
             if not short:
-                seen = await _ask(shown, pid, resource, devices)
                 return Outcome(tuple(seen), (), "" if seen or not devices else evidence.why_none(resource, devices))
         except NoAnswer as error:
             short = [f"cannot inspect the container: the check {error}"]
@@ -75,32 +75,22 @@ async def look(
         await asyncio.sleep(LOOK)
 
 
-async def _ask(look_into: Callable[..., list[str]], pid: int, *arguments: Any) -> list[str]:
-    """The answer of a function that reads a process's files. Raises NoAnswer, and the function's errors."""
-    return await BoundedCalls(_LIMIT).call(Key("", "container"), functools.partial(look_into, pid, *arguments))
-
-
-def mismatches(pid: int, expectation: Expectation) -> list[str]:
+def compared(
+    pid: int, expectation: Expectation, resource: Resource, devices: Sequence[Device]
+) -> tuple[list[str], list[str]]:
     """One sentence for each mismatch between process ``pid`` and ``expectation``, with the expected and found value.
 
-    Raises ProcessLookupError if the process has ended, and other OSErrors if its files cannot be read.
+    Also the ids of the devices that the process shows, if its container has no mismatch. Raises ProcessLookupError if
+    the process has ended, and other OSErrors if its files cannot be read.
     """
-    host = functools.partial(container_view.look_at, follow=True)
-    return container_view.mismatches(_view(pid), expectation, host)
-
-
-def shown(pid: int, resource: Resource, devices: Sequence[Device]) -> list[str]:
-    """The ids of the devices that the process shows, if its container has no mismatch. Raises as mismatches."""
-    return evidence.shown(_view(pid), resource, devices, with_annotations=True)
-
-
-def _view(pid: int) -> View:
-    root = "/proc/%d/root" % pid
+    root, on_host = "/proc/%d/root" % pid, functools.partial(container_view.look_at, follow=True)
     try:
         mounts = container_view.mounts_of(pid)
-        return View(_environment(pid), mounts, lambda path: container_view.look_at(root + path))
+        view = View(_environment(pid), mounts, lambda path: container_view.look_at(root + path))
     except (FileNotFoundError, ProcessLookupError) as error:
         raise ProcessLookupError("the container's process %d has ended" % pid) from error
+    seen = evidence.shown(view, resource, devices, with_annotations=True)
+    return container_view.mismatches(view, expectation, on_host), seen
 
 
 def annotation_mismatches(found: Mapping[str, str], expectation: Expectation) -> list[str]:

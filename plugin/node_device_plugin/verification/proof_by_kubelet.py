@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from typing import NamedTuple
@@ -14,7 +13,7 @@ from ..kubelet.pod_resources import PodResourcesClient, PodResourcesError
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..wire.cri_v1_pb2 import SANDBOX_READY
-from . import static_pod
+from . import restarts, static_pod
 from .looking import LOOK, look_at_allocated
 from .report import Outcome
 
@@ -105,12 +104,5 @@ async def gone(name: str, cri: CriClient, kubelet_root: str, timeout: float) -> 
 async def _why(name: str) -> str:
     """The kubelet's last log line about a pod, if the journal has one."""
     command = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", "kubelet", "--since", "-5min", "-g", name]
-    with contextlib.suppress(OSError, asyncio.TimeoutError):
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-        )
-        words, _ = await asyncio.wait_for(process.communicate(), 10)
-        lines = [line for line in words.decode(errors="replace").splitlines() if line.strip()]
-        if lines:
-            return f"; last line of the kubelet's log: {lines[-1][:500]}"
-    return ""
+    lines = [line for line in (await restarts.output(*command) or "").splitlines() if line.strip()]
+    return f"; last line of the kubelet's log: {lines[-1][:500]}" if lines else ""

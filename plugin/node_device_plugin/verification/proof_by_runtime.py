@@ -37,7 +37,7 @@ async def prove(resource: Resource, cri: CriClient, image: str, names: CdiNames)
         linux=api.LinuxContainerConfig(
             security_context=api.LinuxContainerSecurityContext(namespace_options=namespaces)
         ),
-        CDI_devices=[api.CDIDevice(name=name) for name in resource.cdi_names_of(devices)],
+        CDI_devices=[api.CDIDevice(name=name) for name in resource.cdi_names(*devices)],
     )
     try:
         sandbox = await cri.run_pod_sandbox(pod)

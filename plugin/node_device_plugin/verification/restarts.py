@@ -15,17 +15,17 @@ _LIMIT = 10.0
 
 async def problem(invocation: str) -> str | None:
     """Why the service no longer is the one of this InvocationID; None if it is, or if systemd does not answer."""
-    now = await _output("systemctl", "show", UNIT, "--property=InvocationID", "--value")
+    now = await output("systemctl", "show", UNIT, "--property=InvocationID", "--value")
     if now is None or now.strip() == invocation:
         return None
     of_first = ["--quiet", f"_SYSTEMD_INVOCATION_ID={invocation}", "--priority", "err", "--lines", "1"]
-    said = await _output("journalctl", *of_first, "--no-pager", "--output", "json")
+    said = await output("journalctl", *of_first, "--no-pager", "--output", "json")
     why = _message(said or "") or f"journalctl --unit {UNIT} has its log"
     return f"{UNIT} ended after it was started, and systemd started it again: {why}"
 
 
-async def _output(*command: str) -> str | None:
-    """The output of a command; None if the command fails."""
+async def output(*command: str) -> str | None:
+    """The output of a command of systemd; None if the command fails."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL

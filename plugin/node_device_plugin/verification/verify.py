@@ -12,13 +12,12 @@ from typing import Any, Callable
 
 from ..cdi import writer
 from ..cdi.links import Links, node_paths
-from ..cdi.resolution import Resolution
 from ..declaration import Configuration, Resource, foreign_cdi
 from ..devices.discovery import Discoverer, with_discovered
 from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
-from ..kubelet.losses import Loss, losses
+from ..kubelet.losses import losses
 from ..kubelet.pod_resources import PodResourcesError
 from ..kubelet.requests import unserved
 from ..runtime import queries as runtime_queries
@@ -68,11 +67,16 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     runtime = await _runtime(node, resources, problems)
     if runtime.name != _UNKNOWN:
         record.keep_only(resources, runtime.name)
-    held: Mapping[str, Mapping[str, str]] = {}
+    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
+    directory = configuration.kubelet_device_plugin_dir
     state = kubelet_queries.Holders("none")
+    # By resource, the devices that the plugin does not offer until their holders end.
+    held: Mapping[str, Mapping[str, str]] = {}
     try:
-        state = await _holders(configuration, node, links)
-        held = await _held_by_other_names(configuration, resources, state, links, names.resolution)
+        state = await kubelet_queries.holders(node.kubelet_root, directory, places, links)
+        await links.look_at(node_paths(resources))
+        holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
+        held = await in_thread(withheld, configuration, resources, holdings, names.resolution)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
     wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
@@ -80,11 +84,10 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     problems += [f"kubelet: {judge.problem}"] * bool(judge.problem)
     offers = [judge.offer(each) for each in wanted]
     without = await unserved(node.kubelet_root, node.runtime_socket, state, [each.resource for each in offers])
-    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir) if configuration.cdi_spec_dirs else ()
-    lost = await losses(offers, state, without, places)
+    lost = await losses(offers, state, without, places if configuration.cdi_spec_dirs else ())
     rows, to_prove = [], {}
     for each in wanted:
-        row = judge.judge(each, _of(lost, each))
+        row = judge.judge(each, [loss for loss in lost if loss.fails and loss.resource == each.resource.name])
         if row.state in (UNPROVEN, IN_USE) and not each.withheld:
             proven = record if scope.unproven_only else None
             asked, row = row, judging.before_proof(row, each.resource, proven, runtime.name, with_annotations=True)
@@ -123,29 +126,6 @@ async def _without_leftovers(node: Node, timeout: float, problems: list[str]) ->
             async with CriClient(node.runtime_socket) as cri:
                 waits = [proof_by_kubelet.gone(name, cri, node.kubelet_root, timeout) for name in names]
                 await asyncio.gather(*waits)
-
-
-def _of(lost: Sequence[Loss], wanted: Expected) -> list[Loss]:
-    """The resource's losses that fail a verification."""
-    return [loss for loss in lost if loss.fails and loss.resource == wanted.resource.name]
-
-
-async def _holders(configuration: Configuration, node: Node, links: Links) -> kubelet_queries.Holders:
-    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
-    return await kubelet_queries.holders(node.kubelet_root, configuration.kubelet_device_plugin_dir, places, links)
-
-
-async def _held_by_other_names(
-    configuration: Configuration,
-    resources: Sequence[Resource],
-    state: kubelet_queries.Holders,
-    links: Links,
-    specs: Resolution,
-) -> Mapping[str, Mapping[str, str]]:
-    """Maps each resource to the devices that the plugin does not offer until their holders end, with reasons."""
-    await links.look_at(node_paths(resources))
-    holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-    return await in_thread(withheld, configuration, resources, holdings, specs)
 
 
 async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str]) -> Runtime:

@@ -36,8 +36,8 @@ from node_device_plugin.diagnostics.instances import POD, pods_configuration, ru
 from node_device_plugin.diagnostics.status import Status, status
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from node_device_plugin.kubelet.losses import Loss
 from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET, HeldDevice, Holders
-from node_device_plugin.kubelet.requests import Unserved
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
 from node_device_plugin.status_api.pages import Outcome, private_pages
@@ -116,13 +116,8 @@ class Node:
         self.resources = resources
         self.reloader = Reloader(str(self.config), loaded, apply)
         await resources.apply(loaded.configuration)
-        pages = private_pages(
-            State(resources, self.reloader).as_data,
-            self.reloader.reload,
-            self.reloader.withdraw,
-            self.reloader.reload,
-            {},
-        )
+        commands = {"/reload": self.reloader.reload, "/withdraw": self.reloader.withdraw}
+        pages = private_pages(State(resources, self.reloader).as_data, commands, {})
         tasks.start(Endpoint(pages, status_socket(str(self.directory))).run())
         tasks.start(self.reloader.run())
 
@@ -649,12 +644,12 @@ async def test_status_and_doctor_name_what_is_lost(node: Node, monkeypatch: pyte
     ]
     assert (await node.wrong())["expected devices"] == few
 
-    async def without(*_: object) -> list[Unserved]:
-        return [Unserved("example.com/dev", "default", "hold", "main", "1")]
+    async def without(*_: object) -> list[Loss]:
+        return [Loss("example.com/dev", "", "default/hold runs without a device")]
 
     monkeypatch.setattr("node_device_plugin.diagnostics.status.unserved", without)
     lines = (await status(kubelet_places(str(node.config)))).to_text().splitlines()
-    assert lines[-2].startswith("problem: example.com/dev: default/hold runs without a device: its container main")
+    assert lines[-2] == "problem: example.com/dev: default/hold runs without a device"
     assert (await node.wrong())["expected devices"].startswith("example.com/dev: default/hold runs without a device")
 
 

@@ -69,7 +69,7 @@ async def test_a_kubelet_that_does_nothing_is_asked_again_and_the_next_one_gets_
                 before = await held()
                 await kubelet.until_asked(12)
                 after = await held()
-                assert not running.is_registered
+                assert not running.service.stream.is_open
                 assert after.files <= before.files + 2
                 assert after.tasks <= before.tasks + 8
             async with StandInKubelet(directory) as healthy:

@@ -67,7 +67,7 @@ def served(short_path: Path) -> Iterator[Served]:
         running = await stack.enter_async_context(
             registration(str(short_path), resource(preference="packed", container_limit=2))
         )
-        await asyncio.wait_for(running.serving(), 10)
+        await asyncio.wait_for(running.serving.wait(), 10)
         (socket,) = os.listdir(short_path / "node-device-plugin")
         channel = await stack.enter_async_context(unix_channel(str(short_path / "node-device-plugin" / socket)))
         return Served(asyncio.get_running_loop(), channel)

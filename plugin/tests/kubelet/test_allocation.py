@@ -6,8 +6,8 @@ import yaml
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.devices.table import DeviceTable
-from node_device_plugin.kubelet.device_plugin.allocation import NotAllocatable, allocate
-from node_device_plugin.kubelet.device_plugin.device_list import DeviceList
+from node_device_plugin.kubelet.device_plugin.allocation import allocate
+from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, NotAllocatable
 
 (RESOURCE,) = parse_resources(
     yaml.safe_load(

@@ -99,7 +99,8 @@ def held(pod: str, *names: str, namespace: str = "default") -> CdiHolders:
 
 
 async def test_nobody(node: Node) -> None:
-    node.kubelet.pods = {"plain": ({}, ())}
+    node.kubelet.pods = {"plain": ({GPU: ["d0"]}, ())}
+    node.given("uid-plain", "d0", envs={"GPU": "0"})
     await node.container("plain")
     assert await node.ask() == CdiHolders((), ())
 

@@ -16,8 +16,9 @@ from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.device_plugin import frontend as frontend_module
-from node_device_plugin.kubelet.device_plugin.allocation import NotAllocatable, allocate
+from node_device_plugin.kubelet.device_plugin.allocation import allocate
 from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
+from node_device_plugin.kubelet.device_plugin.device_list import NotAllocatable
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
 from node_device_plugin.kubelet.frontend import HoldersUnknown, ResourceStatus
 from node_device_plugin.support.sockets import SOCKET_DIRECTORY

@@ -20,8 +20,9 @@ FOREIGN = {name: HostPaths(frozenset([path]), frozenset([path])) for name, path 
 
 
 def found(answer: api.ContainerAllocateResponse, *devices: str) -> dict[str, tuple[str, ...]]:
-    paths = dict(queries._paths_of(answer, devices, {**FOREIGN, **OURS}, OURS.keys(), Links()))
-    return {device: each.host_paths for device, each in paths.items()}
+    entry = PodDevices("uid", "main", "example.com/dev", devices, b"")
+    held = queries._held(entry, answer, {**FOREIGN, **OURS}, OURS.keys(), Links())
+    return {each.device: each.host_paths for each in held}
 
 
 def answer(*names: str, node: str = "", mount: str = "") -> api.ContainerAllocateResponse:
@@ -52,14 +53,14 @@ def test_every_device_has_what_the_answer_itself_gives() -> None:
 
 
 def test_all_paths_and_all_names_are_told() -> None:
-    ((_device, paths),) = queries._paths_of(
-        answer("v.com/gone=1", "example.com/dev=a"), ["a"], {**FOREIGN, **OURS}, OURS.keys(), Links()
-    )
-    assert paths.all_host_paths == ("/dev/a", "/dev/common")
-    assert paths.cdi_names == ("example.com/dev=a", "v.com/gone=1")
-    assert paths.by_our_cdi
-    ((_device, paths),) = queries._paths_of(answer("v.com/x=0"), ["a"], FOREIGN, (), Links())
-    assert not paths.by_our_cdi
+    entry, given = PodDevices("uid", "main", "example.com/dev", ("a",), b""), {**FOREIGN, **OURS}
+    (held,) = queries._held(entry, answer("v.com/gone=1", "example.com/dev=a"), given, OURS.keys(), Links())
+    assert (held.resource, held.device, held.pod, held.container) == ("example.com/dev", "a", "uid", "main")
+    assert held.all_host_paths == ("/dev/a", "/dev/common")
+    assert held.cdi_names == ("example.com/dev=a", "v.com/gone=1")
+    assert held.by_our_cdi
+    (held,) = queries._held(entry, answer("v.com/x=0"), FOREIGN, (), Links())
+    assert not held.by_our_cdi
 
 
 async def test_an_unreadable_answer_hides_no_held_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

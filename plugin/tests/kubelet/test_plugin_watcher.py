@@ -57,7 +57,7 @@ async def test_every_resource_is_found_and_allocates(short_path: Path) -> None:
     async with kubelet_at(short_path) as kubelet, plugin(short_path) as registrations:
         assert await kubelet.registered("example.com/dev") == HEALTHY
         assert await kubelet.registered("example.com/none") == {}
-        assert all(registration.is_registered for registration in registrations.values())
+        assert all(registration.service.stream.is_open for registration in registrations.values())
         pod = await kubelet.allocate_pod("test", {"main": {"example.com/dev": 2}})
         assert {env.key: env.value for env in pod.containers["main"].envs} == {"DEV_0": b"d0", "DEV_1": b"d1"}
     assert sockets(short_path) == []
@@ -65,7 +65,7 @@ async def test_every_resource_is_found_and_allocates(short_path: Path) -> None:
 
 async def test_the_kubelet_comes_later_and_restarts(short_path: Path) -> None:
     async with plugin(short_path) as registrations:
-        await asyncio.gather(*(each.serving() for each in registrations.values()))
+        await asyncio.gather(*(each.serving.wait() for each in registrations.values()))
         async with kubelet_at(short_path) as kubelet:
             for _ in range(4):
                 assert await kubelet.registered("example.com/dev") == HEALTHY
@@ -110,7 +110,7 @@ async def test_who_registers_and_opens_no_stream_finds_another_socket_and_who_re
         return [metrics.REGISTRATIONS.value(name, what) for what in ("refused", "no_stream", "registered")]
 
     async with plugin(short_path) as registrations:
-        await registrations[name].serving()
+        await registrations[name].serving.wait()
         refused, no_stream, registered = counted()
         async with grpc.aio.insecure_channel("unix:" + registrations[name].socket) as channel:
             tell = registry_grpc.RegistrationStub(channel).NotifyRegistrationStatus

@@ -77,8 +77,8 @@ async def test_every_resource_is_registered_those_without_devices_too(directory:
 
 async def test_the_kubelet_comes_later(directory: str) -> None:
     async with plugin(directory) as registrations:
-        await asyncio.gather(*(registration.serving() for registration in registrations.values()))
-        assert not any(registration.is_registered for registration in registrations.values())
+        await asyncio.gather(*(registration.serving.wait() for registration in registrations.values()))
+        assert not any(registration.service.stream.is_open for registration in registrations.values())
         async with StandInKubelet(directory) as kubelet:
             await all_registered(kubelet)
 
@@ -320,7 +320,7 @@ async def test_a_folder_that_cannot_be_made_again_ends_the_process(
 
     async with plugin(directory) as registrations:
         registration = registrations["example.com/dev"]
-        await registration.serving()
+        await registration.serving.wait()
         monkeypatch.setattr(os, "makedirs", read_only)
         with pytest.raises(OSError, match="Read-only"):
             await asyncio.wait_for(registration.run(), 10)

@@ -30,7 +30,7 @@ from node_device_plugin.devices.reason import Reason, kind_of
 from node_device_plugin.status_api import client
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.telemetry import logs
-from node_device_plugin.telemetry.exposition import Counter, Histogram, gauge
+from node_device_plugin.telemetry.exposition import Counter, Gauge, Histogram
 
 from ..daemon.test_main import PATH, Journal, running
 from .test_http import free_port, say
@@ -66,7 +66,7 @@ def test_the_text_is_what_prometheus_reads() -> None:
     histogram = Histogram("h_seconds", "help", ("name",), (0.1, 1.0))
     for amount in (0.1, 0.5, 7.0):
         histogram.observe(amount, "n")
-    lines = [*counter.render(), *histogram.render(), *gauge("g", "help", (), [((), 1.5)])]
+    lines = [*counter.render(), *histogram.render(), *Gauge("g", "help").render({(): 1.5})]
     assert samples("\n".join(lines) + "\n") == {
         'x_total{name=back\\slash "quote"\nline}': 1,
         "x_total{name=b}": 2,

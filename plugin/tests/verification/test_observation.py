@@ -11,7 +11,7 @@ import pytest
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.expectations import Expectation, expected_in_container
 from node_device_plugin.verification.container_view import mount_points
-from node_device_plugin.verification.looking import annotation_mismatches, look, mismatches
+from node_device_plugin.verification.looking import annotation_mismatches, compared, look
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,11 @@ def expectation(**device: Any) -> Expectation:
     raw: dict[str, Any] = {"name": "example.com/dev", "env": device.pop("env", {}), "devices": [{"id": "d", **device}]}
     (resource,) = parse_resources([raw])
     return expected_in_container(resource, list(resource.devices))
+
+
+def mismatches(pid: int, expected: Expectation) -> list[str]:
+    (resource,) = parse_resources([{"name": "example.com/dev"}])
+    return compared(pid, expected, resource, [])[0]
 
 
 def test_nothing_is_missing(pid: int) -> None:

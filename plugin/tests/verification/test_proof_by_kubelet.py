@@ -162,6 +162,6 @@ async def test_an_error_while_the_container_is_looked_into_is_called_what_it_is(
 ) -> None:
     monkeypatch.setattr(looking, "look", look)
     monkeypatch.setattr(proof_by_kubelet, "look_at_allocated", functools.partial(look_at_allocated, settle=0.0))
-    monkeypatch.setattr(looking, "mismatches", refused)
+    monkeypatch.setattr(looking, "compared", refused)
     says = "cannot inspect the container: /somewhere/else: Operation not permitted"
     assert await prove(node, tmp_path) == Outcome((), (says,))

@@ -18,11 +18,11 @@ from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
 from node_device_plugin.verification import proof_by_runtime
-from node_device_plugin.verification.device_plugins import judge
-from node_device_plugin.verification.expected import Said, expected
+from node_device_plugin.verification.device_plugins import DevicePlugins
+from node_device_plugin.verification.expected import Expected, expected
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Row
-from node_device_plugin.verification.scope import Node, Scope
+from node_device_plugin.verification.scope import Node, Runtime, Scope
 from node_device_plugin.verification.verify import _runtime, verify
 
 SHARED = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}, "replicas": 4}
@@ -30,9 +30,15 @@ IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 
 
 def judged(resource: Resource, listing: Listing, devices: str) -> Row:
-    wanted = expected(resource, None, {}, (), CdiNames(()))
-    is_registered = resource.name in listing.registered({})
-    return judge(wanted, wanted.offer(listing, Said()), [], listing, is_registered, Scope(devices, False, None, 1.0))
+    return row_of(expected(resource, None, {}, (), CdiNames(())), listing, devices)
+
+
+def row_of(wanted: Expected, listing: Listing, devices: str) -> Row:
+    node = Node("/none.sock", "/kubelet", None, None)
+    runtime = Runtime("containerd 2.1.9", None, True)
+    scope = Scope(devices, False, None, 1.0)
+    configuration = parse_configuration({"resources": []})
+    return DevicePlugins(listing, {}, configuration, runtime, node, scope).judge(wanted, [])
 
 
 @pytest.mark.parametrize(
@@ -240,7 +246,7 @@ def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
     assert wanted.ids == ids
     found = {"example.com/fpga": ("a",)}
     listing = Listing(frozenset(found), found, [], 0)
-    row = judge(wanted, wanted.offer(listing, Said()), [], listing, True, Scope("one", False, None, 1.0))
+    row = row_of(wanted, listing, "one")
     if is_required:
         why = "/no-such: " + MISSING.format("b")
         said = f"expected 2 healthy devices with the kubelet, found 1 (missing: b); b: {why} the declaration"

@@ -9,19 +9,7 @@ from ...declaration.env import allocate_annotations, allocate_env
 from ...declaration.model import DeviceNode, Mount, Resource
 from ...support.channels import grpc
 from ...wire import device_plugin_v1beta1_pb2 as api
-from .device_list import DeviceList
-
-
-class NotAllocatable(Exception):
-    """A requested device cannot be allocated; the message names the device and the reason. code: for the kubelet.
-
-    NOT_FOUND for an id that the resource does not have, FAILED_PRECONDITION for a device that is unhealthy, gone or
-    held under another name, RESOURCE_EXHAUSTED for more devices than a container may have.
-    """
-
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+from .device_list import DeviceList, NotAllocatable
 
 
 def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAllocateResponse:
@@ -31,7 +19,7 @@ def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAlloca
     the answer arrives.
     """
     resource = offered.table.resource
-    devices = devices_of(offered, kubelet_ids)
+    devices = offered.devices_of(kubelet_ids)
     limit = resource.container_limit
     if limit is not None and len(kubelet_ids) > limit:
         message = "a container may have at most %d of %s (container_limit), not %d"
@@ -46,19 +34,10 @@ def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAlloca
         envs=allocate_env(resource, devices), annotations=allocate_annotations(resource, devices)
     )
     if resource.injection == "cdi":
-        answer.cdi_devices.extend(api.CDIDevice(name=name) for name in resource.cdi_names_of(devices))
+        answer.cdi_devices.extend(api.CDIDevice(name=name) for name in resource.cdi_names(*devices))
     else:
         _add_edits(answer, resource, devices)
     return answer
-
-
-def devices_of(offered: DeviceList, kubelet_ids: Sequence[str]) -> list[Device]:
-    """The devices behind the ids, in the declaration's order. Raises NotAllocatable for an unknown id."""
-    try:
-        return offered.devices_of(kubelet_ids)
-    except KeyError as error:
-        message = f"the plugin offers no device {error.args[0]} of {offered.table.resource.name}"
-        raise NotAllocatable(grpc.StatusCode.NOT_FOUND, message) from error
 
 
 def _add_edits(answer: api.ContainerAllocateResponse, resource: Resource, devices: Sequence[Device]) -> None:

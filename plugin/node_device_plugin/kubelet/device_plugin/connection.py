@@ -29,19 +29,11 @@ class KubeletConnection(abc.ABC):
     def __init__(self, service: DevicePluginServer) -> None:
         self.service = service
         self.resource = service.resource.name
-        self._serving = asyncio.Event()
+        #: Set once the socket exists.
+        self.serving = asyncio.Event()
         self._tries = Tries(log)
         #: Why the socket cannot be served; None while it is served.
         self.problem: str | None = None
-
-    async def serving(self) -> None:
-        """Return once the socket exists."""
-        await self._serving.wait()
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether the kubelet has its stream open."""
-        return self.service.stream.is_open
 
     async def run(self) -> None:
         """Serve and stay registered until cancelled."""
@@ -51,7 +43,7 @@ class KubeletConnection(abc.ABC):
             try:
                 async with unix_server(path, self._add_services):
                     self.problem, retry = None, _FIRST_RETRY
-                    self._serving.set()
+                    self.serving.set()
                     try:
                         await self._stay_registered(path)
                     finally:

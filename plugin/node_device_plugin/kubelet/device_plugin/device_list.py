@@ -8,6 +8,19 @@ from typing import NamedTuple
 from ...declaration import Device, Resource
 from ...declaration.device_plugin_api import LIMIT, kubelet_ids, listed_size, places_of
 from ...devices.table import DeviceTable
+from ...support.channels import grpc
+
+
+class NotAllocatable(Exception):
+    """A requested device cannot be allocated; the message names the device and the reason. code: for the kubelet.
+
+    NOT_FOUND for an id that the resource does not have, FAILED_PRECONDITION for a device that is unhealthy, gone or
+    held under another name, RESOURCE_EXHAUSTED for more devices than a container may have.
+    """
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Listed(NamedTuple):
@@ -61,11 +74,16 @@ class DeviceList:
     def devices_of(self, listed: Iterable[str]) -> list[Device]:
         """The devices behind kubelet ids (in any order), each once, in the order of the resource.
 
-        Raises KeyError with the first id that this resource does not have.
+        Raises NotAllocatable for an id that this resource does not have.
         """
         self._read()
-        devices = self.table.resource.devices
-        return [devices[place] for place in sorted({self._places[each] for each in listed})]
+        resource = self.table.resource
+        try:
+            places = {self._places[each] for each in listed}
+        except KeyError as error:
+            message = f"the plugin offers no device {error.args[0]} of {resource.name}"
+            raise NotAllocatable(grpc.StatusCode.NOT_FOUND, message) from error
+        return [resource.devices[place] for place in sorted(places)]
 
     def _read(self) -> None:
         """Rebuild the index if the table's devices have changed."""

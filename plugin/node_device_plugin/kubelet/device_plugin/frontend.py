@@ -52,6 +52,9 @@ class DevicePluginFrontend:
     scanner: knows what containers were given. overlaps: whether another instance may also serve.
     """
 
+    without_room = staticmethod(without_room)
+    kubelet_ids = staticmethod(kubelet_ids)
+
     def __init__(self, scanner: DeviceScanner, overlaps: bool = False) -> None:
         self._scanner, self._overlaps = scanner, overlaps
         self._place = _Place("", "", "")
@@ -78,14 +81,6 @@ class DevicePluginFrontend:
                 await self._close(name)
             self._kubelet.close()
             self._place, self._kubelet = place, KubeletSocket(place.device_plugin_dir)
-
-    def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
-        """The found devices that do not fit in one ListAndWatch answer: device id to the reason."""
-        return without_room(resource, staying, found)
-
-    def kubelet_ids(self, resource: Resource, device: Device) -> list[str]:
-        """The device's ids in the kubelet's list."""
-        return kubelet_ids(resource, device)
 
     async def offer(self, table: DeviceTable) -> bool:
         """Keep an open stream if the options stay, which the kubelet reads only at registration."""
@@ -140,7 +135,7 @@ class DevicePluginFrontend:
     async def all_served(self) -> None:
         """Return once every offer has its socket."""
         for offer in list(self._offers.values()):
-            await offer.connection.serving()
+            await offer.connection.serving.wait()
 
     def repeat(self) -> None:
         """Send each list again on its open stream."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import AsyncIterator
 
 from ...devices.events.watch import Watch
-from ...support.channels import grpc, unix_channel
+from ...support.channels import unix_channel
 from ...support.file_identity import Identity, identity
 from ...support.sockets import answers
 from ...wire import device_plugin_v1beta1_pb2 as api
@@ -70,26 +68,17 @@ class KubeletSocket:
         kubelet returns. The last of these calls closes the connection. After a failed call, later
         calls open a new connection, because gRPC would back off on the old one.
         """
-        async with self._shared_connection() as channel:
-            await api_grpc.RegistrationStub(channel).Register(request, timeout=timeout)
-
-    @contextlib.asynccontextmanager
-    async def _shared_connection(self) -> AsyncIterator[grpc.aio.Channel]:
-        connection = self._connection
-        if connection is None:
-            connection = self._connection = _Connection(self.path)
+        connection = self._connection = self._connection or _Connection(self.path)
         connection.users += 1
+        is_usable = False
         try:
-            yield connection.channel
-        except BaseException:
-            if self._connection is connection:
-                self._connection = None
-            raise
+            await api_grpc.RegistrationStub(connection.channel).Register(request, timeout=timeout)
+            is_usable = connection.users > 1
         finally:
             connection.users -= 1
+            if not is_usable and self._connection is connection:
+                self._connection = None
             if not connection.users:
-                if self._connection is connection:
-                    self._connection = None
                 await connection.channel.close()
 
 

@@ -1,7 +1,7 @@
 """The policies behind GetPreferredAllocation: the free devices that the kubelet should choose.
 
 Every policy includes the required ids. Ties follow the order of the declaration, so that the same request always gets
-the same answer.
+the same answer: shares and groups stay in this order, and sorted and min keep it among equals.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ T = TypeVar("T")
 
 
 class Share(NamedTuple):
-    """One share of a device. order: the share's index among all shares of the resource."""
+    """One share of a device."""
 
     kubelet_id: str
     device: Device
-    order: int
 
 
 def preferred(resource: Resource, available: Iterable[str], must_include: Iterable[str], size: int) -> list[str]:
@@ -30,10 +29,9 @@ def preferred(resource: Resource, available: Iterable[str], must_include: Iterab
     """
     wanted = set(available) | set(must_include)
     shares = [
-        Share(kubelet_id, device, order)
-        for order, (kubelet_id, device) in enumerate(
-            (kubelet_id, device) for device in resource.devices for kubelet_id in kubelet_ids(resource, device)
-        )
+        Share(kubelet_id, device)
+        for device in resource.devices
+        for kubelet_id in kubelet_ids(resource, device)
         if kubelet_id in wanted
     ]
     musts = set(must_include)
@@ -41,14 +39,15 @@ def preferred(resource: Resource, available: Iterable[str], must_include: Iterab
     free = [share for share in shares if share.kubelet_id not in musts]
     policy = _POLICIES[resource.preference or "packed"]
     chosen += policy(free, chosen, max(0, size - len(chosen)))
-    return [share.kubelet_id for share in sorted(chosen, key=lambda share: share.order)]
+    ids = {share.kubelet_id for share in chosen}
+    return [share.kubelet_id for share in shares if share.kubelet_id in ids]
 
 
 def _packed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Share]:
     """Partly used devices first, so that whole devices stay free for other pods."""
     touched = {share.device.id for share in chosen}
     groups = _grouped(free, lambda device: device.id)
-    order = sorted(groups.values(), key=lambda group: (group[0].device.id not in touched, len(group), group[0].order))
+    order = sorted(groups.values(), key=lambda group: (group[0].device.id not in touched, len(group)))
     return [share for group in order for share in group][:size]
 
 
@@ -60,7 +59,7 @@ def _distributed(free: Sequence[Share], chosen: Sequence[Share], size: int) -> l
         load[share.device.id] = load.get(share.device.id, 0) + 1
     picked: list[Share] = []
     while len(picked) < size and groups:
-        device_id, group = min(groups.items(), key=lambda item: (load[item[0]], -len(item[1]), item[1][0].order))
+        device_id, group = min(groups.items(), key=lambda item: (load[item[0]], -len(item[1])))
         picked.append(group.pop(0))
         load[device_id] += 1
         if not group:
@@ -79,10 +78,10 @@ def _numa(free: Sequence[Share], chosen: Sequence[Share], size: int) -> list[Sha
     while len(picked) < size and groups:
         missing = size - len(picked)
 
-        def rank(node: int | None, missing: int = missing) -> tuple[bool, bool, bool, int, int]:
+        def rank(node: int | None, missing: int = missing) -> tuple[bool, bool, bool, int]:
             count = len(groups[node])
             enough = count >= missing
-            return node not in touched, node is None, not enough, count if enough else -count, groups[node][0].order
+            return node not in touched, node is None, not enough, count if enough else -count
 
         picked += _packed(groups.pop(min(groups, key=rank)), chosen, missing)
     return picked

@@ -15,8 +15,8 @@ from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
-from .allocation import NotAllocatable, allocate, devices_of
-from .device_list import DeviceList, Listed
+from .allocation import allocate
+from .device_list import DeviceList, Listed, NotAllocatable
 from .pre_start import pre_start
 from .preference import preferred
 
@@ -33,18 +33,19 @@ class Stream:
     """Tracks whether the kubelet has its ListAndWatch stream open."""
 
     def __init__(self) -> None:
-        self._ends: set[asyncio.Future[None]] = set()
+        #: Ends the stream; None while the stream is closed.
+        self._end: asyncio.Future[None] | None = None
         self._opened_at = 0.0
         self._changed = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
-        return bool(self._ends)
+        return self._end is not None
 
     @property
     def age(self) -> float | None:
         """Seconds since the stream was opened; None while it is closed."""
-        return time.monotonic() - self._opened_at if self._ends else None
+        return time.monotonic() - self._opened_at if self.is_open else None
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[asyncio.Future[None]]:
@@ -56,19 +57,19 @@ class Stream:
         self.end()
         end = asyncio.get_running_loop().create_future()
         self._opened_at = time.monotonic()
-        self._ends.add(end)
+        self._end = end
         self._tell()
         try:
             yield end
         finally:
-            self._ends.discard(end)
-            self._tell()
+            if self._end is end:
+                self._end = None
+                self._tell()
 
     def end(self) -> None:
         """End the stream, so that the kubelet notices at once and a server can stop."""
-        for end in self._ends:
-            if not end.done():
-                end.set_result(None)
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
 
     async def wait_until(self, is_open: bool) -> None:
         """Return as soon as the stream is open (``is_open``) or closed."""
@@ -166,7 +167,7 @@ class DevicePluginServer(api_grpc.DevicePluginServicer):
         """
         resource = self.resource
         try:
-            devices = devices_of(self.offered, request.devices_ids)
+            devices = self.offered.devices_of(request.devices_ids)
             if resource.injection == "device_nodes" and self._keeper:
                 changed = await self._keeper.why_changed(resource, devices, request.devices_ids)
                 if changed is not None:
