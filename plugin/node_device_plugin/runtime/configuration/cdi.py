@@ -54,15 +54,8 @@ class Change(NamedTuple):
     after: str | None
 
 
-class Checked(NamedTuple):
-    """The runtime's result for a new text. effective: the effective configuration. staged: path of the text's copy."""
-
-    effective: str
-    staged: str
-
-
 class Check(Protocol):
-    """Lets the node's runtime read a new text. Raises UnsupportedConfig if the runtime rejects the text.
+    """Returns the effective configuration with a new text. Raises UnsupportedConfig if the runtime rejects the text.
 
     beside: whether imports are relative to the file's directory.
     drop_in: text of the file that the text imports as STAGED_DROP_IN, or None.
@@ -70,9 +63,7 @@ class Check(Protocol):
     ``staged_command`` then reads a copy of the directory.
     """
 
-    def __call__(
-        self, text: str, beside: bool, drop_in: str | None = None, as_drop_in: str | None = None
-    ) -> Checked: ...
+    def __call__(self, text: str, beside: bool, drop_in: str | None = None, as_drop_in: str | None = None) -> str: ...
 
 
 #: Placeholder for the path of a drop-in's copy. Only the node knows this path.

@@ -244,8 +244,8 @@ class Containerd(Adapter):
         staged = containerd_imports.staged(text, *paths)
         if drop_in:
             staged = containerd_imports.with_drop_in(staged, paths[0], self._imported, drop_in[0])
-        answer = check(staged, containerd_imports.has_relative(staged), drop_in[1] if drop_in else None)
-        differences = unexpected_changes(self.config["effective"], answer.effective, *paths, answer.staged)
+        after = check(staged, containerd_imports.has_relative(staged), drop_in[1] if drop_in else None)
+        differences = unexpected_changes(self.config["effective"], after, *paths)
         if drop_in:
             # Ignore the imports, because the staged copy imports the staged drop-in.
             differences = [path for path in differences if path != "imports"]
@@ -254,7 +254,7 @@ class Containerd(Adapter):
                 f"the edit would also change {', '.join(differences)} in containerd's effective configuration, so "
                 "nothing was written: edit the CDI keys by hand"
             )
-        return effective(answer.effective)
+        return effective(after)
 
 
 def _turns_off(change: Change) -> bool:

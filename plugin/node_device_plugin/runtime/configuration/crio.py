@@ -113,7 +113,7 @@ class Crio(Adapter):
 
     def _require_effective(self, path: str, text: str, check: Check) -> None:
         """Raise UnsupportedConfig if the drop-in is not effective or changes other settings."""
-        after = tomllib.loads(check(text, False, None, path).effective)
+        after = tomllib.loads(check(text, False, None, path))
         changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
         if changed:
             raise UnsupportedConfig(

@@ -9,7 +9,7 @@ import tomlkit
 
 from node_device_plugin.runtime import configuration as runtimes
 from node_device_plugin.runtime.configuration import comparison, containerd_imports
-from node_device_plugin.runtime.configuration.cdi import Cdi, Change, Checked, UnsupportedConfig
+from node_device_plugin.runtime.configuration.cdi import Cdi, Change, UnsupportedConfig
 from node_device_plugin.support.toml import tomllib
 
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
@@ -106,7 +106,7 @@ def checked_by(dump):
     data = tomllib.loads(dump)
     for table in data["plugins"].values():
         table.update(enable_cdi=True, cdi_spec_dirs=["/etc/cdi", "/var/run/cdi"])
-    return lambda text, beside, drop_in: Checked(tomlkit.dumps(data), "/tmp/staged")
+    return lambda text, beside, drop_in: tomlkit.dumps(data)
 
 
 def plan(content, dump, version):
@@ -175,7 +175,7 @@ def test_a_file_of_version_1_has_the_table_edited_that_is_there(version):
 
 def test_a_difference_elsewhere_ends_it_before_anything_is_written():
     def check(text, beside, drop_in):
-        return Checked(ON + 'sandbox_image = "gone"\n', "/tmp/staged")
+        return ON + 'sandbox_image = "gone"\n'
 
     with pytest.raises(UnsupportedConfig, match=r"would also change plugins\..*\.sandbox_image in containerd"):
         of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24").plan(check)
@@ -424,7 +424,7 @@ def imported(version, root, texts, off, on):
 
     def check(text, beside, drop_in):
         asked.append((tomllib.loads(text)["imports"], drop_in))
-        return Checked(on if drop_in else off, "/tmp/staged")
+        return on if drop_in else off
 
     return adapter, check, asked
 
@@ -582,7 +582,7 @@ def test_a_key_in_capitals_that_containerd_2_takes_is_judged_by_what_it_makes_of
         (ON_2 + "x = 1\n", "would also change"),
     ):
         with pytest.raises(UnsupportedConfig, match=why):
-            adapter.plan(lambda text, beside, drop_in=None, answer=answer: Checked(answer, "/tmp/staged"))
+            adapter.plan(lambda text, beside, drop_in=None, answer=answer: answer)
 
 
 NVIDIA = "/etc/containerd/conf.d/99-nvidia.toml"
