@@ -22,7 +22,7 @@ from .containerd_config import (
     wanted_keys,
 )
 from .containerd_obstacles import obstacles
-from .toml_edit import edited, keeps_line_ends, lenient, parsed, with_version
+from .toml_edit import edited, lenient, parsed
 
 # Keys with another meaning in version 1. A file without a version counts as version 1.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
@@ -140,19 +140,17 @@ class Containerd(Adapter):
                 return path if table.get(ENABLE) is True else None
         return None
 
-    @keeps_line_ends
     def _turned_on(self, text: str) -> str:
         data = parsed(text)
-        file_version = self._version_of(data)
-        if file_version is None:
-            file_version = 3 if self._merges else 2
-            text = with_version(text, file_version)
+        said = self._version_of(data)
+        file_version = said or (3 if self._merges else 2)
         if file_version not in TABLES:
             # A text may be anything, also a secret.
-            said = f"version = {file_version}" if isinstance(file_version, int) else "its version"
-            raise UnsupportedConfig(f"{said} is not supported: set a version from {min(TABLES)} to {max(TABLES)}")
+            which = f"version = {said}" if isinstance(said, int) else "its version"
+            raise UnsupportedConfig(f"{which} is not supported: set a version from {min(TABLES)} to {max(TABLES)}")
         wanted = wanted_keys(self.cdi)
-        return edited(text, self._table_with(wanted, data, file_version), wanted)
+        table_name = self._table_with(wanted, data, file_version)
+        return edited(text, table_name, wanted, None if said else file_version)
 
     @property
     def _merges(self) -> bool:
@@ -193,7 +191,6 @@ class Containerd(Adapter):
             )
         return there
 
-    @keeps_line_ends
     def _keys_of(self, now: str, before: str | None) -> str:
         """Return ``now``, a text that others changed, with our CDI keys restored to their values in ``before``.
 
