@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .shared import OUTPUT, RUNTIME, ask, command, option, print_data
+from .shared import OUTPUT, RUNTIME, ask, command, option, show
 
 
 @command(
@@ -27,10 +27,8 @@ def run(options: argparse.Namespace) -> int:
         state["containers"] = ask(queries.running_containers(socket))
         if options.ended:
             state["ended"] = ask(queries.ended_containers(socket, options.ended))
-        print_data(options, state)
-        return 0
-    print("{name} {version}".format(**state))
     enabled = {True: "on", False: "off", None: "not reported by this runtime"}[state["cdi"]["enabled"]]
     enabled = "always on" if state["cdi"]["always_on"] else enabled
-    print("CDI {}, spec directories {}".format(enabled, ", ".join(state["cdi"]["spec_dirs"] or ["unknown"])))
+    directories = ", ".join(state["cdi"]["spec_dirs"] or ["unknown"])
+    show(options, state, "{name} {version}".format(**state), f"CDI {enabled}, spec directories {directories}")
     return 0

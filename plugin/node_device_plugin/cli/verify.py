@@ -93,5 +93,5 @@ def run(options: argparse.Namespace) -> int:
             ),
         )
     )
-    show(options, report)
+    show(options, report.to_data(), report.to_text())
     return 1 if report.problems else 0

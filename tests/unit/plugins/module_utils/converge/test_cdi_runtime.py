@@ -479,7 +479,9 @@ def trial(adapter):
 
 def test_a_new_text_is_read_by_the_runtime_from_a_copy_that_only_root_can_read(tmp_path):
     program = tmp_path / "containerd"
-    program.write_text('#!/bin/sh\nstat -c %a "$2"; echo "$2"; dirname "$2"; cat "$2"; echo; cat "$(tail -n 1 "$2")" || :\n')
+    program.write_text(
+        '#!/bin/sh\nstat -c %a "$2"; echo "$2"; dirname "$2"; cat "$2"; echo; cat "$(tail -n 1 "$2")" || :\n'
+    )
     program.chmod(0o755)
     adapter = types.SimpleNamespace(program=str(program), config={"path": str(tmp_path / "config.toml")})
     lines = trial(adapter)("text\n/{drop_in}", True, "drop-in\n").splitlines()
