@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from ..declaration.cdi import names_in, version_tuple
 from ..support.channels import grpc
 from ..wire import cri_v1_pb2 as api
 from .client import CriClient
 from .errors import CriError
+
+_Answer = TypeVar("_Answer")
 
 #: From this version on, containerd with CDI off refuses containers with CDI devices. Earlier versions drop the devices.
 _FAILS_WITHOUT_CDI = (2, 3, 0)
@@ -62,11 +64,13 @@ async def requested_cdi(socket: str) -> list[RequestedCdi]:
     async with CriClient(socket) as cri:
         ready = {each.id for each in await cri.pod_sandboxes() if each.state == api.SANDBOX_READY}
         listed = await cri.containers()
-        configs = await asyncio.gather(*(_config(cri, each.id) for each in listed))
+        infos = await asyncio.gather(*(_unless_gone(cri.container_info(each.id)) for each in listed))
     found = []
-    for each, config in zip(listed, configs):
-        if config is None:
+    for each, info in zip(listed, infos):
+        if info is None:
             continue
+        # Empty if the runtime does not tell it.
+        config = info["config"] if isinstance(info.get("config"), dict) else {}
         devices, annotations = config.get("CDI_devices") or (), config.get("annotations") or {}
         names = {str(device.get("name")) for device in devices} | names_in(annotations) | names_in(each.annotations)
         namespace, pod, uid = [
@@ -77,15 +81,14 @@ async def requested_cdi(socket: str) -> list[RequestedCdi]:
     return found
 
 
-async def _config(cri: CriClient, container: str) -> dict[str, Any] | None:
-    """The configuration of a container; empty if the runtime does not tell it, None if the container is gone."""
+async def _unless_gone(answer: Awaitable[_Answer]) -> _Answer | None:
+    """The answer about a container; None if the container was removed after it was listed."""
     try:
-        config = (await cri.container_info(container)).get("config")
+        return await answer
     except CriError as error:
         if error.code is grpc.StatusCode.NOT_FOUND:
             return None
         raise
-    return config if isinstance(config, dict) else {}
 
 
 async def running_containers(socket: str) -> list[dict[str, Any]]:
@@ -96,7 +99,7 @@ async def running_containers(socket: str) -> list[dict[str, Any]]:
     """
     async with CriClient(socket) as cri:
         listed = [each.id for each in await cri.containers() if each.state == api.CONTAINER_RUNNING]
-        pids = await asyncio.gather(*(_pid(cri, identity) for identity in listed))
+        pids = await asyncio.gather(*(_unless_gone(cri.container_pid(identity)) for identity in listed))
     return [
         {"id": identity, "pid": pid, "unit": _unit_of_parent(pid)}
         for identity, pid in zip(listed, pids)
@@ -131,13 +134,3 @@ def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
     except OSError:
         return None
     return next((group for group in reversed(groups) if group.endswith((".service", ".scope"))), None)
-
-
-async def _pid(cri: CriClient, container: str) -> int | None:
-    try:
-        return await cri.container_pid(container)
-    except CriError as error:
-        if error.code is grpc.StatusCode.NOT_FOUND:
-            # The container was removed after it was listed.
-            return None
-        raise
