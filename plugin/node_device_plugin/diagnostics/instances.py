@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ..support.bounded_reads import LARGEST
-from ..support.node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
+from ..support.node_process import PROC, NodeProcess, NotTrusted, not_roots_alone, option, peer
 from ..support.sockets import status_socket
 
 #: Bytes of a command line that are read; Linux allows megabytes.
@@ -121,7 +121,7 @@ def _parts(path: str) -> list[str]:
 
 def _is_own(pid: int) -> bool:
     try:
-        node_process(pid)
+        NodeProcess(pid)
     except NotTrusted:
         return False
     return True

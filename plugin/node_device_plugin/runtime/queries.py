@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..declaration.cdi import names_in, version_tuple
 from ..support.channels import grpc
+from ..support.node_process import unit_in
 from ..wire import cri_v1_pb2 as api
 from .client import CriClient
 from .errors import CriError
@@ -130,7 +131,6 @@ def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
             # The process name, in parentheses, may contain any character.
             parent = int(file.read().rpartition(")")[2].split()[1])
         with open("%s/%d/cgroup" % (proc, parent), encoding="utf-8") as file:
-            groups = [group for line in file for group in line.rstrip("\n").split("/")]
+            return unit_in(file.read(), "service|scope")
     except OSError:
         return None
-    return next((group for group in reversed(groups) if group.endswith((".service", ".scope"))), None)

@@ -34,7 +34,7 @@ def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
     shutil.copy("/bin/sleep", roots / "k3s")
     (roots / "containerd").symlink_to("k3s")
     with running(["containerd", "60"], executable=roots / "k3s") as process:
-        found = node_process.node_process(proc.show(started(process.pid, "k3s")))
+        found = node_process.NodeProcess(proc.show(started(process.pid, "k3s")))
         assert runtime_facts.names_of(found) == ("containerd", str(roots / "containerd"))
         monkeypatch.setattr(runtime_facts, "_NAMES", ("crio",))
         assert runtime_facts.names_of(found) == ("k3s", str(roots / "k3s"))
