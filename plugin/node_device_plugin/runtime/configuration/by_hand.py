@@ -70,10 +70,6 @@ class Microk8s(_Distribution):
 
     name = "MicroK8s' containerd"
 
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "containerd" and "/microk8s/" in _places(runtime)
-
     @property
     def advice(self) -> str:
         file_version = lenient(self.config["content"] or "").get("version")
@@ -88,10 +84,6 @@ class K0s(_Distribution):
     """k0s imports the files of a directory, and restarts containerd for a new file. Source: k0s, docs/runtime.md."""
 
     name = "k0s' containerd"
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "containerd" and "/k0s/" in _places(runtime)
 
     @property
     def advice(self) -> str:
@@ -117,11 +109,6 @@ class CriDockerd(ByHand):
         "injection: device_nodes for the resources"
     )
 
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        # k3s runs cri-dockerd in its own process.
-        return runtime["name"] == "cri-dockerd" or runtime["socket"].endswith("/cri-dockerd.sock")
-
 
 class Unknown(ByHand):
     """Any other runtime."""
@@ -134,12 +121,3 @@ class Unknown(ByHand):
     def __init__(self, runtime: Mapping[str, Any]) -> None:
         super().__init__(runtime)
         self.name = runtime["executable"]
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return True
-
-
-def _places(runtime: Mapping[str, Any]) -> str:
-    """Return the runtime's paths, from which the distributions' adapters recognise their directories."""
-    return " ".join([runtime["socket"], runtime["executable"], runtime.get("config", {}).get("path", "")])

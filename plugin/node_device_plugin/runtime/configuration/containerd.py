@@ -33,10 +33,6 @@ class Containerd(Adapter):
 
     name = "containerd"
 
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "containerd"
-
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Yield messages about an unsuitable version, and about files that containerd or the kubelet cannot use."""
         yield from obstacles(self.program, self.version, self.config, self._imported, cdi)

@@ -36,10 +36,6 @@ class Crio(Adapter):
 
     name = "CRI-O"
 
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "crio"
-
     @property
     def tells_cdi(self) -> bool:
         """Whether the daemon reports its CDI directories. CRI-O does so from 1.33 on."""

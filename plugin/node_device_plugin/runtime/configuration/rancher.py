@@ -19,7 +19,6 @@ from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, wanted_keys
 from .toml_edit import header, indent_below, key_lines, lenient, lines_of
 
-_DIRECTORY = "/agent/etc/containerd/"
 # Matches the action of a template that inserts k3s' own template.
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"[^}]*\}\}")
 # The first releases with containerd 2.
@@ -30,10 +29,6 @@ class Rancher(Containerd):
     """One node's k3s or RKE2."""
 
     name = "k3s or RKE2"
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Yield containerd's obstacles. If the root file must be edited, name its template, too."""
