@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .containerd_config import KEYS, cri_table, printed
-from .containerd_imports import imports
+from .containerd_imports import absolute
 
 
 def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
@@ -13,12 +13,14 @@ def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
 
     paths: of both root files. They are ignored among the imports, because ``config dump`` lists the root file there.
     """
-    return [path for path in differences(_normal(before, paths), _normal(after, paths)) if path]
+    return differences(_normal(before, paths), _normal(after, paths))
 
 
 def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
     data = printed(dump)
-    data["imports"] = imports(dump, *paths)
+    # containerd 1.7 prints the imported files in random order. containerd 2 prints the names as in the file, such as
+    # relative paths or patterns.
+    data["imports"] = sorted(name for name in absolute(data, paths[0]) if name not in paths)
     table = cri_table(data)
     for key in KEYS:
         table.pop(key, None)

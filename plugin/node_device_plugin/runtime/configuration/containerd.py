@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from .containerd_config import (
     wanted_keys,
 )
 from .containerd_obstacles import obstacles
-from .toml_edit import edited, lenient, parsed
+from .toml_edit import edited, key_lines, lenient, parsed
 
 # Keys with another meaning in version 1. A file without a version counts as version 1.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
@@ -210,9 +211,7 @@ class Containerd(Adapter):
         no effect, the change edits an import. Before 2.0, the last CRI table replaces all other CRI tables. Then the
         change edits that table.
         """
-        root = self.config["content"] or ""
-        wanted = wanted_keys(self.cdi) if self._merges else None
-        for path, after in containerd_imports.candidates(root, self.config, self._imported, wanted, self._turned_on):
+        for path, after in self._drop_ins():
             try:
                 checked = self._checked(self.config["content"] or "", check, (path, after))
             except UnsupportedConfig:
@@ -220,6 +219,23 @@ class Containerd(Adapter):
             if checked.suffices:
                 return Change(path, self._imported.get(path), after)
         return None
+
+    def _drop_ins(self) -> Iterator[tuple[str, str]]:
+        """Yield path and new text of each drop-in that may make CDI effective, best first."""
+        root, path, texts = self.config["content"] or "", self.config["path"], self._imported
+        file_version = parsed(root).get("version")
+        if self._merges and file_version in TABLES:
+            place = containerd_imports.place_of_drop_in(root, path, texts)
+            if place is not None:
+                header = f"[plugins.'{TABLES[file_version]}']"
+                yield place, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted_keys(self.cdi)), ""])
+        for file in containerd_imports.deciding(root, path, texts):
+            # Do not edit a link's target, because other configurations may import the target, too.
+            if file not in self.config.get("linked_imports", ()):
+                with contextlib.suppress(UnsupportedConfig):
+                    yield file, self._turned_on(texts[file])
+            if not self._merges:
+                return
 
     @property
     def _imported(self) -> Mapping[str, str]:

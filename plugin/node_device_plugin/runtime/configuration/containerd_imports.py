@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import json
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...declaration.cdi import always_on, version_tuple
 from . import containerd_config
 from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig
-from .containerd_config import TABLES, texts_in
+from .containerd_config import texts_in
 from .toml_edit import key_lines, lenient, parsed
 from .toml_text import statements
 
@@ -22,22 +21,12 @@ DROP_IN = "zz-node-devices.toml"
 _WILD = set("*?[\\")
 
 
-def imports(dump: str, path: str, *other_names: str) -> list[str]:
-    """Return a root file's imports in the output of ``config dump``, without the file's own names.
-
-    containerd 1.7 prints the imported files in random order. containerd 2 prints the names as in the file, for example
-    relative paths or patterns.
-    """
-    names = _absolute(containerd_config.printed(dump), path)
-    return sorted(name for name in names if name not in (path, *other_names))
-
-
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield each missing import's path, the kind of that path, and a fix. containerd cannot start without the import.
 
     config: the runtime's ``config``, with texts.
     """
-    names = _absolute(data, path)
+    names = absolute(data, path)
     for file in config.get("missing_imports", ()):
         if file in names:
             yield file, "not a file", "remove it from imports"
@@ -110,7 +99,7 @@ def staged(content: str, path: str, real_path: str) -> str:
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
-    names = _absolute(data, path)
+    names = absolute(data, path)
     for given, name in zip(given_names, names):
         if any(_matches(file, name) for file in (path, real_path)):
             raise UnsupportedConfig(
@@ -123,7 +112,7 @@ def staged(content: str, path: str, real_path: str) -> str:
 
 def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
     """Return a path at which containerd 2 reads our drop-in last, or None. texts: the root file's imports by path."""
-    names = _absolute(parsed(content), path)
+    names = absolute(parsed(content), path)
     if not names or _nested(texts):
         return None
     directory, pattern = posixpath.split(names[-1])
@@ -148,34 +137,6 @@ def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
         return []
     order = reversed(_in_order(parsed(content), path, texts))
     return [file for file in order if containerd_config.cri_table(data_of(file, texts[file]))]
-
-
-def candidates(
-    content: str,
-    config: Mapping[str, Any],
-    texts: Mapping[str, str],
-    wanted: Mapping[str, Any] | None,
-    turned_on: Callable[[str], str],
-) -> Iterator[tuple[str, str]]:
-    """Yield path and new text of each drop-in that may make CDI effective, best first.
-
-    content: of the root file. config: the runtime's ``config``, with texts. texts: the root file's
-    imports by path. wanted: the keys of our drop-in; None if containerd does not merge CRI tables.
-    turned_on: returns a file's text with CDI on.
-    """
-    file_version = parsed(content).get("version")
-    if wanted is not None and file_version in TABLES:
-        path = place_of_drop_in(content, config["path"], texts)
-        if path is not None:
-            header = f"[plugins.'{TABLES[file_version]}']"
-            yield path, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted), ""])
-    for path in deciding(content, config["path"], texts):
-        # Do not edit a link's target, because other configurations may import the target, too.
-        if path not in config.get("linked_imports", ()):
-            with contextlib.suppress(UnsupportedConfig):
-                yield path, turned_on(texts[path])
-        if wanted is None:
-            return
 
 
 def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
@@ -204,13 +165,13 @@ def _nested(texts: Mapping[str, str]) -> bool:
 
 def _in_order(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
     """Return the paths in ``texts`` that the file imports directly, in containerd's order."""
-    names = _absolute(data, path)
+    names = absolute(data, path)
     found = [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
     # containerd reads each file only once.
     return list(dict.fromkeys(found))
 
 
-def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
+def absolute(data: Mapping[str, Any], path: str) -> list[str]:
     """Return the file's imports as absolute paths. Relative paths begin in the file's directory."""
     directory = posixpath.dirname(path)
     return [posixpath.normpath(posixpath.join(directory, name)) for name in texts_in(data, "imports")]

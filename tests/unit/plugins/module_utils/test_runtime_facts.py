@@ -25,8 +25,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device
 )
 from real_processes import as_root, listening, running, started
 
-from node_device_plugin.runtime.configuration import containerd_imports
-
 
 @as_root
 def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
@@ -385,10 +383,9 @@ def test_the_imports_are_read(tmp_path, written):
     dropin = tmp_path / "conf.d" / "x.toml"
     dropin.write_text("version = 2\n")
     names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
-    patterns = containerd_imports.imports(
-        f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
-    )
-    assert runtime_facts.texts(patterns) == {str(dropin): "version = 2\n"}
+    dump = f"imports = {json.dumps(names)}\n"
+    _patterns, texts = runtime_facts.imports_of(f"{tmp_path}/config.toml", None, dump)
+    assert texts == {str(dropin): "version = 2\n"}
 
 
 @as_root
