@@ -129,19 +129,9 @@ class CriClient(UnixClient):
         request = cri.StartContainerRequest(container_id=container)
         await self._call(f"start container {container}", self._runtime.StartContainer, request, _ACT)
 
-    async def stop_container(self, container: str, grace: int = 0) -> None:
-        """Stop a container: SIGTERM, then SIGKILL after ``grace`` seconds. A missing container is no error."""
-        request = cri.StopContainerRequest(container_id=container, timeout=grace)
-        await self._call(f"stop container {container}", self._runtime.StopContainer, request, _ACT + grace)
-
-    async def remove_container(self, container: str) -> None:
-        """Remove a container; a missing container is no error."""
-        request = cri.RemoveContainerRequest(container_id=container)
-        await self._call(f"remove container {container}", self._runtime.RemoveContainer, request, _ACT)
-
-    async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]:
-        """The containers, in any state, that have all of ``labels``. sandbox: only this sandbox's; empty for all."""
-        request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=labels, pod_sandbox_id=sandbox))
+    async def containers(self, labels: Mapping[str, str] | None = None) -> list[cri.Container]:
+        """The containers, in any state, that have all of ``labels``."""
+        request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=labels))
         return list((await self._call("list its containers", self._runtime.ListContainers, request, _ASK)).containers)
 
     async def container_status(self, container: str) -> cri.ContainerStatus:
@@ -159,9 +149,8 @@ class CriClient(UnixClient):
 
     async def images(self) -> list[cri.Image]:
         """The images that the runtime has."""
-        return list(
-            (await self._call("list its images", self._images.ListImages, cri.ListImagesRequest(), _ASK)).images
-        )
+        request = cri.ListImagesRequest()
+        return list((await self._call("list its images", self._images.ListImages, request, _ASK)).images)
 
     async def image(self, name: str) -> cri.Image | None:
         """The image that a pod would get for ``name``; None if the runtime does not have the image."""

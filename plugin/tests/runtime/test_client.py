@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubelet_stand_in import StandInKubelet
+from kubelet_stand_in.cri_client import KubeletCriClient
 from kubelet_stand_in.cri_server import CriServer
 from node_device_plugin.cli.main import main
 from node_device_plugin.runtime import queries as runtime_queries
@@ -108,13 +109,13 @@ async def test_a_pod_from_its_beginning_to_its_end(socket):
         metadata=cri.PodSandboxMetadata(name="pod", namespace="default", uid="1"), labels={"a": "b"}
     )
     container = cri.ContainerConfig(metadata=cri.ContainerMetadata(name="main"), labels={"a": "b"})
-    async with CriServer(socket), CriClient(socket) as client:
+    async with CriServer(socket), KubeletCriClient(socket) as client:
         sandbox = await client.run_pod_sandbox(config)
         identity = await client.create_container(sandbox, container, config)
         assert await client.container_pid(identity) is None
         await client.start_container(identity)
         assert await client.container_pid(identity) == 4711
-        assert [c.id for c in await client.containers({"a": "b"}, sandbox)] == [identity]
+        assert [c.id for c in await client.containers({"a": "b"})] == [identity]
         assert await client.containers({"a": "c"}) == []
         assert [s.id for s in await client.pod_sandboxes({"a": "b"})] == [sandbox]
         await client.stop_container(identity, 1)
