@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 
+from ..support.bounded_reads import beginning_of
 from ..support.kubelet_process import DEFAULT_SOCKET, KubeletProcess, likely_socket, runtime_socket, socket_path
 from ..support.node_process import peer, unit_in
 
@@ -54,8 +55,7 @@ def service_of(path: str, root: str = "/") -> str:
     """
     # For a socket-activated service, the peer is systemd itself, which is not a service.
     with contextlib.suppress(OSError):
-        with open(os.path.join(root, "proc/%d/cgroup" % peer(path))) as file:
-            found = unit_in(file.read())
+        found = unit_in(beginning_of(os.path.join(root, "proc/%d/cgroup" % peer(path))))
         if found is not None:
             return found.removesuffix(".service")
     names = _SERVICES.get(re.sub("^/var/run/", "/run/", path), ("containerd",))

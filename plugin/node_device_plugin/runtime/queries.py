@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ..declaration.cdi import names_in, version_tuple
+from ..support.bounded_reads import beginning_of
 from ..support.channels import grpc
 from ..support.node_process import unit_in
 from ..wire import cri_v1_pb2 as api
@@ -126,11 +127,6 @@ async def ended_containers(socket: str, identities: Sequence[str]) -> list[dict[
 
 def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
     """The systemd unit of a process's parent, by the parent's cgroup; None if unknown. See proc(5)."""
-    try:
-        with open("%s/%d/stat" % (proc, pid), encoding="utf-8", errors="replace") as file:
-            # The process name, in parentheses, may contain any character.
-            parent = int(file.read().rpartition(")")[2].split()[1])
-        with open("%s/%d/cgroup" % (proc, parent), encoding="utf-8") as file:
-            return unit_in(file.read(), "service|scope")
-    except OSError:
-        return None
+    # The process name, in parentheses, may contain any character.
+    fields = beginning_of("%s/%d/stat" % (proc, pid)).rpartition(")")[2].split()
+    return unit_in(beginning_of(f"{proc}/{fields[1]}/cgroup"), "service|scope") if fields else None
