@@ -20,6 +20,7 @@ from .containerd_config import (
     effective,
     last_version,
     table_of,
+    texts_in,
     wanted_keys,
 )
 from .containerd_obstacles import obstacles
@@ -103,7 +104,9 @@ class Containerd(Adapter):
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """Return the checked change that restores the file, or only the two keys if others changed the file."""
         change = super().undo(path, ours, before, check)
-        if change and change.after is not None and change.after != change.before:
+        # A template of k3s is no TOML, so nothing checks it.
+        is_template = path in self.config.get("files", ())
+        if change and change.after is not None and change.after != change.before and not is_template:
             is_root = path == self.config["real_path"]
             root, drop_in = (change.after, None) if is_root else (self.config["content"] or "", (path, change.after))
             self._checked(root, check, drop_in)
@@ -250,10 +253,10 @@ class Containerd(Adapter):
         drop_in: path and new text of an import.
         """
         paths = (self.config["path"], self.config["real_path"])
-        staged = containerd_imports.staged(text, *paths)
-        if drop_in:
-            staged = containerd_imports.with_drop_in(staged, paths[0], self._imported, drop_in[0])
-        after = check(staged, containerd_imports.has_relative(staged), drop_in[1] if drop_in else None)
+        place, new_text = drop_in or (None, None)
+        staged = containerd_imports.staged(text, *paths, self._imported, place)
+        is_relative = any(not name.startswith("/") for name in texts_in(parsed(staged), "imports"))
+        after = check(staged, is_relative, new_text)
         differences = unexpected_changes(self.config["effective"], after, *paths)
         if drop_in:
             # Ignore the imports, because the staged copy imports the staged drop-in.

@@ -35,11 +35,6 @@ def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> 
             yield file, "a dangling link", "remove it"
 
 
-def has_relative(text: str) -> bool:
-    """Return whether the text has relative imports."""
-    return any(not path.startswith("/") for path in texts_in(parsed(text), "imports"))
-
-
 def data_of(path: str, text: str) -> dict[str, Any]:
     """Return an imported file as data. For invalid TOML, raises UnsupportedConfig with the file's path."""
     try:
@@ -92,10 +87,12 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
     return f"{what} in this file has no effect, because {by}: set {', '.join(advice) or 'the same keys in its imports'}"
 
 
-def staged(content: str, path: str, real_path: str) -> str:
+def staged(content: str, path: str, real_path: str, texts: Mapping[str, str], drop_in: str | None) -> str:
     """Return the text of an equivalent copy with another name. Raises UnsupportedConfig.
 
     The copy must not import the file itself, because the file's old text would override the copy's new text.
+    texts: of the imports, by path. drop_in: the import that the copy replaces by STAGED_DROP_IN, or else has as its
+    last import; None for no such import.
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
@@ -106,8 +103,12 @@ def staged(content: str, path: str, real_path: str) -> str:
                 f"its import {given} matches the file itself, so a change cannot be checked before it is written: "
                 "import a separate directory, such as conf.d/*.toml"
             )
-    others = [given for given, name in zip(given_names, names) if name not in (path, real_path)]
-    return content if others == given_names else _with_imports(content, others)
+    if drop_in in texts:
+        wanted = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(data, path, texts)]
+    else:
+        wanted = [given for given, name in zip(given_names, names) if name not in (path, real_path)]
+        wanted += [STAGED_DROP_IN] if drop_in else []
+    return content if wanted == given_names else _with_imports(content, wanted)
 
 
 def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
@@ -137,16 +138,6 @@ def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
         return []
     order = reversed(_in_order(parsed(content), path, texts))
     return [file for file in order if containerd_config.cri_table(data_of(file, texts[file]))]
-
-
-def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
-    """Return the text with the import STAGED_DROP_IN instead of the import `drop_in`, or else as the last import."""
-    names = texts_in(parsed(content), "imports")
-    if drop_in in texts:
-        names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(parsed(content), path, texts)]
-    else:
-        names.append(STAGED_DROP_IN)
-    return _with_imports(content, names)
 
 
 def _with_imports(content: str, names: list[str]) -> str:

@@ -339,15 +339,15 @@ def test_an_import_without_a_cri_table_is_no_reason(version):
 @pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
 def test_a_copy_does_not_import_the_file_itself(itself):
     content = f'version = 2\nimports = ["{itself}", "conf.d/*.toml"] # x\nroot = "/data"\n'
-    copy = containerd_imports.staged(content, "/etc/containerd/config.toml", "/srv/real.toml")
+    copy = containerd_imports.staged(content, "/etc/containerd/config.toml", "/srv/real.toml", {}, None)
     assert copy == 'version = 2\nimports = ["conf.d/*.toml"] # x\nroot = "/data"\n'
-    assert containerd_imports.staged(copy, "/etc/containerd/config.toml", "/srv/real.toml") == copy
+    assert containerd_imports.staged(copy, "/etc/containerd/config.toml", "/srv/real.toml", {}, None) == copy
 
 
 def test_a_pattern_that_takes_in_the_file_itself_is_named():
     content = 'imports = ["/etc/*/*.toml"]\n'
     with pytest.raises(UnsupportedConfig, match=r"import /etc/\*/\*\.toml matches the file itself"):
-        containerd_imports.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml")
+        containerd_imports.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml", {}, None)
 
 
 def test_effective_comparison_of_a_file_that_imports_itself():
