@@ -34,22 +34,6 @@ class RuntimeVersion(NamedTuple):
     version: str
 
 
-class RuntimeStatus(NamedTuple):
-    """The effective settings of the running daemon, which may differ from its configuration file.
-
-    conditions: maps each condition, such as RuntimeReady or NetworkReady, to its value.
-    cdi_enabled, cdi_spec_dirs: None if the runtime does not report them (containerd 1.6, CRI-O before 1.33).
-    cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
-    sandbox_image: from the runtime's configuration; None if that names no image (containerd 2.0 and later).
-    """
-
-    conditions: dict[str, bool]
-    cdi_enabled: bool | None
-    cdi_spec_dirs: tuple[str, ...] | None
-    cdi_always_on: bool
-    sandbox_image: str | None
-
-
 class CriClient(UnixClient):
     """One connection to a container runtime: ``async with CriClient("/run/containerd/containerd.sock") as runtime``.
 
@@ -73,26 +57,15 @@ class CriClient(UnixClient):
         answer = await self._call("report its version", self._runtime.Version, cri.VersionRequest(), _ASK)
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
-    async def status(self) -> RuntimeStatus:
-        """The runtime's conditions and effective settings (from ``info["config"]`` of a verbose Status)."""
+    async def status(self) -> tuple[dict[str, bool], dict[str, Any]]:
+        """The values of the conditions, such as RuntimeReady and NetworkReady, and the running daemon's settings.
+
+        The settings are in ``info["config"]`` of a verbose Status, and may differ from the configuration file.
+        """
         request = cri.StatusRequest(verbose=True)
         answer = await self._call("report its status", self._runtime.Status, request, _ASK)
-        config = _json_object(answer.info.get("config"))
-        enabled, sandbox_image = config.get("enableCDI"), config.get("sandboxImage")
-        # From 1.33 on, CRI-O reports its whole configuration under Go's field names.
-        crio = config.get("crio")
-        settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
-        # Go prints an empty list as null.
-        directories = (settings[key] or []) if key in settings else None
-        # A runtime with spec directories but no switch cannot turn CDI off.
-        always_on = isinstance(directories, list) and "enableCDI" not in config
-        return RuntimeStatus(
-            conditions={condition.type: condition.status for condition in answer.status.conditions},
-            cdi_enabled=True if always_on else enabled if isinstance(enabled, bool) else None,
-            cdi_spec_dirs=tuple(map(str, directories)) if isinstance(directories, list) else None,
-            cdi_always_on=always_on,
-            sandbox_image=str(sandbox_image) if sandbox_image else None,
-        )
+        conditions = {condition.type: condition.status for condition in answer.status.conditions}
+        return conditions, _json_object(answer.info.get("config"))
 
     async def run_pod_sandbox(self, config: cri.PodSandboxConfig) -> str:
         """Create and start a sandbox; returns its id."""
@@ -164,7 +137,8 @@ class CriClient(UnixClient):
         The name comes from the effective configuration (containerd 1.x), or else from the images that the runtime pins
         (containerd from 2.0 on, CRI-O). None if the image is not on this node yet.
         """
-        configured = (await self.status()).sandbox_image
+        _conditions, settings = await self.status()
+        configured = str(settings.get("sandboxImage") or "")
         if configured:
             return configured if await self.image(configured) else None
         pinned = sorted(tag for image in await self.images() if image.pinned for tag in image.repo_tags)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ..declaration.cdi import names_in, version_tuple
@@ -23,21 +23,31 @@ _FAILS_WITHOUT_CDI = (2, 3, 0)
 async def runtime(socket: str) -> dict[str, Any]:
     """The effective settings of the running container runtime, in JSON types. Raises CriError if a call fails."""
     async with CriClient(socket) as cri:
-        version = await cri.version()
-        status = await cri.status()
-        # CRI-O before 1.33 reports nothing about CDI, and has no setting that turns CDI off.
-        always_on = status.cdi_always_on or version.name == "cri-o"
+        name, version = await cri.version()
+        conditions, settings = await cri.status()
         return {
-            "name": version.name,
-            "version": version.version,
-            "cdi": {
-                "enabled": True if always_on else status.cdi_enabled,
-                "always_on": always_on,
-                "spec_dirs": None if status.cdi_spec_dirs is None else list(status.cdi_spec_dirs),
-            },
+            "name": name,
+            "version": version,
+            "cdi": _cdi(name, settings),
             "sandbox_image": await cri.sandbox_image(),
-            "conditions": status.conditions,
+            "conditions": conditions,
         }
+
+
+def _cdi(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The CDI settings among a daemon's settings; None if it does not report them (containerd 1.6, CRI-O before 1.33).
+
+    always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
+    """
+    # From 1.33 on, CRI-O reports its whole configuration under Go's field names.
+    crio = config.get("crio")
+    settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
+    # Go prints an empty list as null.
+    directories = (settings[key] or []) if key in settings else None
+    spec_dirs = list(map(str, directories)) if isinstance(directories, list) else None
+    always_on = name == "cri-o" or (spec_dirs is not None and "enableCDI" not in config)
+    enabled = True if always_on else config.get("enableCDI")
+    return {"enabled": enabled if isinstance(enabled, bool) else None, "always_on": always_on, "spec_dirs": spec_dirs}
 
 
 def fails_without_cdi(name: str, version: str) -> bool:
