@@ -57,7 +57,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any], version: int |
         if value is not None:
             plugins[table_name][key] = value
         if there != value:
-            result = _set(result, ("plugins", table_name), key, value)
+            result = with_key(result, ("plugins", table_name), key, value)
     try:
         if _same(_exact(result), expected, table_name):
             return result
@@ -119,7 +119,7 @@ def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
     return one == other
 
 
-def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
+def with_key(text: str, table: tuple[str, str], key: str, value: Any) -> str:
     """Return the text with a key set in its old position or in the best new position; None removes the key."""
     path = (*table, key)
     our_header = sibling = None

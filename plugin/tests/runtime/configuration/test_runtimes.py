@@ -373,6 +373,11 @@ def test_what_others_wrote_into_our_drop_in_of_crios_stays():
         UnsupportedConfig, match="has settings of others, so this collection does not edit it: set cdi_spec_dirs"
     ):
         crio(files={path: theirs}).plan(crios_answer())
+    inline = "crio = {runtime = {cdi_spec_dirs = ['/etc/cdi'], log_level = 'debug'}}\n"
+    undone = crio("x", {path: inline}).undo(path, False, None, None).after
+    assert tomllib.loads(undone) == {"crio": {"runtime": {"log_level": "debug"}}}
+    without = "[crio.image]\npause_image = 'x'\n"
+    assert crio("x", {path: without}).undo(path, False, None, None).after == without
     # A comment is nothing that CRI-O reads.
     assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None, None).after is None
     assert crio("x").undo(path, True, None, None) is None
