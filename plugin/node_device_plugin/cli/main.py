@@ -17,7 +17,7 @@ from .shared import EXIT_CODES, Command, Failure, command, option
 #: The module of each command by the command's first word, in the order of the help.
 _MODULES: Mapping[str, str] = {
     "run": "run",
-    "reload": "reload",
+    "reload": "run",
     "validate": "validate",
     "schema": "validate",
     "scan": "discover",
@@ -25,12 +25,12 @@ _MODULES: Mapping[str, str] = {
     "manifests": "manifests",
     "capacities": "capacities_restore",
     "cdi": "cdi",
-    "runtime": "runtime",
+    "runtime": "status",
     "holders": "holders",
     "status": "status",
     "doctor": "status",
     "verify": "verify",
-    "seen": "seen",
+    "seen": "verify",
     "help": "main",
     "version": "main",
 }

@@ -285,10 +285,13 @@ def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
     directory.mkdir()
     for name, endpoint in {"10.conf": "b", "20.conf": "c", "30.yaml": "d"}.items():
         (directory / name).write_text(f"containerRuntimeEndpoint: unix:///{endpoint}.sock\n")
-    texts = kubelet_process.configurations(str(tmp_path / "config.yaml"), str(directory))
+    arguments = [f"--config={tmp_path / 'config.yaml'}", f"--config-dir={directory}"]
+    texts, is_known = kubelet_process.configuration_of(arguments)
+    assert is_known
     assert kubelet_process.setting(texts, "containerRuntimeEndpoint") == "unix:///c.sock"
     assert kubelet_process.setting(texts, "staticPodPath") == "/pods"
-    assert kubelet_process.configurations(None, None) == []
+    assert kubelet_process.configuration_of([]) == ([], True)
+    assert kubelet_process.configuration_of(["--config=/none"]) == ([], False)
 
 
 @pytest.mark.parametrize(
