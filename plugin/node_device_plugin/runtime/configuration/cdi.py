@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...support import directory_names
 
@@ -44,6 +44,17 @@ class Cdi(NamedTuple):
     def wanted_dirs(self) -> list[str]:
         """The configuration's spec directories and ours."""
         return directory_names.with_ours(self.spec_dirs, *SPEC_DIRS)
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """Return the key paths in which two documents differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            difference
+            for key in sorted({*before, *after})
+            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+        ]
+    return [] if before == after else [path]
 
 
 class Change(NamedTuple):

@@ -10,7 +10,6 @@ from ...declaration.cdi import always_on, version_tuple
 from . import containerd_imports
 from .adapter import Adapter
 from .cdi import Cdi, Change, Check, UnsupportedConfig
-from .comparison import unexpected_changes
 from .containerd_config import (
     DIRS,
     ENABLE,
@@ -257,7 +256,7 @@ class Containerd(Adapter):
         staged = containerd_imports.staged(text, *paths, self._imported, place)
         is_relative = any(not name.startswith("/") for name in texts_in(parsed(staged), "imports"))
         after = check(staged, is_relative, new_text)
-        differences = unexpected_changes(self.config["effective"], after, *paths)
+        differences = containerd_imports.unexpected_changes(self.config["effective"], after, *paths)
         if drop_in:
             # Ignore the imports, because the staged copy imports the staged drop-in.
             differences = [path for path in differences if path != "imports"]

@@ -1,4 +1,4 @@
-"""Finds the imports of a containerd configuration that override CDI's keys, and makes staged copies."""
+"""Finds the imports of a containerd configuration that override CDI's keys, and makes and compares staged copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ...declaration.cdi import always_on, version_tuple
 from . import containerd_config
-from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig
+from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig, differences
 from .containerd_config import texts_in
 from .toml_edit import key_lines, lenient, parsed
 from .toml_text import statements
@@ -19,6 +19,25 @@ from .toml_text import statements
 DROP_IN = "zz-node-devices.toml"
 #: Wildcards in a pattern.
 _WILD = set("*?[\\")
+
+
+def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
+    """Return the key paths in which two outputs of ``config dump`` differ, without the wanted keys.
+
+    paths: of both root files. They are ignored among the imports, because ``config dump`` lists the root file there.
+    """
+    return differences(_normal(before, paths), _normal(after, paths))
+
+
+def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
+    data = containerd_config.printed(dump)
+    # containerd 1.7 prints the imported files in random order. containerd 2 prints the names as in the file, such as
+    # relative paths or patterns.
+    data["imports"] = sorted(name for name in absolute(data, paths[0]) if name not in paths)
+    table = containerd_config.cri_table(data)
+    for key in containerd_config.KEYS:
+        table.pop(key, None)
+    return data
 
 
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -17,8 +17,7 @@ from typing import Any
 from ...declaration.cdi import version_tuple
 from ...support.toml import tomllib
 from .adapter import Adapter
-from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig
-from .comparison import differences
+from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig, differences
 from .containerd_config import DIRS, table_at
 from .toml_edit import key_lines, lenient, with_key
 

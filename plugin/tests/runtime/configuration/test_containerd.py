@@ -8,7 +8,7 @@ import pytest
 import tomlkit
 
 from node_device_plugin.runtime import configuration as runtimes
-from node_device_plugin.runtime.configuration import comparison, containerd_imports
+from node_device_plugin.runtime.configuration import containerd_imports
 from node_device_plugin.runtime.configuration.cdi import Cdi, Change, UnsupportedConfig
 from node_device_plugin.support.toml import tomllib
 
@@ -353,17 +353,17 @@ def test_a_pattern_that_takes_in_the_file_itself_is_named():
 def test_effective_comparison_of_a_file_that_imports_itself():
     one, copy, other = "/etc/containerd/config.toml", "/tmp/.staged", "/etc/containerd/conf.d/x.toml"
     before, after = (f"imports = {json.dumps(names)}\n{ON}" for names in ([other, one], [copy, one, other]))
-    assert comparison.unexpected_changes(before, after, one, copy) == []
-    assert comparison.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
-    assert comparison.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
+    assert containerd_imports.unexpected_changes(before, after, one, copy) == []
+    assert containerd_imports.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
+    assert containerd_imports.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
 
 
 def test_effective_comparison():
     before = 'imports = ["/etc/containerd/config.toml"]\n' + OFF
     after = 'imports = ["/etc/containerd/.staged"]\n' + ON
     places = ("/etc/containerd/config.toml", "/etc/containerd/.staged")
-    assert comparison.unexpected_changes(before, after, *places) == []
-    assert comparison.unexpected_changes(before, after + "sandbox_image = 'x'\n[grpc]\nuid = 1\n", *places) == [
+    assert containerd_imports.unexpected_changes(before, after, *places) == []
+    assert containerd_imports.unexpected_changes(before, after + "sandbox_image = 'x'\n[grpc]\nuid = 1\n", *places) == [
         "grpc",
         "plugins.io.containerd.grpc.v1.cri.sandbox_image",
     ]
