@@ -77,12 +77,8 @@ def lines_of(text: str) -> list[str]:
 
 def _with_version(text: str, number: int) -> str:
     """Return the text with ``version`` as the first key, after the comments at the start."""
-    lines = lines_of(text)
-    head = 0
-    while head < len(lines) and (not lines[head].strip() or lines[head].lstrip().startswith("#")):
-        head += 1
-    start = "".join(lines[:head])
-    return f"{_ended(start)}version = {number}\n{''.join(lines[head:])}"
+    head = re.match(r"(?:[ \t]*(?:#[^\n]*)?(?:\n|\Z))*", text).end()
+    return f"{_ended(text[:head])}version = {number}\n{text[head:]}"
 
 
 def key_lines(keys: Mapping[str, Any]) -> list[str]:

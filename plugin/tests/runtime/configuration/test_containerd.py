@@ -8,7 +8,7 @@ import pytest
 import tomlkit
 
 from node_device_plugin.runtime import configuration as runtimes
-from node_device_plugin.runtime.configuration import containerd_imports
+from node_device_plugin.runtime.configuration import containerd_config, containerd_imports
 from node_device_plugin.runtime.configuration.cdi import Cdi, Change, UnsupportedConfig
 from node_device_plugin.support.toml import tomllib
 
@@ -356,6 +356,15 @@ def test_effective_comparison_of_a_file_that_imports_itself():
     assert containerd_imports.unexpected_changes(before, after, one, copy) == []
     assert containerd_imports.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
     assert containerd_imports.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
+
+
+def test_a_dump_with_control_characters_is_read_as_1_7_prints_it():
+    assert containerd_config.printed('root = "a\x07b\x7f\rc\td"\r\nstate = "\\u0007"\n') == {
+        "root": "a\x07b\x7f\rc\td",
+        "state": "\x07",
+    }
+    with pytest.raises(UnsupportedConfig, match="the output of `containerd config dump` is not valid TOML"):
+        containerd_config.printed("root")
 
 
 def test_effective_comparison():
