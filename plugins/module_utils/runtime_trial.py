@@ -19,12 +19,11 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
 class Trial:
     """Is called as an adapter's ``check``: see the protocol Check of the adapters.
 
-    adapter: of the runtime. checked: the adapters' class Checked. refused: their exception UnsupportedConfig.
+    adapter: of the runtime. refused: the adapters' exception UnsupportedConfig.
     """
 
-    def __init__(self, adapter, checked, refused):
+    def __init__(self, adapter, refused):
         self._adapter = adapter
-        self._checked = checked
         self._refused = refused
 
     def __call__(self, text, beside, drop_in=None, as_drop_in=None):
@@ -57,7 +56,7 @@ class Trial:
             known = (command[0], os.path.basename(command[0]), path)
             said = safe_words.message(error.strip().replace(staged, path), known)
             raise self._refused(f"{command[0]} rejects the new configuration: {said}")
-        return self._checked(output, staged)
+        return output.replace(staged, path)
 
 
 @contextlib.contextmanager

@@ -60,12 +60,10 @@ class Refused(Exception):
 def check(content, drop_in, beside, path):
     """As role cdi_runtime does."""
     adapter = types.SimpleNamespace(program=PROGRAM, config={"path": path})
-    trial = runtime_trial.Trial(adapter, lambda effective, staged: (effective, staged), Refused)
     try:
-        effective, staged = trial(content, beside, drop_in)
+        return {"effective": runtime_trial.Trial(adapter, Refused)(content, beside, drop_in)}
     except Refused as error:
         return {"refused": str(error)}
-    return {"effective": effective, "staged": staged}
 
 
 def start(arguments):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from node_device_plugin.runtime import configuration
-from node_device_plugin.runtime.configuration.cdi import Checked, UnsupportedConfig
+from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
@@ -100,10 +100,11 @@ class Containerd:
     def check(self, adapter: configuration.Adapter) -> Any:
         """The check that `adapter` plans with."""
 
-        def check(text: str, beside: bool, drop_in: str | None = None) -> Checked:
+        def check(text: str, beside: bool, drop_in: str | None = None) -> str:
             answer = self._ask(check=text, drop_in=drop_in, beside=beside, path=adapter.config["path"])
             if "refused" in answer:
                 raise UnsupportedConfig(answer["refused"])
-            return Checked(**answer)
+            effective: str = answer["effective"]
+            return effective
 
         return check

@@ -11,10 +11,10 @@ from typing import Any, Callable, NamedTuple
 import yaml
 
 from node_device_plugin.daemon.systemd import notify
-from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.runtime.errors import CriError
 
 from . import klog
+from .cri_client import KubeletCriClient
 from .pods_http import PodsHttpServer
 from .stand_in import StandInKubelet
 from .static_pods import StaticPods
@@ -64,7 +64,7 @@ async def _run(settings: Settings, root: str) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with CriClient(settings.runtime) as runtime:
+    async with KubeletCriClient(settings.runtime) as runtime:
         version = await runtime.version()
         klog.info(0, "Container runtime initialized", containerRuntime=version.name, version=version.version)
         kubelet = StandInKubelet(

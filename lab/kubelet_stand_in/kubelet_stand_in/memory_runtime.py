@@ -1,4 +1,4 @@
-"""An in-memory container runtime with CriClient's methods, for tests without a node. It starts no processes."""
+"""An in-memory container runtime with KubeletCriClient's methods, for tests without a node. It starts no processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node_device_plugin.wire import cri_v1_pb2 as cri
 
 
 class Runtime(Protocol):
-    """The methods of a container runtime that the stand-in needs. CriClient implements and documents them."""
+    """The methods of a container runtime that the stand-in needs. KubeletCriClient implements and documents them."""
 
     async def run_pod_sandbox(self, config: cri.PodSandboxConfig) -> str: ...
 
@@ -30,7 +30,7 @@ class Runtime(Protocol):
 
     async def remove_container(self, container: str) -> None: ...
 
-    async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]: ...
+    async def containers(self, labels: Mapping[str, str] | None = None) -> list[cri.Container]: ...
 
     async def container_status(self, container: str) -> cri.ContainerStatus: ...
 

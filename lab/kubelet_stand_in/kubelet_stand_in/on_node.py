@@ -16,8 +16,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from node_device_plugin.runtime.client import CriClient
-
+from .cri_client import KubeletCriClient
 from .kubelet_under_test import Given
 
 _CONFIGURATION = """\
@@ -101,7 +100,7 @@ class OnNode:
     async def close(self) -> None:
         """Stop the kubelet, and remove its pods, files and directories."""
         await self.stop()
-        async with CriClient(self._runtime) as runtime:
+        async with KubeletCriClient(self._runtime) as runtime:
             for sandbox in await runtime.pod_sandboxes():
                 if sandbox.metadata.name in {self._name(pod) for pod in self._pods}:
                     await runtime.stop_pod_sandbox(sandbox.id)
@@ -131,7 +130,7 @@ class OnNode:
         return json.loads(body).get("items") or []
 
     async def given(self, container_id: str) -> Given:
-        async with CriClient(self._runtime) as runtime:
+        async with KubeletCriClient(self._runtime) as runtime:
             config = (await runtime.container_info(container_id.rpartition("/")[2])).get("config") or {}
         return Given(
             env={v["key"]: v.get("value", "") for v in config.get("envs") or ()},
@@ -145,7 +144,7 @@ class OnNode:
         )
 
     async def end_container(self, container_id: str) -> None:
-        async with CriClient(self._runtime) as runtime:
+        async with KubeletCriClient(self._runtime) as runtime:
             await runtime.stop_container(container_id.rpartition("/")[2], 1)
 
     def _name(self, pod: str) -> str:

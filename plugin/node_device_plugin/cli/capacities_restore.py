@@ -8,7 +8,7 @@ from .shared import Failure, command, option
 
 
 @command(
-    "restore",
+    "capacities restore",
     option(
         "--config",
         metavar="FILE",

@@ -22,15 +22,11 @@ def read(path: str) -> variables.Declared:
         if problems:
             raise DeclarationError([Problem(*problem.split(": ", 1)) for problem in problems])
         return found
-    if any(map(_is_group, data.values())):
+    if any(isinstance(each, dict) and not {"hosts", "children"}.isdisjoint(each) for each in data.values()):
         raise Failure(
             f"{name_of(path)}: is an inventory: to check it, run node-device-plugin validate --inventory PATH"
         )
     return variables.Declared(parse_configuration(data), {})
-
-
-def _is_group(value: Any) -> bool:
-    return isinstance(value, dict) and not {"hosts", "children"}.isdisjoint(value)
 
 
 def _literal(value: Any) -> Any:

@@ -1,12 +1,13 @@
-"""``discover``: lists the devices that a configuration would find on this node."""
+"""``discover`` and ``scan``: list the devices that a configuration finds on this node, or all devices to declare."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import functools
 
 from . import declared
-from .shared import CONFIG_OR_STDIN, OUTPUT, Failure, ask, command, print_data
+from .shared import CONFIG_OR_STDIN, OUTPUT, Failure, ask, command, option, print_data, show
 
 #: Maximum seconds for the search while it uses the CPU.
 _BUSY = 60.0
@@ -18,7 +19,7 @@ _BUSY = 60.0
     OUTPUT,
     examples=("discover", "discover group_vars/all/zigbee.yml", "discover trial.yaml -o yaml"),
 )
-def run(options: argparse.Namespace) -> int:
+def discover(options: argparse.Namespace) -> int:
     """List the devices that a configuration finds on this node; nothing is changed."""
     from ..cdi import writer
     from ..cdi.links import Links
@@ -36,10 +37,35 @@ def run(options: argparse.Namespace) -> int:
     devices = [*(each.devices for each in resources), *(each.devices for each in found.values())]
     names.read(name for those in devices for device in those for name in device.cdi_devices)
     data = discovered.to_data(resources, found, names)
-    if options.output != "text":
-        print_data(options, data)
-    else:
-        print(discovered.to_text(data))
+    show(options, data, discovered.to_text(data))
     if discoverer.late:
         raise Failure("; ".join("{}: {}".format(*late) for late in discoverer.late.items()))
     return 0
+
+
+@command(
+    "scan",
+    option(
+        "-o",
+        "--output",
+        choices=("text", "yaml", "json"),
+        default="text",
+        help="output format; yaml is a declaration for the inventory (default: %(default)s)",
+    ),
+    option("--domain", default="devices.example.com", help="domain of the suggested resources (default: %(default)s)"),
+    examples=("scan", "scan -o yaml --domain devices.example.org"),
+)
+def scan(options: argparse.Namespace) -> int:
+    """List the devices of this machine, and suggest declarations for them; nothing is opened or changed."""
+    from ..diagnostics import scan as devices
+
+    problem = devices.domain_problem(options.domain)
+    if problem:
+        raise Failure(f"--domain: {problem}")
+    # Do not call ask, because it imports grpc. A node without the plugin's environment has no grpc (module node_scan).
+    data = asyncio.run(devices.scan(options.domain))
+    if options.output == "json":
+        print_data(options, data)
+    else:
+        print(devices.to_yaml(data) if options.output == "yaml" else devices.to_text(data))
+    return 1 if data["problems"] else 0

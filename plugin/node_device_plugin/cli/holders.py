@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, RUNTIME, Failure, ask, command, option, print_data
+from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, RUNTIME, Failure, ask, command, option, show
 
 
 @command(
@@ -31,20 +31,16 @@ def run(options: argparse.Namespace) -> int:
         return _by_cdi(options)
     specs = [*DEFAULT_DIRECTORIES, *([options.cdi_dir] if options.cdi_dir else [])]
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir, specs))
-    if options.output != "text":
-        print_data(options, state.to_data())
-        return 0
-    if state.source == "none":
+    is_text = options.output == "text"
+    if is_text and state.source == "none":
         raise Failure(
             f"cannot list holders: no kubelet answers below {options.kubelet_root} and no checkpoint is in "
             f"{options.device_plugin_dir}: start the kubelet, or set --kubelet-root and --device-plugin-dir"
         )
-    if state.source == "checkpoint":
+    if is_text and state.source == "checkpoint":
         print("no kubelet answers; holders are from its checkpoint, which names pods by UID only", file=sys.stderr)
-    for held in state.held:
-        print("{namespace}/{pod} {container} {resource} {device}".format(**held._asdict()))
-    if not state.held:
-        print("no device is held")
+    texts = ["{namespace}/{pod} {container} {resource} {device}".format(**held._asdict()) for held in state.held]
+    show(options, state.to_data(), *(texts or ["no device is held"]))
     return 0
 
 
@@ -53,13 +49,10 @@ def _by_cdi(options: argparse.Namespace) -> int:
     from ..kubelet.cdi_holders import cdi_holders
 
     state = ask(cdi_holders(options.kubelet_root, options.device_plugin_dir, cri_socket(options.socket)))
-    if options.output != "text":
-        print_data(options, state.to_data())
-        return 0
-    for held in state.held:
-        print(f"{held.namespace}/{held.pod} {held.container} {' '.join(held.names)}")
-    if state.unknown:
+    texts = [f"{held.namespace}/{held.pod} {held.container} {' '.join(held.names)}" for held in state.held]
+    if not (texts or state.unknown):
+        texts = ["no container holds a device by a CDI name"]
+    show(options, state.to_data(), *texts)
+    if options.output == "text" and state.unknown:
         raise Failure(f"there may be more holders: {'; '.join(state.unknown)}")
-    if not state.held:
-        print("no container holds a device by a CDI name")
     return 0

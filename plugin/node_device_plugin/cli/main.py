@@ -11,27 +11,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NoReturn
 
 from ..declaration import DeclarationError
-from .shared import EXIT_CODES, Failure
+from ..support.version import version
+from .shared import EXIT_CODES, Command, Failure, command, option
 
-#: The modules of the commands by the command's first word, in the order of the help.
-_MODULES: Mapping[str, tuple[str, ...]] = {
-    "run": ("run",),
-    "reload": ("reload",),
-    "validate": ("validate",),
-    "schema": ("schema",),
-    "scan": ("scan",),
-    "discover": ("discover",),
-    "manifests": ("manifests",),
-    "capacities": ("capacities_restore",),
-    "cdi": ("cdi_render", "cdi_check", "cdi_prune"),
-    "runtime": ("runtime",),
-    "holders": ("holders",),
-    "status": ("status",),
-    "doctor": ("doctor",),
-    "verify": ("verify",),
-    "seen": ("seen",),
-    "help": ("help",),
-    "version": ("version",),
+#: The module of each command by the command's first word, in the order of the help.
+_MODULES: Mapping[str, str] = {
+    "run": "run",
+    "reload": "run",
+    "validate": "validate",
+    "schema": "validate",
+    "scan": "discover",
+    "discover": "discover",
+    "manifests": "manifests",
+    "capacities": "capacities_restore",
+    "cdi": "cdi",
+    "runtime": "status",
+    "holders": "holders",
+    "status": "status",
+    "doctor": "status",
+    "verify": "verify",
+    "seen": "verify",
+    "help": "main",
+    "version": "main",
 }
 #: The first words that have a second word, with their descriptions.
 _GROUPS: Mapping[str, Mapping[str, Any]] = {
@@ -64,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _main(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     options = parser(words[0] if words else "").parse_args(words)
-    command: Callable[[argparse.Namespace], int] = options.command
+    run: Callable[[argparse.Namespace], int] = options.command
     try:
-        return command(options)
+        return run(options)
     except DeclarationError as error:
         for problem in error.problems:
             print(f"node-device-plugin: {problem!s}", file=sys.stderr)
@@ -111,10 +112,26 @@ class _Version(argparse.Action):
     """Prints the version. argparse's own action would look up the version at every start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from .version import run
-
-        run.run(argparse.Namespace())
+        version_command.run(argparse.Namespace())
         parser.exit()
+
+
+@command(
+    "help",
+    option("words", metavar="COMMAND", nargs="*", help="command to explain (default: all)"),
+    examples=("help", "help cdi check"),
+)
+def help_command(options: argparse.Namespace) -> int:
+    """Print the help of a command."""
+    parser().parse_args([*options.words, "--help"])
+    return 0
+
+
+@command("version", examples=("version",))
+def version_command(options: argparse.Namespace) -> int:
+    """Print the version."""
+    print(f"node-device-plugin {version()}")
+    return 0
 
 
 def parser(only: str = "") -> argparse.ArgumentParser:
@@ -131,6 +148,8 @@ def parser(only: str = "") -> argparse.ArgumentParser:
         into: Any = commands
         if word in _GROUPS:
             into = commands.add_parser(word, **_GROUPS[word]).add_subparsers(metavar="COMMAND", required=True)
-        for module in _MODULES[word]:
-            importlib.import_module("." + module, __package__).run.add(into)
+        module = importlib.import_module("." + _MODULES[word], __package__)
+        for each in vars(module).values():
+            if isinstance(each, Command) and each.words[0] == word:
+                each.add(into)
     return parsed

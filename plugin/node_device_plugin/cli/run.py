@@ -1,4 +1,4 @@
-"""``run``: runs the plugin."""
+"""``run`` and ``reload``: run the plugin, or make the running plugin read its configuration again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import asyncio
 import errno
 import gc
 import os
+import resource
 import signal
+import sys
 
 from ..declaration.configuration_file import load
-from .shared import CONFIG, Failure, command
+from .shared import CONFIG, Failure, command, option
+
+#: Files that the process may open. A resource needs two, its socket and the kubelet's stream, so this is enough for
+#: 30,000 resources. A pod's hard limit may be a billion, and programs that close every file would hang.
+_MOST = 65536
 
 
 @command("run", CONFIG, examples=("run --config trial.yaml",))
@@ -22,7 +28,6 @@ def run(options: argparse.Namespace) -> int:
     # daemon.main enables garbage collection again.
     gc.disable()
     from ..daemon import main as daemon
-    from ..support.open_files import raise_limit
     from ..support.sockets import INSTANCE_SOCKET, OVERLAP
     from ..telemetry import logs
 
@@ -36,3 +41,57 @@ def run(options: argparse.Namespace) -> int:
         fix = f": raise the hard limit of {most_files} (LimitNOFILE=)" if error.errno == errno.EMFILE else ""
         raise Failure(f"the plugin stopped: {error}{fix}") from error
     return 0
+
+
+def raise_limit() -> int:
+    """Raise the soft limit, 1,024 on most nodes, to the hard limit, at most to 65,536. Returns the limit.
+
+    The low soft limit protects programs that use select(2), which this program does not.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):
+        return soft
+    return wanted
+
+
+@command(
+    "reload",
+    CONFIG,
+    option("--check", action="store_true", help="only compare the running configuration with the file"),
+    option("--empty", action="store_true", help="offer no resource until the next reload, as before an uninstall"),
+    option("--forget-lost", action="store_true", help="expect the devices no longer that were offered and are lost"),
+    examples=("reload", "reload --check", "reload --empty", "reload --forget-lost"),
+)
+def reload(options: argparse.Namespace) -> int:
+    """Make the running plugin read its configuration again, and wait for the result.
+
+    With --empty, the plugin withdraws its devices. A resource that a pod holds stays registered without a free device.
+    """
+    from ..status_api import client
+
+    loaded = load(options.config)
+    directory = loaded.configuration.kubelet_device_plugin_dir
+    try:
+        if options.check:
+            running = asyncio.run(client.ask(directory, "GET", "/status"))["configuration"]
+            if running["sha256"] == loaded.sha256:
+                return 0
+            raise Failure(
+                "the plugin runs with configuration {}, but {} is {}: run node-device-plugin reload".format(
+                    running["sha256"][:12], options.config, loaded.sha256[:12]
+                )
+            )
+        page = "/withdraw" if options.empty else "/forget" if options.forget_lost else "/reload"
+        answer = asyncio.run(client.ask(directory, "POST", page))
+    except client.NotAnswering as error:
+        raise Failure(str(error)) from error
+    for problem in answer["problems"]:
+        print(f"node-device-plugin: {problem}", file=sys.stderr)
+    said = {"/withdraw": "every resource: withdrawn", "/forget": "lost devices: no longer expected"}
+    print(said.get(page, f"configuration {loaded.sha256[:12]}: {answer['result']}"))
+    return 1 if answer["result"] == "refused" else 0

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import json
 from collections.abc import Coroutine, Sequence
-from typing import Any, Callable, NamedTuple, Protocol, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from ..declaration.configuration_file import DEFAULT_PATH
 from ..support.documents import STDIN, write_yaml
@@ -19,14 +19,6 @@ _Answer = TypeVar("_Answer")
 
 class Failure(Exception):
     """A command failed. The message is one sentence for the user. The exit code is 1."""
-
-
-class _Shown(Protocol):
-    def to_data(self) -> Any:
-        """The answer, ready for JSON."""
-
-    def to_text(self) -> str:
-        """The answer as text."""
 
 
 def option(*names: str, **keywords: Any) -> argparse.ArgumentParser:
@@ -81,12 +73,12 @@ DEVICE_PLUGIN_DIR = option(
 class Command(NamedTuple):
     """A command. run: takes the options and returns the exit code; its docstring is the command's help.
 
-    examples: command lines without the program's name. internal: whether the list of commands omits the command.
-    Only our roles and services call internal commands.
+    words: the command's name. examples: command lines without the program's name. internal: whether the list of
+    commands omits the command. Only our roles and services call internal commands.
     """
 
     run: Callable[[argparse.Namespace], int]
-    name: str
+    words: Sequence[str]
     options: Sequence[argparse.ArgumentParser]
     examples: Sequence[str]
     internal: bool
@@ -96,7 +88,7 @@ class Command(NamedTuple):
         listed = {} if self.internal else {"help": self.run.__doc__}
         examples = [f"  node-device-plugin {example}" for example in self.examples]
         added = commands.add_parser(
-            self.name,
+            self.words[-1],
             description=self.run.__doc__,
             epilog="\n".join([*(["examples:", *examples, ""] if examples else []), EXIT_CODES]),
             formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -107,10 +99,10 @@ class Command(NamedTuple):
 
 
 def command(
-    name: str, *options: argparse.ArgumentParser, examples: Sequence[str] = (), internal: bool = False
+    words: str, *options: argparse.ArgumentParser, examples: Sequence[str] = (), internal: bool = False
 ) -> Callable[[Callable[[argparse.Namespace], int]], Command]:
     """Turn the decorated function into a command; the function's docstring is the command's help."""
-    return lambda run: Command(run, name, options, examples, internal)
+    return lambda run: Command(run, words.split(), options, examples, internal)
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
@@ -125,12 +117,13 @@ def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:
         raise Failure(str(error)) from error
 
 
-def show(options: argparse.Namespace, what: _Shown) -> None:
-    """Print an answer in the format of ``--output``."""
-    if options.output == "text":
-        print(what.to_text())
+def show(options: argparse.Namespace, data: Any, *texts: str) -> None:
+    """Print an answer in the format of ``--output``. texts: the answer as text."""
+    if options.output != "text":
+        print_data(options, data)
     else:
-        print_data(options, what.to_data())
+        for text in texts:
+            print(text)
 
 
 def print_data(options: argparse.Namespace, data: Any) -> None:

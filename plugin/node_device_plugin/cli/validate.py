@@ -1,8 +1,9 @@
-"""``validate``: lists every problem of a configuration, or of the declaration in a file of an inventory."""
+"""``validate`` and ``schema``: check a configuration or the declaration in an inventory, or describe it to editors."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -31,7 +32,7 @@ from .shared import CONFIG_OR_STDIN, Failure, command, option
         "validate -    # stdin",
     ),
 )
-def run(options: argparse.Namespace) -> int:
+def validate(options: argparse.Namespace) -> int:
     """Check a configuration file, or the declaration in a group_vars or host_vars file, and print every error in it."""
     if options.inventory:
         return _with_ansible(options.inventory)
@@ -58,3 +59,23 @@ def _with_ansible(inventories: Sequence[str]) -> int:
         )
     paths = [f"--inventory={path}" for path in inventories]
     return 1 if subprocess.run([program, *paths, "nodedevices.kubernetes.validate"], check=False).returncode else 0
+
+
+@command(
+    "schema",
+    option(
+        "--of",
+        choices=("variables", "configuration"),
+        default="variables",
+        help="which file the schema describes: one with an inventory's variables (group_vars, host_vars), or the "
+        "plugin's configuration (default: %(default)s)",
+    ),
+    examples=("schema", "schema --of configuration"),
+)
+def schema(options: argparse.Namespace) -> int:
+    """Print a JSON Schema (draft 2020-12) with which an editor checks and completes a declaration."""
+    from ..declaration import json_schema
+
+    known = json_schema.variables() if options.of == "variables" else json_schema.configuration()
+    print(json.dumps(known, indent=2))
+    return 0

@@ -1,9 +1,13 @@
-"""``verify``: proves that every declared device reaches the runtime, the kubelet and a container."""
+"""``verify``: proves that every declared device reaches the runtime, the kubelet and a container.
+
+A proof runs ``seen`` in a test pod, which prints the variables, mounts and device nodes of its container.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 
 from ..declaration.configuration_file import load
@@ -63,15 +67,15 @@ def _seconds(text: str) -> float:
     option("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="limit for each step (default: 60)"),
     examples=("verify", "verify --static-pod-dir /etc/kubernetes/manifests --devices all"),
 )
-def run(options: argparse.Namespace) -> int:
+def verify(options: argparse.Namespace) -> int:
     """Check with the runtime, the kubelet and a container that every declared device is available."""
     from ..diagnostics.runtime_service import cri_socket
+    from ..verification import verify as verification
     from ..verification.scope import Node, Scope
-    from ..verification.verify import verify
 
     configuration = load(options.config).configuration
     report = ask(
-        verify(
+        verification.verify(
             configuration,
             Node(
                 runtime_socket=cri_socket(options.socket),
@@ -93,5 +97,20 @@ def run(options: argparse.Namespace) -> int:
             ),
         )
     )
-    show(options, report)
+    show(options, report.to_data(), report.to_text())
     return 1 if report.problems else 0
+
+
+@command(
+    "seen",
+    option("paths", metavar="PATH", nargs="*", help="device node to report, beside variables and mounts"),
+    examples=("seen /dev/ttyS0",),
+    internal=True,
+)
+def seen(options: argparse.Namespace) -> int:
+    """Print, as JSON, the variables, mounts and device nodes of the container in which this command runs."""
+    from ..verification import container_view
+
+    # Print one line, because a log may separate several lines.
+    print(json.dumps(container_view.own(options.paths), sort_keys=True))
+    return 0

@@ -20,26 +20,20 @@ def to_data(resources: Sequence[Resource], found: Mapping[str, Discovered], name
 
     ``problem``: why a device is unhealthy, or why a resource has no device. ``reason``: why a device is left out.
     """
-    nothing = Discovered((), ())
-    return {
-        "resources": [
+    listed = []
+    for resource in resources:
+        ours = found.get(resource.name)
+        discovered, left_out = ours or Discovered((), ())
+        devices = [("declared", each) for each in resource.devices] + [("discovered", each) for each in discovered]
+        listed.append(
             {
                 "name": resource.name,
-                "devices": [
-                    *(_device(resource, device, "declared", names) for device in resource.devices),
-                    *(
-                        _device(resource, device, "discovered", names)
-                        for device in found.get(resource.name, nothing).devices
-                    ),
-                ],
-                "left_out": [
-                    {"id": device.id, "reason": reason} for device, reason in found.get(resource.name, nothing).left_out
-                ],
-                "problem": _unmatched(resource) if found.get(resource.name) == nothing else None,
+                "devices": [_device(resource, device, origin, names) for origin, device in devices],
+                "left_out": [{"id": device.id, "reason": reason} for device, reason in left_out],
+                "problem": _unmatched(resource) if ours is not None and not (discovered or left_out) else None,
             }
-            for resource in resources
-        ]
-    }
+        )
+    return {"resources": listed}
 
 
 def _unmatched(resource: Resource) -> str:

@@ -96,8 +96,7 @@ class Doctor(NamedTuple):
         try:
             loaded = await in_thread(load, self.config)
         except DeclarationError as error:
-            more = len(error.problems) - 1
-            found = "{}{}".format(error.problems[0], " (and %d more)" % more if more else "")
+            found = _first(error.problems)
             findings.wrong("configuration", found, f"node-device-plugin validate --config {self.config}\n{_PROVISION}")
             return None
         resources = loaded.configuration.resources
@@ -198,21 +197,26 @@ async def _specs(
     harm += [(file, file.unclear[name]) for name in missing for file in files if name in file.unclear]
     others = [(file, problem) for file in files for problem in file.problems if file.owner == FOREIGN]
     if harm:
-        findings.wrong("CDI specs", _first(harm), _fix_of(*harm[0]))
+        findings.wrong("CDI specs", _first_in(harm), _fix_of(*harm[0]))
     elif missing:
         found = "no CDI spec in {} defines {}".format(", ".join(directories), ", ".join(missing))
         findings.wrong("CDI specs", found, f"{_PROVISION}\n{commands.restart}")
     elif others:
         # Runtimes skip such a file, so only that file's devices have no effect.
-        findings.warning("CDI specs", f"another owner's file; our devices work: {_first(others)}", _fix_of(*others[0]))
+        findings.warning(
+            "CDI specs", f"another owner's file; our devices work: {_first_in(others)}", _fix_of(*others[0])
+        )
     else:
         findings.ok("CDI specs", "%d files, %d of them ours" % (len(files), sum(f.owner == OURS for f in files)))
 
 
-def _first(problems: Sequence[tuple[SpecFile, Problem]]) -> str:
-    file, problem = problems[0]
-    more = " (and %d more)" % (len(problems) - 1) if len(problems) > 1 else ""
-    return f"{file.path}: {problem}{more}"
+def _first_in(problems: Sequence[tuple[SpecFile, Problem]]) -> str:
+    return _first([f"{file.path}: {problem}" for file, problem in problems])
+
+
+def _first(problems: Sequence[Any]) -> str:
+    """The first problem, and how many others there are."""
+    return f"{problems[0]} (and {len(problems) - 1} more)" if len(problems) > 1 else str(problems[0])
 
 
 def _fix_of(file: SpecFile, problem: Problem) -> str:
@@ -252,9 +256,8 @@ async def _devices(findings: Findings, configuration: Configuration) -> None:
     reasons = {key: health.reason_of(answer) for key, answer in answers.items()}
     bad = [f"{key.name}: {reason}" for key, reason in reasons.items() if reason is not None]
     if bad:
-        more = " (and %d more)" % (len(bad) - 1) if len(bad) > 1 else ""
         fix = "udevadm trigger --action=add    # if the device is plugged in; role host_devices loads kernel modules"
-        findings.wrong("devices", bad[0] + more, f"{fix}\nnode-device-plugin status    # each with its reason")
+        findings.wrong("devices", _first(bad), f"{fix}\nnode-device-plugin status    # each with its reason")
     else:
         findings.ok("devices", "every required device node exists")
 

@@ -8,12 +8,10 @@ import stat
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from ..support.bounded_reads import LARGEST
-from ..support.node_process import PROC, NotTrusted, node_process, not_roots_alone, option, peer
+from ..support.bounded_reads import LARGEST, beginning_of
+from ..support.node_process import PROC, NodeProcess, NotTrusted, not_roots_alone, option, peer
 from ..support.sockets import status_socket
 
-#: Bytes of a command line that are read; Linux allows megabytes.
-_LONGEST = 1 << 16
 #: Parts of a path, with the parts of its links.
 _MOST_STEPS = 40
 _PROGRAM = "node-device-plugin"
@@ -56,11 +54,7 @@ def ending(pids: Collection[int]) -> str:
 
 def _pod_of(pid: int) -> str:
     """The id of the pod that has a process; empty for none. The kubelet writes it, so it is safe in a command."""
-    try:
-        with open(os.path.join(PROC, str(pid), "cgroup"), "rb") as file:
-            found = _POD_ID.search(file.read(_LONGEST).decode("utf-8", "replace"))
-    except OSError:
-        return ""
+    found = _POD_ID.search(beginning_of(os.path.join(PROC, str(pid), "cgroup")))
     return found.group(1).replace("_", "-") if found else ""
 
 
@@ -121,7 +115,7 @@ def _parts(path: str) -> list[str]:
 
 def _is_own(pid: int) -> bool:
     try:
-        node_process(pid)
+        NodeProcess(pid)
     except NotTrusted:
         return False
     return True
@@ -129,10 +123,7 @@ def _is_own(pid: int) -> bool:
 
 def _claimed() -> Iterator[int]:
     for pid in filter(str.isdigit, os.listdir(PROC)):
-        try:
-            words = _words(int(pid))
-        except OSError:
-            continue
+        words = _words(int(pid))
         # A command line begins with the script, with an interpreter and the script, or with an interpreter and -m.
         for position, word in enumerate(words[:3]):
             is_ours = os.path.basename(word) == _PROGRAM or (word == _MODULE and words[position - 1] == "-m")
@@ -142,5 +133,4 @@ def _claimed() -> Iterator[int]:
 
 
 def _words(pid: int) -> list[str]:
-    with open(os.path.join(PROC, str(pid), "cmdline"), "rb") as file:
-        return [os.fsdecode(word) for word in file.read(_LONGEST).split(b"\0")[:-1]]
+    return beginning_of(os.path.join(PROC, str(pid), "cmdline")).split("\0")[:-1]

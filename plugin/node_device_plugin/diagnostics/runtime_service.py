@@ -6,8 +6,9 @@ import contextlib
 import os
 import re
 
+from ..support.bounded_reads import beginning_of
 from ..support.kubelet_process import DEFAULT_SOCKET, KubeletProcess, likely_socket, runtime_socket, socket_path
-from ..support.node_process import peer
+from ..support.node_process import peer, unit_in
 
 #: The directories of unit files (systemd.unit(5)).
 _UNIT_DIRECTORIES = (
@@ -32,8 +33,6 @@ _KUBELETS = {
     **{name: name for name in (*_K3S, *_RKE2, *_K0S)},
     "snap.microk8s.daemon-containerd": "snap.microk8s.daemon-kubelite",
 }
-#: A service in /proc/PID/cgroup. Anybody who owns a cgroup names it, and the name becomes part of a command to run.
-_SERVICE = re.compile(r"/([\w:.@\\-]+)\.service(?=[/\n]|$)", re.ASCII)
 
 
 def cri_socket(given: str | None, kubelet: KubeletProcess | None = None) -> str:
@@ -54,26 +53,11 @@ def service_of(path: str, root: str = "/") -> str:
 
     root: the root directory of all files. Blocks while it connects, so do not call this function on the event loop.
     """
-    found = _listening(path, root)
-    if found is not None:
-        return found
-    names = _SERVICES.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
-    there = [name for name in names if any(os.path.exists(_unit_file(root, each, name)) for each in _UNIT_DIRECTORIES)]
-    return (there or names)[0]
-
-
-def _listening(path: str, root: str) -> str | None:
     # For a socket-activated service, the peer is systemd itself, which is not a service.
     with contextlib.suppress(OSError):
-        with open(_below(root, "/proc/%d/cgroup" % peer(path))) as file:
-            found = _SERVICE.findall(file.read())
-        return str(found[-1]) if found else None
-    return None
-
-
-def _unit_file(root: str, directory: str, name: str) -> str:
-    return os.path.join(root, directory, f"{name}.service")
-
-
-def _below(root: str, path: str) -> str:
-    return os.path.join(root, path.lstrip("/"))
+        found = unit_in(beginning_of(os.path.join(root, "proc/%d/cgroup" % peer(path))))
+        if found is not None:
+            return found.removesuffix(".service")
+    names = _SERVICES.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
+    places = [(name, os.path.join(root, each, f"{name}.service")) for name in names for each in _UNIT_DIRECTORIES]
+    return next((name for name, place in places if os.path.exists(place)), names[0])

@@ -25,7 +25,7 @@ from ..devices.discovery.root import Root
 from ..devices.discovery.sysfs import upward
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..support.bounded_calls import Key
-from ..support.tables import printable, table
+from ..support.tables import printable, shortened, table
 from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, usb_name
 
 #: The domain of suggested resources if the user names none.
@@ -240,10 +240,9 @@ def reason_not_to_paste(declaration: Any) -> str | None:
 
 
 def _as_comments(texts: Sequence[str]) -> list[str]:
-    """Texts as comments of one line each. A text may be of any length, and have any character."""
-    shown = [printable(text) for text in texts if text]
-    lines = [text if len(text) <= _LONGEST else text[:_LONGEST] + " …" for text in shown[:_MOST]]
-    return [*lines, f"and {len(shown) - _MOST} more"] if len(shown) > _MOST else lines
+    """Texts as comments of one line each."""
+    shown = [shortened(text, _LONGEST) for text in texts if text]
+    return [*shown[:_MOST], f"and {len(shown) - _MOST} more"] if len(shown) > _MOST else shown
 
 
 def _left_out(kind: str, device: Device, reason: str) -> Unsuggested:

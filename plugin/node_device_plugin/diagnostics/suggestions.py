@@ -99,7 +99,7 @@ def _vfio(root: Root) -> Iterator[Suggestion]:
             yield Suggestion(
                 "VFIO group",
                 f"vfio-{model}",
-                {"discover": {"vfio": [_selector(model, "device")]}, **_address(model)},
+                {"discover": {"vfio": [_selector(model, "device")]}, **_env(f"pci-{model}", "{address}")},
                 "Whoever holds the device holds all devices of its IOMMU group.",
             )
 
@@ -110,7 +110,7 @@ def _virtual_functions(root: Root) -> Iterator[Suggestion]:
             yield Suggestion(
                 "network VF",
                 f"vf-{model}",
-                {"discover": {"pci": [_selector(model, "device")]}, **_address(model)},
+                {"discover": {"pci": [_selector(model, "device")]}, **_env(f"pci-{model}", "{address}")},
                 "A container gets the PCI address in a variable. A CNI plugin has to move the interface.",
             )
 
@@ -136,10 +136,10 @@ def _adapters(root: Root) -> Iterator[Suggestion]:
         for model in sorted(models):
             discover = {"usb": [_selector(model, "product")], "nodes": [{"path": "/dev/tty*"}]}
             name = f"serial-{model}"
-            yield Suggestion("serial port", name, {"discover": discover, **_path(name)})
+            yield Suggestion("serial port", name, {"discover": discover, **_env(name, "{path}")})
     elif ports:
         patterns = [pattern for pattern in patterns if _nodes(pattern, root)]
-        yield Suggestion("serial port", "serial", {"discover": {"paths": patterns}, **_path("serial")})
+        yield Suggestion("serial port", "serial", {"discover": {"paths": patterns}, **_env("serial", "{path}")})
 
 
 def _uarts(root: Root) -> Iterator[Suggestion | Unsuggested]:
@@ -169,7 +169,7 @@ def _cameras(root: Root) -> Iterator[Suggestion]:
         others = ["/dev/video*"]
     paths = [by_id, *others] if known - {None} else others
     if paths:
-        yield Suggestion("video", "camera", {"discover": {"paths": paths}, **_path("camera")})
+        yield Suggestion("video", "camera", {"discover": {"paths": paths}, **_env("camera", "{path}")})
 
 
 def _sound(root: Root) -> Iterator[Suggestion]:
@@ -316,9 +316,5 @@ def _declared(paths: Sequence[str]) -> dict[str, Any]:
     return {"devices": [{"id": os.path.basename(path), "nodes": [{"path": path}]} for path in paths]}
 
 
-def _path(name: str) -> dict[str, Any]:
-    return {"env": {"%s_{index}" % name.upper().replace("-", "_"): "{path}"}}
-
-
-def _address(model: str) -> dict[str, Any]:
-    return {"env": {"PCI_%s_{index}" % model.upper().replace("-", "_"): "{address}"}}
+def _env(name: str, value: str) -> dict[str, Any]:
+    return {"env": {"%s_{index}" % name.upper().replace("-", "_"): value}}

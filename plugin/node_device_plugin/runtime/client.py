@@ -34,22 +34,6 @@ class RuntimeVersion(NamedTuple):
     version: str
 
 
-class RuntimeStatus(NamedTuple):
-    """The effective settings of the running daemon, which may differ from its configuration file.
-
-    conditions: maps each condition, such as RuntimeReady or NetworkReady, to its value.
-    cdi_enabled, cdi_spec_dirs: None if the runtime does not report them (containerd 1.6, CRI-O before 1.33).
-    cdi_always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
-    sandbox_image: from the runtime's configuration; None if that names no image (containerd 2.0 and later).
-    """
-
-    conditions: dict[str, bool]
-    cdi_enabled: bool | None
-    cdi_spec_dirs: tuple[str, ...] | None
-    cdi_always_on: bool
-    sandbox_image: str | None
-
-
 class CriClient(UnixClient):
     """One connection to a container runtime: ``async with CriClient("/run/containerd/containerd.sock") as runtime``.
 
@@ -73,26 +57,15 @@ class CriClient(UnixClient):
         answer = await self._call("report its version", self._runtime.Version, cri.VersionRequest(), _ASK)
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
-    async def status(self) -> RuntimeStatus:
-        """The runtime's conditions and effective settings (from ``info["config"]`` of a verbose Status)."""
+    async def status(self) -> tuple[dict[str, bool], dict[str, Any]]:
+        """The values of the conditions, such as RuntimeReady and NetworkReady, and the running daemon's settings.
+
+        The settings are in ``info["config"]`` of a verbose Status, and may differ from the configuration file.
+        """
         request = cri.StatusRequest(verbose=True)
         answer = await self._call("report its status", self._runtime.Status, request, _ASK)
-        config = _json_object(answer.info.get("config"))
-        enabled, sandbox_image = config.get("enableCDI"), config.get("sandboxImage")
-        # From 1.33 on, CRI-O reports its whole configuration under Go's field names.
-        crio = config.get("crio")
-        settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
-        # Go prints an empty list as null.
-        directories = (settings[key] or []) if key in settings else None
-        # A runtime with spec directories but no switch cannot turn CDI off.
-        always_on = isinstance(directories, list) and "enableCDI" not in config
-        return RuntimeStatus(
-            conditions={condition.type: condition.status for condition in answer.status.conditions},
-            cdi_enabled=True if always_on else enabled if isinstance(enabled, bool) else None,
-            cdi_spec_dirs=tuple(map(str, directories)) if isinstance(directories, list) else None,
-            cdi_always_on=always_on,
-            sandbox_image=str(sandbox_image) if sandbox_image else None,
-        )
+        conditions = {condition.type: condition.status for condition in answer.status.conditions}
+        return conditions, _json_object(answer.info.get("config"))
 
     async def run_pod_sandbox(self, config: cri.PodSandboxConfig) -> str:
         """Create and start a sandbox; returns its id."""
@@ -129,19 +102,9 @@ class CriClient(UnixClient):
         request = cri.StartContainerRequest(container_id=container)
         await self._call(f"start container {container}", self._runtime.StartContainer, request, _ACT)
 
-    async def stop_container(self, container: str, grace: int = 0) -> None:
-        """Stop a container: SIGTERM, then SIGKILL after ``grace`` seconds. A missing container is no error."""
-        request = cri.StopContainerRequest(container_id=container, timeout=grace)
-        await self._call(f"stop container {container}", self._runtime.StopContainer, request, _ACT + grace)
-
-    async def remove_container(self, container: str) -> None:
-        """Remove a container; a missing container is no error."""
-        request = cri.RemoveContainerRequest(container_id=container)
-        await self._call(f"remove container {container}", self._runtime.RemoveContainer, request, _ACT)
-
-    async def containers(self, labels: Mapping[str, str] | None = None, sandbox: str = "") -> list[cri.Container]:
-        """The containers, in any state, that have all of ``labels``. sandbox: only this sandbox's; empty for all."""
-        request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=labels, pod_sandbox_id=sandbox))
+    async def containers(self, labels: Mapping[str, str] | None = None) -> list[cri.Container]:
+        """The containers, in any state, that have all of ``labels``."""
+        request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=labels))
         return list((await self._call("list its containers", self._runtime.ListContainers, request, _ASK)).containers)
 
     async def container_status(self, container: str) -> cri.ContainerStatus:
@@ -159,9 +122,8 @@ class CriClient(UnixClient):
 
     async def images(self) -> list[cri.Image]:
         """The images that the runtime has."""
-        return list(
-            (await self._call("list its images", self._images.ListImages, cri.ListImagesRequest(), _ASK)).images
-        )
+        request = cri.ListImagesRequest()
+        return list((await self._call("list its images", self._images.ListImages, request, _ASK)).images)
 
     async def image(self, name: str) -> cri.Image | None:
         """The image that a pod would get for ``name``; None if the runtime does not have the image."""
@@ -175,7 +137,8 @@ class CriClient(UnixClient):
         The name comes from the effective configuration (containerd 1.x), or else from the images that the runtime pins
         (containerd from 2.0 on, CRI-O). None if the image is not on this node yet.
         """
-        configured = (await self.status()).sandbox_image
+        _conditions, settings = await self.status()
+        configured = str(settings.get("sandboxImage") or "")
         if configured:
             return configured if await self.image(configured) else None
         pinned = sorted(tag for image in await self.images() if image.pinned for tag in image.repo_tags)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from ..declaration.cdi import names_in, version_tuple
+from ..support.bounded_reads import beginning_of
 from ..support.channels import grpc
+from ..support.node_process import unit_in
 from ..wire import cri_v1_pb2 as api
 from .client import CriClient
 from .errors import CriError
+
+_Answer = TypeVar("_Answer")
 
 #: From this version on, containerd with CDI off refuses containers with CDI devices. Earlier versions drop the devices.
 _FAILS_WITHOUT_CDI = (2, 3, 0)
@@ -19,21 +23,31 @@ _FAILS_WITHOUT_CDI = (2, 3, 0)
 async def runtime(socket: str) -> dict[str, Any]:
     """The effective settings of the running container runtime, in JSON types. Raises CriError if a call fails."""
     async with CriClient(socket) as cri:
-        version = await cri.version()
-        status = await cri.status()
-        # CRI-O before 1.33 reports nothing about CDI, and has no setting that turns CDI off.
-        always_on = status.cdi_always_on or version.name == "cri-o"
+        name, version = await cri.version()
+        conditions, settings = await cri.status()
         return {
-            "name": version.name,
-            "version": version.version,
-            "cdi": {
-                "enabled": True if always_on else status.cdi_enabled,
-                "always_on": always_on,
-                "spec_dirs": None if status.cdi_spec_dirs is None else list(status.cdi_spec_dirs),
-            },
+            "name": name,
+            "version": version,
+            "cdi": _cdi(name, settings),
             "sandbox_image": await cri.sandbox_image(),
-            "conditions": status.conditions,
+            "conditions": conditions,
         }
+
+
+def _cdi(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The CDI settings among a daemon's settings; None if it does not report them (containerd 1.6, CRI-O before 1.33).
+
+    always_on: the runtime has no setting that turns CDI off (containerd from 2.4 on, CRI-O).
+    """
+    # From 1.33 on, CRI-O reports its whole configuration under Go's field names.
+    crio = config.get("crio")
+    settings, key = (crio, "CDISpecDirs") if isinstance(crio, dict) else (config, "cdiSpecDirs")
+    # Go prints an empty list as null.
+    directories = (settings[key] or []) if key in settings else None
+    spec_dirs = list(map(str, directories)) if isinstance(directories, list) else None
+    always_on = name == "cri-o" or (spec_dirs is not None and "enableCDI" not in config)
+    enabled = True if always_on else config.get("enableCDI")
+    return {"enabled": enabled if isinstance(enabled, bool) else None, "always_on": always_on, "spec_dirs": spec_dirs}
 
 
 def fails_without_cdi(name: str, version: str) -> bool:
@@ -62,11 +76,13 @@ async def requested_cdi(socket: str) -> list[RequestedCdi]:
     async with CriClient(socket) as cri:
         ready = {each.id for each in await cri.pod_sandboxes() if each.state == api.SANDBOX_READY}
         listed = await cri.containers()
-        configs = await asyncio.gather(*(_config(cri, each.id) for each in listed))
+        infos = await asyncio.gather(*(_unless_gone(cri.container_info(each.id)) for each in listed))
     found = []
-    for each, config in zip(listed, configs):
-        if config is None:
+    for each, info in zip(listed, infos):
+        if info is None:
             continue
+        # Empty if the runtime does not tell it.
+        config = info["config"] if isinstance(info.get("config"), dict) else {}
         devices, annotations = config.get("CDI_devices") or (), config.get("annotations") or {}
         names = {str(device.get("name")) for device in devices} | names_in(annotations) | names_in(each.annotations)
         namespace, pod, uid = [
@@ -77,15 +93,14 @@ async def requested_cdi(socket: str) -> list[RequestedCdi]:
     return found
 
 
-async def _config(cri: CriClient, container: str) -> dict[str, Any] | None:
-    """The configuration of a container; empty if the runtime does not tell it, None if the container is gone."""
+async def _unless_gone(answer: Awaitable[_Answer]) -> _Answer | None:
+    """The answer about a container; None if the container was removed after it was listed."""
     try:
-        config = (await cri.container_info(container)).get("config")
+        return await answer
     except CriError as error:
         if error.code is grpc.StatusCode.NOT_FOUND:
             return None
         raise
-    return config if isinstance(config, dict) else {}
 
 
 async def running_containers(socket: str) -> list[dict[str, Any]]:
@@ -96,7 +111,7 @@ async def running_containers(socket: str) -> list[dict[str, Any]]:
     """
     async with CriClient(socket) as cri:
         listed = [each.id for each in await cri.containers() if each.state == api.CONTAINER_RUNNING]
-        pids = await asyncio.gather(*(_pid(cri, identity) for identity in listed))
+        pids = await asyncio.gather(*(_unless_gone(cri.container_pid(identity)) for identity in listed))
     return [
         {"id": identity, "pid": pid, "unit": _unit_of_parent(pid)}
         for identity, pid in zip(listed, pids)
@@ -122,22 +137,6 @@ async def ended_containers(socket: str, identities: Sequence[str]) -> list[dict[
 
 def _unit_of_parent(pid: int, proc: str = "/proc") -> str | None:
     """The systemd unit of a process's parent, by the parent's cgroup; None if unknown. See proc(5)."""
-    try:
-        with open("%s/%d/stat" % (proc, pid), encoding="utf-8", errors="replace") as file:
-            # The process name, in parentheses, may contain any character.
-            parent = int(file.read().rpartition(")")[2].split()[1])
-        with open("%s/%d/cgroup" % (proc, parent), encoding="utf-8") as file:
-            groups = [group for line in file for group in line.rstrip("\n").split("/")]
-    except OSError:
-        return None
-    return next((group for group in reversed(groups) if group.endswith((".service", ".scope"))), None)
-
-
-async def _pid(cri: CriClient, container: str) -> int | None:
-    try:
-        return await cri.container_pid(container)
-    except CriError as error:
-        if error.code is grpc.StatusCode.NOT_FOUND:
-            # The container was removed after it was listed.
-            return None
-        raise
+    # The process name, in parentheses, may contain any character.
+    fields = beginning_of("%s/%d/stat" % (proc, pid)).rpartition(")")[2].split()
+    return unit_in(beginning_of(f"{proc}/{fields[1]}/cgroup"), "service|scope") if fields else None

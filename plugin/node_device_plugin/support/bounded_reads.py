@@ -52,6 +52,15 @@ def text_of(path: str) -> str | None:
         return None
 
 
+def beginning_of(path: str, most: int = 1 << 16) -> str:
+    """Return the beginning of a file's text, which may have any bytes; empty if the file is missing or unreadable."""
+    try:
+        with open(path, "rb") as file:
+            return os.fsdecode(file.read(most))
+    except OSError:
+        return ""
+
+
 def json_of(content: bytes) -> Any:
     """Return the document in ``content``. Raises ValueError, also if it nests too deep or has too many values."""
     # The import takes a part of the time of the plugin's probe.

@@ -79,7 +79,7 @@ def runtime_socket() -> str | None:
         process = the_only("kubelet", named("kubelet")[0])
     except NotTrusted:
         return None
-    return _cri_socket(process.arguments, *_configuration(process.arguments)) if process else None
+    return _cri_socket(process.arguments, *configuration_of(process.arguments)) if process else None
 
 
 def likely_socket(sockets: Sequence[str] = SOCKETS) -> str:
@@ -95,7 +95,7 @@ def kubelet_of(process: NodeProcess) -> KubeletProcess:
     """Return the facts of a trusted kubelet process."""
     arguments = process.arguments
     version = re.search(r"v(\d+\.\d+\.\d+\S*)", process.run("--version")[0] or "")
-    texts, is_known = _configuration(arguments)
+    texts, is_known = configuration_of(arguments)
     return KubeletProcess(
         pid=process.pid,
         version=version.group(1) if version else None,
@@ -136,31 +136,23 @@ def _cri_socket(arguments: Sequence[str], texts: Sequence[str], is_known: bool) 
     return DEFAULT_SOCKET if is_known else None
 
 
-def _configuration(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the texts of the kubelet's configuration files, and whether they are known."""
-    path = option(arguments, "--config")
-    texts = configurations(path, option(arguments, "--config-dir"))
-    return texts, bool(texts) or not path
+def configuration_of(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the texts of the kubelet's configuration files, and whether they are known.
 
-
-def configurations(path: str | None, directory: str | None) -> list[str]:
-    """Return the texts of the kubelet's configuration files. A later text overrides an earlier text.
-
-    path: value of ``--config``. directory: value of ``--config-dir``, whose ``.conf`` files are read in name order.
+    A later text overrides an earlier text. The directory's ``.conf`` files are read in name order.
     """
+    path = option(arguments, "--config")
     paths = [path] if path else []
-    for each, directories, names in os.walk(directory) if directory else ():
+    for each, directories, names in os.walk(option(arguments, "--config-dir") or ""):
         directories.sort()
         paths += [os.path.join(each, name) for name in sorted(names) if name.endswith(".conf")]
-    return [text for text in map(text_of, paths) if text is not None]
+    texts = [text for text in map(text_of, paths) if text is not None]
+    return texts, bool(texts) or not path
 
 
 def setting(texts: Sequence[str], key: str) -> str | None:
     """Return a top-level string or number of the kubelet's configuration as text; None if it is not set."""
-    found = None
-    for text in texts:
-        found = value_of(text, key) or found
-    return found
+    return next(filter(None, (value_of(text, key) for text in reversed(texts))), None)
 
 
 def value_of(text: str, key: str) -> str | None:

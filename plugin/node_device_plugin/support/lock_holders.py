@@ -12,11 +12,13 @@ import pwd
 import re
 from typing import NamedTuple
 
+from .bounded_reads import beginning_of
+
 #: The mount point of proc(5).
 PROC = "/proc"
-#: Maximum bytes that are read of a file of another process, and characters of a command that a message shows.
-_MOST_READ, _MOST_SHOWN = 1 << 16, 80
-_FLOCK = re.compile(rb"(?m)^lock:\s+\d+: FLOCK\s+\S+\s+\S+\s+-?\d+ (\S+) ")
+#: Maximum characters of a command that a message shows.
+_MOST_SHOWN = 80
+_FLOCK = re.compile(r"(?m)^lock:\s+\d+: FLOCK\s+\S+\s+\S+\s+-?\d+ (\S+) ")
 
 
 class Holder(NamedTuple):
@@ -58,45 +60,38 @@ def named(found: list[Holder], most: int = 3) -> str:
     return ", ".join([*map(str, found[:most]), *more]) or "a process that /proc does not show"
 
 
-def _key_of(path: str) -> bytes:
+def _key_of(path: str) -> str:
     """Return the device and inode of a file as the kernel prints them for a lock; stat(2) may have other numbers."""
     descriptor = os.open(path, os.O_PATH)
     try:
         inode = os.fstat(descriptor).st_ino
-        fields = dict(line.split(":\t", 1) for line in _text(f"/proc/self/fdinfo/{descriptor}").splitlines())
+        fields = dict(line.split(":\t", 1) for line in beginning_of(f"/proc/self/fdinfo/{descriptor}").splitlines())
     finally:
         os.close(descriptor)
-    mounts = (line.split() for line in _text("/proc/self/mountinfo", 1 << 24).splitlines())
+    mounts = (line.split() for line in beginning_of("/proc/self/mountinfo", 1 << 24).splitlines())
     major, minor = next(mount[2] for mount in mounts if mount[0] == fields["mnt_id"].strip()).split(":")
-    return b"%02x:%02x:%d" % (int(major), int(minor), int(fields.get("ino", inode)))
+    return "%02x:%02x:%d" % (int(major), int(minor), int(fields.get("ino", inode)))
 
 
-def _holds(pid: int, wanted: bytes) -> bool:
+def _holds(pid: int, wanted: str) -> bool:
     directory = f"{PROC}/{pid}/fdinfo"
     try:
         names = os.listdir(directory)
     except OSError:
         return False
-    return any(wanted in _FLOCK.findall(_text(f"{directory}/{name}").encode()) for name in names)
+    return any(wanted in _FLOCK.findall(beginning_of(f"{directory}/{name}")) for name in names)
 
 
 def _holder(pid: int) -> Holder | None:
-    uids = re.search(r"(?m)^Uid:\s(.*)$", _text(f"{PROC}/{pid}/status"))
+    uids = re.search(r"(?m)^Uid:\s(.*)$", beginning_of(f"{PROC}/{pid}/status"))
     if uids is None:
         # The process has ended.
         return None
-    words = _text(f"{PROC}/{pid}/cmdline").replace("\0", " ").strip() or _text(f"{PROC}/{pid}/comm").strip()
+    words = (
+        beginning_of(f"{PROC}/{pid}/cmdline").replace("\0", " ").strip() or beginning_of(f"{PROC}/{pid}/comm").strip()
+    )
     shown = "".join(each if each.isprintable() else "?" for each in words[:_MOST_SHOWN])
     return Holder(pid, shown, tuple(map(int, uids.group(1).split())))
-
-
-def _text(path: str, most: int = _MOST_READ) -> str:
-    """Return the beginning of a file's text; empty if the file is missing or unreadable."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(most).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _name_of(uid: int) -> str:

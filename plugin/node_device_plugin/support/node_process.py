@@ -47,8 +47,9 @@ class NotTrusted(Exception):
 
 
 class NodeProcess:
-    """A process that is the node's own. Create instances with `node_process`.
+    """A process that is the node's own. Raises NotTrusted if it is not.
 
+    Sources: proc(5), namespaces(7), systemd.service(5).
     pid: process id. arguments: the command line, beginning with the program's name. unit: the process's systemd
     service, or None. is_main: whether the process is that service's main process. executable: the program's path.
     replaced: whether that path now has another file or none, for example after an upgrade without a restart.
@@ -62,16 +63,16 @@ class NodeProcess:
             self._program = os.open("exe", os.O_RDONLY, dir_fd=self._directory)
             self.executable, replaced, _nothing = self._link("exe").partition(" (deleted)")
             self.replaced = bool(replaced)
-            self.unit = _unit(self._read("cgroup"))
+            self.unit = unit_in(os.fsdecode(self._read("cgroup")))
             said = properties(self.unit, "MainPID", "ExecStart", *_STARTED_BY) if self.unit else {}
             self.is_main = said.get("MainPID") == str(pid)
             self._check(said)
-            self.arguments = _words(self._read("cmdline"))
+            self.arguments = [os.fsdecode(word) for word in self._read("cmdline").split(b"\0")[:-1]]
         except OSError as error:
             raise NotTrusted(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
-        self._script: str | None = None
-        if self.is_main and _INTERPRETER.fullmatch(os.path.basename(self.executable)):
-            self._script = _script(said.get("ExecStart", ""))
+        script = re.search(r"path=(\S+) ;", said.get("ExecStart", ""))
+        is_script = self.is_main and _INTERPRETER.fullmatch(os.path.basename(self.executable))
+        self._script = script.group(1) if is_script and script else None
 
     def __del__(self) -> None:
         for name in ("_directory", "_program"):
@@ -154,14 +155,6 @@ def _started_by_others(unit: dict[str, str]) -> str | None:
     return next(filter(None, (not_roots_alone(path) for path in files if path)), None)
 
 
-def node_process(pid: int) -> NodeProcess:
-    """Return the process with this PID. Raises NotTrusted if the process is not the node's own.
-
-    Sources: proc(5), namespaces(7), systemd.service(5).
-    """
-    return NodeProcess(pid)
-
-
 def the_only(name: str, found: Sequence[NodeProcess]) -> NodeProcess | None:
     """Return the process among those that `named` found; None without any.
 
@@ -199,7 +192,7 @@ def named(name: str) -> tuple[list[NodeProcess], list[str]]:
                     # A process without a command line is ending.
                     continue
             if os.readlink(os.path.join(PROC, str(pid), "ns/pid")) == os.readlink(os.path.join(PROC, "1/ns/pid")):
-                found.append(node_process(pid))
+                found.append(NodeProcess(pid))
         except OSError:
             continue
         except NotTrusted as error:
@@ -221,7 +214,7 @@ def listener(path: str, seconds: float = _START) -> tuple[NodeProcess | None, st
             pid = _activated(path, seconds)
             if pid == 0:
                 return None, "systemd listens on the socket but has not started a service for it"
-        return node_process(pid), None
+        return NodeProcess(pid), None
     except OSError as error:
         return None, (error.strerror or str(error)).lower()
     except NotTrusted as error:
@@ -299,28 +292,19 @@ def _not_roots(path: str, status: os.stat_result) -> str | None:
     return None
 
 
-def _unit(cgroup: bytes) -> str | None:
-    """Return the systemd service in the content of /proc/PID/cgroup, or None."""
-    for line in os.fsdecode(cgroup).splitlines():
-        for part in reversed(line.split(":", 2)[-1].split("/")):
-            if part.endswith(".service"):
-                return part
-    return None
+def unit_in(cgroup: str, kinds: str = "service") -> str | None:
+    """Return the innermost systemd unit in the text of /proc/PID/cgroup, or None. kinds: with ``|`` between them.
+
+    Anybody who owns a cgroup names it, so only names that are safe in a command count.
+    """
+    found = re.findall(rf"/([\w:.@\\-]+\.(?:{kinds}))(?=[/\n]|$)", cgroup, re.ASCII)
+    return found[-1] if found else None
 
 
 def properties(unit: str, *names: str) -> dict[str, str]:
     """Return properties of a systemd unit by name; empty if there is no systemd."""
     said = answer_of(["systemctl", "show", "--property=" + ",".join(names), "--", unit])[0] or ""
     return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
-
-
-def _script(exec_start: str) -> str | None:
-    found = re.search(r"path=(\S+) ;", exec_start)
-    return found.group(1) if found else None
-
-
-def _words(cmdline: bytes) -> list[str]:
-    return [os.fsdecode(word) for word in cmdline.split(b"\0")[:-1]]
 
 
 def option(arguments: Sequence[str], *names: str) -> str | None:

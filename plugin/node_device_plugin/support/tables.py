@@ -13,13 +13,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     Unprintable characters of a cell are escaped, and a cell of more than ``LONGEST_CELL`` characters is cut.
     """
-    shown: list[list[str]] = [list(head), *([_cut(printable(cell)) or "-" for cell in row] for row in rows)]
+    shown: list[list[str]] = [list(head), *([shortened(cell, LONGEST_CELL) or "-" for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(head))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in shown)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_CELL else text[:LONGEST_CELL] + " …"
+def shortened(text: str, most: int) -> str:
+    """At most ``most`` printable characters of a text, which may be of any length and have any character."""
+    text = printable(text)
+    return text if len(text) <= most else text[:most] + " …"
 
 
 def counted(number: int, noun: str) -> str:

@@ -214,7 +214,7 @@ def test_instances_are_the_nodes_own_processes_of_our_command(tmp_path: Path, mo
             raise NotTrusted("runs as user 65534")
 
     monkeypatch.setattr(instances, "PROC", str(tmp_path))
-    monkeypatch.setattr(instances, "node_process", node_process)
+    monkeypatch.setattr(instances, "NodeProcess", node_process)
     assert running_instances() == [0, 1, 2]
 
 

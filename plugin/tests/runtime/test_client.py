@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubelet_stand_in import StandInKubelet
+from kubelet_stand_in.cri_client import KubeletCriClient
 from kubelet_stand_in.cri_server import CriServer
 from node_device_plugin.cli.main import main
 from node_device_plugin.runtime import queries as runtime_queries
@@ -41,16 +42,16 @@ async def test_version_over_the_kubelets_form_of_the_endpoint(socket):
 @pytest.mark.parametrize(
     ("config", "cdi_enabled", "cdi_spec_dirs", "cdi_always_on", "sandbox_image"),
     [
-        (CONTAINERD_1_7, False, ("/etc/cdi", "/var/run/cdi"), False, "registry.k8s.io/pause:3.8"),
-        (CONTAINERD_2_1, True, ("/etc/cdi",), False, None),
-        (CONTAINERD_2_4, True, ("/etc/cdi", "/var/run/cdi"), True, None),
+        (CONTAINERD_1_7, False, ["/etc/cdi", "/var/run/cdi"], False, "registry.k8s.io/pause:3.8"),
+        (CONTAINERD_2_1, True, ["/etc/cdi"], False, None),
+        (CONTAINERD_2_4, True, ["/etc/cdi", "/var/run/cdi"], True, None),
         # Go prints a list that was never made as null.
-        ({"cdiSpecDirs": None}, True, (), True, None),
-        ({"enableCDI": True, "cdiSpecDirs": None}, True, (), False, None),
+        ({"cdiSpecDirs": None}, True, [], True, None),
+        ({"enableCDI": True, "cdiSpecDirs": None}, True, [], False, None),
         ({"cdiSpecDirs": "x"}, None, None, False, None),
         (CONTAINERD_1_6, None, None, False, "registry.k8s.io/pause:3.6"),
-        (CRIO_1_36, True, ("/opt/cdi",), True, "registry.k8s.io/pause:3.10.1"),
-        ({"crio": {"CDISpecDirs": None}}, True, (), True, None),
+        (CRIO_1_36, True, ["/opt/cdi"], True, "registry.k8s.io/pause:3.10.1"),
+        ({"crio": {"CDISpecDirs": None}}, True, [], True, None),
         (CRIO_1_32, None, None, False, "registry.k8s.io/pause:3.10"),
         ({"crio": "x"}, None, None, False, None),
         ("no json", None, None, False, None),
@@ -59,10 +60,12 @@ async def test_version_over_the_kubelets_form_of_the_endpoint(socket):
     ],
 )
 async def test_status(socket, config, cdi_enabled, cdi_spec_dirs, cdi_always_on, sandbox_image):
-    async with CriServer(socket, config=config), CriClient(socket) as client:
-        status = await client.status()
-    assert status[1:] == (cdi_enabled, cdi_spec_dirs, cdi_always_on, sandbox_image)
-    assert status.conditions == {"RuntimeReady": True, "NetworkReady": False}
+    images = [cri.Image(id=sandbox_image, repo_tags=[sandbox_image])] if sandbox_image else []
+    async with CriServer(socket, config=config, images=images):
+        status = await runtime_queries.runtime(socket)
+    assert status["cdi"] == {"enabled": cdi_enabled, "spec_dirs": cdi_spec_dirs, "always_on": cdi_always_on}
+    assert status["sandbox_image"] == sandbox_image
+    assert status["conditions"] == {"RuntimeReady": True, "NetworkReady": False}
 
 
 @pytest.mark.parametrize(
@@ -108,13 +111,13 @@ async def test_a_pod_from_its_beginning_to_its_end(socket):
         metadata=cri.PodSandboxMetadata(name="pod", namespace="default", uid="1"), labels={"a": "b"}
     )
     container = cri.ContainerConfig(metadata=cri.ContainerMetadata(name="main"), labels={"a": "b"})
-    async with CriServer(socket), CriClient(socket) as client:
+    async with CriServer(socket), KubeletCriClient(socket) as client:
         sandbox = await client.run_pod_sandbox(config)
         identity = await client.create_container(sandbox, container, config)
         assert await client.container_pid(identity) is None
         await client.start_container(identity)
         assert await client.container_pid(identity) == 4711
-        assert [c.id for c in await client.containers({"a": "b"}, sandbox)] == [identity]
+        assert [c.id for c in await client.containers({"a": "b"})] == [identity]
         assert await client.containers({"a": "c"}) == []
         assert [s.id for s in await client.pod_sandboxes({"a": "b"})] == [sandbox]
         await client.stop_container(identity, 1)

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from node_device_plugin.support import open_files
+from node_device_plugin.cli import run as open_files
 
 ENDLESS = resource.RLIM_INFINITY
 

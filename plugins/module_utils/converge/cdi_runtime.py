@@ -101,9 +101,9 @@ class _Role:
 
     @functools.cached_property
     def _check(self):
-        from node_device_plugin.runtime.configuration.cdi import Checked, UnsupportedConfig
+        from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
-        return runtime_trial.Trial(self._adapter, Checked, UnsupportedConfig)
+        return runtime_trial.Trial(self._adapter, UnsupportedConfig)
 
     @functools.cached_property
     def daemon(self):

@@ -23,13 +23,26 @@ from .containerd import Containerd
 from .crio import Crio
 from .rancher import Rancher
 
-#: The first adapter that claims a runtime is used. Therefore special adapters come before general adapters.
-ADAPTERS: tuple[type[Adapter], ...] = (Rancher, Microk8s, K0s, Containerd, Crio, CriDockerd, Unknown)
-
 
 def of(runtime: Mapping[str, Any]) -> Adapter:
     """Return the adapter for a runtime. runtime: its facts, with the texts of its configuration."""
-    return next(adapter for adapter in ADAPTERS if adapter.claims(runtime))(runtime)
+    return _kind_of(runtime)(runtime)
+
+
+def _kind_of(runtime: Mapping[str, Any]) -> type[Adapter]:
+    """Return the adapter's class. The directories of a runtime's paths say which distribution has the runtime."""
+    name, socket, path = runtime["name"], runtime["socket"], runtime.get("config", {}).get("path", "")
+    places = f"{socket} {runtime.get('executable')} {path}"
+    if name == "containerd":
+        if "/agent/etc/containerd/" in path:
+            return Rancher
+        if "/microk8s/" in places:
+            return Microk8s
+        return K0s if "/k0s/" in places else Containerd
+    if name == "crio":
+        return Crio
+    # k3s runs cri-dockerd in its own process.
+    return CriDockerd if name == "cri-dockerd" or socket.endswith("/cri-dockerd.sock") else Unknown
 
 
 def obstacles(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:

@@ -19,21 +19,13 @@ class Adapter:
         self.runtime = runtime
         self.config = runtime.get("config") or {}
         self.version = runtime.get("version")
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        """Return whether this adapter is for the runtime."""
-        raise NotImplementedError
+        #: The program that can check a configuration.
+        self.program = runtime.get("executable")
 
     @property
     def tells_cdi(self) -> bool:
         """Whether the running daemon reports its CDI configuration."""
         return True
-
-    @property
-    def program(self) -> str:
-        """The program that can check a configuration."""
-        return self.runtime["executable"]
 
     @property
     def keeps_containers(self) -> bool:

@@ -14,26 +14,7 @@ from .toml_edit import header, key_lines, lenient
 
 
 class ByHand(Adapter):
-    """A runtime that we do not change. advice: the manual steps."""
-
-    by_hand = True
-    advice = ""
-
-    def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Yield the advice if devices are injected by CDI."""
-        if cdi:
-            yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
-
-    def plan(self, check: Check) -> Change | None:
-        """Raise UnsupportedConfig with the advice."""
-        raise UnsupportedConfig(self.advice)
-
-
-class _Distribution(Containerd):
-    """A distribution's containerd. The distribution generates the files, and we do not restart the service.
-
-    If CDI is already effective, the adapter reports nothing.
-    """
+    """A runtime that we do not change."""
 
     by_hand = True
 
@@ -42,16 +23,19 @@ class _Distribution(Containerd):
         """The manual steps."""
         raise NotImplementedError
 
+    @property
+    def suffices(self) -> bool:
+        """Whether CDI is already effective."""
+        return False
+
     def obstacles(self, cdi: bool) -> Iterator[str]:
-        """Yield containerd's obstacles, or the advice if CDI is needed but not effective."""
-        obstacles = list(super().obstacles(cdi))
-        yield from obstacles
-        if cdi and not obstacles and not self._suffices:
+        """Yield the advice if CDI is needed but not effective."""
+        if cdi and not self.suffices:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
     def plan(self, check: Check) -> Change | None:
         """Return None if CDI is effective. Otherwise raise UnsupportedConfig with the advice."""
-        if not self._suffices:
+        if not self.suffices:
             raise UnsupportedConfig(self.advice)
         return None
 
@@ -59,8 +43,16 @@ class _Distribution(Containerd):
         """Return None, because we never change this runtime's files."""
         return None
 
+
+class _Distribution(ByHand, Containerd):
+    """A distribution's containerd. The distribution generates the files, and we do not restart the service."""
+
+    def obstacles(self, cdi: bool) -> Iterator[str]:
+        """Return containerd's obstacles, or else the advice."""
+        return iter([*Containerd.obstacles(self, cdi)] or [*super().obstacles(cdi)])
+
     @property
-    def _suffices(self) -> bool:
+    def suffices(self) -> bool:
         if not self.config["effective"]:
             # `config dump` may fail, because a snap's program may need the snap's libraries. From 2.4 on, CDI is always
             # on, and the running daemon reports its directories.
@@ -78,10 +70,6 @@ class Microk8s(_Distribution):
 
     name = "MicroK8s' containerd"
 
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "containerd" and "/microk8s/" in _places(runtime)
-
     @property
     def advice(self) -> str:
         file_version = lenient(self.config["content"] or "").get("version")
@@ -96,10 +84,6 @@ class K0s(_Distribution):
     """k0s imports the files of a directory, and restarts containerd for a new file. Source: k0s, docs/runtime.md."""
 
     name = "k0s' containerd"
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "containerd" and "/k0s/" in _places(runtime)
 
     @property
     def advice(self) -> str:
@@ -125,11 +109,6 @@ class CriDockerd(ByHand):
         "injection: device_nodes for the resources"
     )
 
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        # k3s runs cri-dockerd in its own process.
-        return runtime["name"] == "cri-dockerd" or runtime["socket"].endswith("/cri-dockerd.sock")
-
 
 class Unknown(ByHand):
     """Any other runtime."""
@@ -142,12 +121,3 @@ class Unknown(ByHand):
     def __init__(self, runtime: Mapping[str, Any]) -> None:
         super().__init__(runtime)
         self.name = runtime["executable"]
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return True
-
-
-def _places(runtime: Mapping[str, Any]) -> str:
-    """Return the runtime's paths, from which the distributions' adapters recognise their directories."""
-    return " ".join([runtime["socket"], runtime["executable"], runtime.get("config", {}).get("path", "")])

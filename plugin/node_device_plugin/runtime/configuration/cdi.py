@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...support import directory_names
 
@@ -46,6 +46,17 @@ class Cdi(NamedTuple):
         return directory_names.with_ours(self.spec_dirs, *SPEC_DIRS)
 
 
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """Return the key paths in which two documents differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            difference
+            for key in sorted({*before, *after})
+            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+        ]
+    return [] if before == after else [path]
+
+
 class Change(NamedTuple):
     """A file to write. before, after: its text; None for no file."""
 
@@ -54,15 +65,8 @@ class Change(NamedTuple):
     after: str | None
 
 
-class Checked(NamedTuple):
-    """The runtime's result for a new text. effective: the effective configuration. staged: path of the text's copy."""
-
-    effective: str
-    staged: str
-
-
 class Check(Protocol):
-    """Lets the node's runtime read a new text. Raises UnsupportedConfig if the runtime rejects the text.
+    """Returns the effective configuration with a new text. Raises UnsupportedConfig if the runtime rejects the text.
 
     beside: whether imports are relative to the file's directory.
     drop_in: text of the file that the text imports as STAGED_DROP_IN, or None.
@@ -70,9 +74,7 @@ class Check(Protocol):
     ``staged_command`` then reads a copy of the directory.
     """
 
-    def __call__(
-        self, text: str, beside: bool, drop_in: str | None = None, as_drop_in: str | None = None
-    ) -> Checked: ...
+    def __call__(self, text: str, beside: bool, drop_in: str | None = None, as_drop_in: str | None = None) -> str: ...
 
 
 #: Placeholder for the path of a drop-in's copy. Only the node knows this path.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,7 +10,6 @@ from ...declaration.cdi import always_on, version_tuple
 from . import containerd_imports
 from .adapter import Adapter
 from .cdi import Cdi, Change, Check, UnsupportedConfig
-from .comparison import unexpected_changes
 from .containerd_config import (
     DIRS,
     ENABLE,
@@ -19,10 +19,11 @@ from .containerd_config import (
     effective,
     last_version,
     table_of,
+    texts_in,
     wanted_keys,
 )
 from .containerd_obstacles import obstacles
-from .toml_edit import edited, keeps_line_ends, lenient, parsed, with_version
+from .toml_edit import edited, key_lines, lenient, parsed
 
 # Keys with another meaning in version 1. A file without a version counts as version 1.
 _VERSIONED_KEYS = ("plugins", "disabled_plugins", "required_plugins")
@@ -32,10 +33,6 @@ class Containerd(Adapter):
     """One node's containerd."""
 
     name = "containerd"
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "containerd"
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Yield messages about an unsuitable version, and about files that containerd or the kubelet cannot use."""
@@ -106,7 +103,9 @@ class Containerd(Adapter):
     def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
         """Return the checked change that restores the file, or only the two keys if others changed the file."""
         change = super().undo(path, ours, before, check)
-        if change and change.after is not None and change.after != change.before:
+        # A template of k3s is no TOML, so nothing checks it.
+        is_template = path in self.config.get("files", ())
+        if change and change.after is not None and change.after != change.before and not is_template:
             is_root = path == self.config["real_path"]
             root, drop_in = (change.after, None) if is_root else (self.config["content"] or "", (path, change.after))
             self._checked(root, check, drop_in)
@@ -140,19 +139,17 @@ class Containerd(Adapter):
                 return path if table.get(ENABLE) is True else None
         return None
 
-    @keeps_line_ends
     def _turned_on(self, text: str) -> str:
         data = parsed(text)
-        file_version = self._version_of(data)
-        if file_version is None:
-            file_version = 3 if self._merges else 2
-            text = with_version(text, file_version)
+        said = self._version_of(data)
+        file_version = said or (3 if self._merges else 2)
         if file_version not in TABLES:
             # A text may be anything, also a secret.
-            said = f"version = {file_version}" if isinstance(file_version, int) else "its version"
-            raise UnsupportedConfig(f"{said} is not supported: set a version from {min(TABLES)} to {max(TABLES)}")
+            which = f"version = {said}" if isinstance(said, int) else "its version"
+            raise UnsupportedConfig(f"{which} is not supported: set a version from {min(TABLES)} to {max(TABLES)}")
         wanted = wanted_keys(self.cdi)
-        return edited(text, self._table_with(wanted, data, file_version), wanted)
+        table_name = self._table_with(wanted, data, file_version)
+        return edited(text, table_name, wanted, None if said else file_version)
 
     @property
     def _merges(self) -> bool:
@@ -193,7 +190,6 @@ class Containerd(Adapter):
             )
         return there
 
-    @keeps_line_ends
     def _keys_of(self, now: str, before: str | None) -> str:
         """Return ``now``, a text that others changed, with our CDI keys restored to their values in ``before``.
 
@@ -217,9 +213,7 @@ class Containerd(Adapter):
         no effect, the change edits an import. Before 2.0, the last CRI table replaces all other CRI tables. Then the
         change edits that table.
         """
-        root = self.config["content"] or ""
-        wanted = wanted_keys(self.cdi) if self._merges else None
-        for path, after in containerd_imports.candidates(root, self.config, self._imported, wanted, self._turned_on):
+        for path, after in self._drop_ins():
             try:
                 checked = self._checked(self.config["content"] or "", check, (path, after))
             except UnsupportedConfig:
@@ -227,6 +221,23 @@ class Containerd(Adapter):
             if checked.suffices:
                 return Change(path, self._imported.get(path), after)
         return None
+
+    def _drop_ins(self) -> Iterator[tuple[str, str]]:
+        """Yield path and new text of each drop-in that may make CDI effective, best first."""
+        root, path, texts = self.config["content"] or "", self.config["path"], self._imported
+        file_version = parsed(root).get("version")
+        if self._merges and file_version in TABLES:
+            place = containerd_imports.place_of_drop_in(root, path, texts)
+            if place is not None:
+                header = f"[plugins.'{TABLES[file_version]}']"
+                yield place, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted_keys(self.cdi)), ""])
+        for file in containerd_imports.deciding(root, path, texts):
+            # Do not edit a link's target, because other configurations may import the target, too.
+            if file not in self.config.get("linked_imports", ()):
+                with contextlib.suppress(UnsupportedConfig):
+                    yield file, self._turned_on(texts[file])
+            if not self._merges:
+                return
 
     @property
     def _imported(self) -> Mapping[str, str]:
@@ -241,11 +252,11 @@ class Containerd(Adapter):
         drop_in: path and new text of an import.
         """
         paths = (self.config["path"], self.config["real_path"])
-        staged = containerd_imports.staged(text, *paths)
-        if drop_in:
-            staged = containerd_imports.with_drop_in(staged, paths[0], self._imported, drop_in[0])
-        answer = check(staged, containerd_imports.has_relative(staged), drop_in[1] if drop_in else None)
-        differences = unexpected_changes(self.config["effective"], answer.effective, *paths, answer.staged)
+        place, new_text = drop_in or (None, None)
+        staged = containerd_imports.staged(text, *paths, self._imported, place)
+        is_relative = any(not name.startswith("/") for name in texts_in(parsed(staged), "imports"))
+        after = check(staged, is_relative, new_text)
+        differences = containerd_imports.unexpected_changes(self.config["effective"], after, *paths)
         if drop_in:
             # Ignore the imports, because the staged copy imports the staged drop-in.
             differences = [path for path in differences if path != "imports"]
@@ -254,7 +265,7 @@ class Containerd(Adapter):
                 f"the edit would also change {', '.join(differences)} in containerd's effective configuration, so "
                 "nothing was written: edit the CDI keys by hand"
             )
-        return effective(answer.effective)
+        return effective(after)
 
 
 def _turns_off(change: Change) -> bool:

@@ -20,7 +20,7 @@ TABLES = {
     4: "io.containerd.cri.v1.runtime",
 }
 # Matches control characters. containerd 1.7 prints them without the escapes that TOML requires.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
 
 
 def effective(dump: str) -> Cdi:
@@ -34,10 +34,6 @@ def effective(dump: str) -> Cdi:
 
 def printed(dump: str) -> dict[str, Any]:
     """Return the output of ``containerd config dump`` as data. Raises UnsupportedConfig for invalid TOML."""
-    try:
-        return tomllib.loads(dump)
-    except tomllib.TOMLDecodeError:
-        pass
     try:
         return tomllib.loads(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", dump))
     except tomllib.TOMLDecodeError as error:

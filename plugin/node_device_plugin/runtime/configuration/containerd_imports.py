@@ -1,18 +1,17 @@
-"""Finds the imports of a containerd configuration that override CDI's keys, and makes staged copies."""
+"""Finds the imports of a containerd configuration that override CDI's keys, and makes and compares staged copies."""
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import json
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...declaration.cdi import always_on, version_tuple
 from . import containerd_config
-from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig
-from .containerd_config import TABLES, texts_in
+from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig, differences
+from .containerd_config import texts_in
 from .toml_edit import key_lines, lenient, parsed
 from .toml_text import statements
 
@@ -22,14 +21,23 @@ DROP_IN = "zz-node-devices.toml"
 _WILD = set("*?[\\")
 
 
-def imports(dump: str, path: str, *other_names: str) -> list[str]:
-    """Return a root file's imports in the output of ``config dump``, without the file's own names.
+def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
+    """Return the key paths in which two outputs of ``config dump`` differ, without the wanted keys.
 
-    containerd 1.7 prints the imported files in random order. containerd 2 prints the names as in the file, for example
-    relative paths or patterns.
+    paths: of both root files. They are ignored among the imports, because ``config dump`` lists the root file there.
     """
-    names = _absolute(containerd_config.printed(dump), path)
-    return sorted(name for name in names if name not in (path, *other_names))
+    return differences(_normal(before, paths), _normal(after, paths))
+
+
+def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
+    data = containerd_config.printed(dump)
+    # containerd 1.7 prints the imported files in random order. containerd 2 prints the names as in the file, such as
+    # relative paths or patterns.
+    data["imports"] = sorted(name for name in absolute(data, paths[0]) if name not in paths)
+    table = containerd_config.cri_table(data)
+    for key in containerd_config.KEYS:
+        table.pop(key, None)
+    return data
 
 
 def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -37,18 +45,13 @@ def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> 
 
     config: the runtime's ``config``, with texts.
     """
-    names = _absolute(data, path)
+    names = absolute(data, path)
     for file in config.get("missing_imports", ()):
         if file in names:
             yield file, "not a file", "remove it from imports"
     for file in config.get("dangling_imports", ()):
         if any(_matches(file, name) for name in names):
             yield file, "a dangling link", "remove it"
-
-
-def has_relative(text: str) -> bool:
-    """Return whether the text has relative imports."""
-    return any(not path.startswith("/") for path in texts_in(parsed(text), "imports"))
 
 
 def data_of(path: str, text: str) -> dict[str, Any]:
@@ -103,27 +106,33 @@ def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]
     return f"{what} in this file has no effect, because {by}: set {', '.join(advice) or 'the same keys in its imports'}"
 
 
-def staged(content: str, path: str, real_path: str) -> str:
+def staged(content: str, path: str, real_path: str, texts: Mapping[str, str], drop_in: str | None) -> str:
     """Return the text of an equivalent copy with another name. Raises UnsupportedConfig.
 
     The copy must not import the file itself, because the file's old text would override the copy's new text.
+    texts: of the imports, by path. drop_in: the import that the copy replaces by STAGED_DROP_IN, or else has as its
+    last import; None for no such import.
     """
     data = parsed(content)
     given_names = texts_in(data, "imports")
-    names = _absolute(data, path)
+    names = absolute(data, path)
     for given, name in zip(given_names, names):
         if any(_matches(file, name) for file in (path, real_path)):
             raise UnsupportedConfig(
                 f"its import {given} matches the file itself, so a change cannot be checked before it is written: "
                 "import a separate directory, such as conf.d/*.toml"
             )
-    others = [given for given, name in zip(given_names, names) if name not in (path, real_path)]
-    return content if others == given_names else _with_imports(content, others)
+    if drop_in in texts:
+        wanted = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(data, path, texts)]
+    else:
+        wanted = [given for given, name in zip(given_names, names) if name not in (path, real_path)]
+        wanted += [STAGED_DROP_IN] if drop_in else []
+    return content if wanted == given_names else _with_imports(content, wanted)
 
 
 def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str | None:
     """Return a path at which containerd 2 reads our drop-in last, or None. texts: the root file's imports by path."""
-    names = _absolute(parsed(content), path)
+    names = absolute(parsed(content), path)
     if not names or _nested(texts):
         return None
     directory, pattern = posixpath.split(names[-1])
@@ -150,44 +159,6 @@ def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
     return [file for file in order if containerd_config.cri_table(data_of(file, texts[file]))]
 
 
-def candidates(
-    content: str,
-    config: Mapping[str, Any],
-    texts: Mapping[str, str],
-    wanted: Mapping[str, Any] | None,
-    turned_on: Callable[[str], str],
-) -> Iterator[tuple[str, str]]:
-    """Yield path and new text of each drop-in that may make CDI effective, best first.
-
-    content: of the root file. config: the runtime's ``config``, with texts. texts: the root file's
-    imports by path. wanted: the keys of our drop-in; None if containerd does not merge CRI tables.
-    turned_on: returns a file's text with CDI on.
-    """
-    file_version = parsed(content).get("version")
-    if wanted is not None and file_version in TABLES:
-        path = place_of_drop_in(content, config["path"], texts)
-        if path is not None:
-            header = f"[plugins.'{TABLES[file_version]}']"
-            yield path, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted), ""])
-    for path in deciding(content, config["path"], texts):
-        # Do not edit a link's target, because other configurations may import the target, too.
-        if path not in config.get("linked_imports", ()):
-            with contextlib.suppress(UnsupportedConfig):
-                yield path, turned_on(texts[path])
-        if wanted is None:
-            return
-
-
-def with_drop_in(content: str, path: str, texts: Mapping[str, str], drop_in: str) -> str:
-    """Return the text with the import STAGED_DROP_IN instead of the import `drop_in`, or else as the last import."""
-    names = texts_in(parsed(content), "imports")
-    if drop_in in texts:
-        names = [STAGED_DROP_IN if file == drop_in else file for file in _in_order(parsed(content), path, texts)]
-    else:
-        names.append(STAGED_DROP_IN)
-    return _with_imports(content, names)
-
-
 def _with_imports(content: str, names: list[str]) -> str:
     """Return the text with other imports. Raises UnsupportedConfig if the text has no imports."""
     for statement in statements(content):
@@ -204,13 +175,13 @@ def _nested(texts: Mapping[str, str]) -> bool:
 
 def _in_order(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
     """Return the paths in ``texts`` that the file imports directly, in containerd's order."""
-    names = _absolute(data, path)
+    names = absolute(data, path)
     found = [file for name in names for file in sorted(texts) if file == name or _matches(file, name)]
     # containerd reads each file only once.
     return list(dict.fromkeys(found))
 
 
-def _absolute(data: Mapping[str, Any], path: str) -> list[str]:
+def absolute(data: Mapping[str, Any], path: str) -> list[str]:
     """Return the file's imports as absolute paths. Relative paths begin in the file's directory."""
     directory = posixpath.dirname(path)
     return [posixpath.normpath(posixpath.join(directory, name)) for name in texts_in(data, "imports")]

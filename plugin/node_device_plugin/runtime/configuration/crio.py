@@ -17,28 +17,22 @@ from typing import Any
 from ...declaration.cdi import version_tuple
 from ...support.toml import tomllib
 from .adapter import Adapter
-from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig
-from .comparison import differences
+from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig, differences
 from .containerd_config import DIRS, table_at
-from .toml_edit import key_lines, lenient
-from .toml_text import statements
+from .toml_edit import key_lines, lenient, with_key
 
 #: The name of our drop-in. CRI-O reads drop-ins in the order of their names, and later drop-ins override earlier ones.
 DROP_IN = "99-node-devices.conf"
 # The first CRI-O with CRI's field for CDI devices. Kubelets use this field since 1.29.
 _OLDEST = (1, 28, 0)
 _TELLS_CDI = (1, 33, 0)
-_KEY = ("crio", "runtime", DIRS)
+_TABLE = ("crio", "runtime")
 
 
 class Crio(Adapter):
     """One node's CRI-O."""
 
     name = "CRI-O"
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return runtime["name"] == "crio"
 
     @property
     def tells_cdi(self) -> bool:
@@ -85,7 +79,8 @@ class Crio(Adapter):
         path = posixpath.join(self.config["drop_in_directory"], DROP_IN)
         (line,) = key_lines({DIRS: cdi.wanted_dirs})
         files = self.config["files"]
-        later = [file for file in files if _after(path, file) and _dirs_in(files[file]) is not None]
+        # CRI-O sorts each directory by name.
+        later = [file for file in files if file.split("/") > path.split("/") and _dirs_in(files[file]) is not None]
         if later:
             raise UnsupportedConfig(
                 f"{max(later)} is read after this collection's drop-in and overrides it: set {line} there and restart "
@@ -113,8 +108,8 @@ class Crio(Adapter):
 
     def _require_effective(self, path: str, text: str, check: Check) -> None:
         """Raise UnsupportedConfig if the drop-in is not effective or changes other settings."""
-        after = tomllib.loads(check(text, False, None, path).effective)
-        changed = [key for key in differences(self._effective, after) if key != ".".join(_KEY)]
+        after = tomllib.loads(check(text, False, None, path))
+        changed = [key for key in differences(self._effective, after) if key != f"crio.runtime.{DIRS}"]
         if changed:
             raise UnsupportedConfig(
                 f"the drop-in would also change {', '.join(changed)} in CRI-O's effective configuration, so nothing "
@@ -134,29 +129,15 @@ class Crio(Adapter):
 
     def without_ours(self, path: str, now: str, before: str | None) -> str | None:
         """Return the drop-in without our key; ``before`` if nothing else is in the drop-in."""
-        without = _without_dirs(now)
-        return without if lenient(without) else before
+        rest = now if _dirs_in(now) is None else with_key(now, _TABLE, DIRS, None)
+        # An empty table has no effect.
+        return before if lenient(rest) in ({}, {"crio": {"runtime": {}}}) else rest
 
 
 def _cdi(effective: Mapping[str, Any]) -> Cdi:
     # CRI-O prints unset keys as comments.
-    return Cdi(True, tuple(table_at(effective, "crio", "runtime").get(DIRS, SPEC_DIRS)))
-
-
-def _after(one: str, other: str) -> bool:
-    """Return whether CRI-O reads the path ``other`` after ``one``. CRI-O sorts each directory by name."""
-    return other.split("/") > one.split("/")
+    return Cdi(True, tuple(table_at(effective, *_TABLE).get(DIRS, SPEC_DIRS)))
 
 
 def _dirs_in(text: str) -> Any:
-    return table_at(lenient(text), "crio", "runtime").get(DIRS)
-
-
-def _without_dirs(text: str) -> str:
-    """Return the text without our key; unchanged if the key is in an inline table."""
-    for statement in statements(text) if _dirs_in(text) is not None else ():
-        if statement.path == _KEY:
-            rest = text[: statement.start] + text[statement.end :]
-            # An empty table has no effect.
-            return "" if lenient(rest) in ({}, {"crio": {"runtime": {}}}) else rest
-    return text
+    return table_at(lenient(text), *_TABLE).get(DIRS)

@@ -28,7 +28,7 @@ _OURS = re.compile(
 
 def diff(change: Change) -> str:
     """Return a unified diff with only the changed lines."""
-    before, after = map(_lines, (change.before, change.after))
+    before, after = ((text or "").splitlines(keepends=True) for text in (change.before, change.after))
     head, tail = f"before: {change.path}", f"after: {change.path}"
     return "".join(
         line if number < 2 or line.startswith("@@") else f"{line[0]}{shown(line[1:])}\n"
@@ -38,8 +38,7 @@ def diff(change: Change) -> str:
 
 def added(change: Change) -> list[str]:
     """Return the lines that the change adds, without indents and empty lines."""
-    lines = difflib.ndiff(_lines(change.before), _lines(change.after))
-    return [text for line in lines if line.startswith("+ ") and (text := shown(line[2:]).strip())]
+    return [text for line in diff(change).splitlines()[2:] if line[0] == "+" and (text := line[1:].strip())]
 
 
 def shown(line: str) -> str:
@@ -50,7 +49,3 @@ def shown(line: str) -> str:
     ours = found["shown"].rstrip()
     comment = f"# {HIDDEN}" if found["comment"] else ""
     return f"{ours} {comment}" if ours and comment else ours or comment
-
-
-def _lines(text: str | None) -> list[str]:
-    return (text or "").splitlines(keepends=True)

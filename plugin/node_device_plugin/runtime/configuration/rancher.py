@@ -13,13 +13,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .adapter import Adapter
 from .cdi import Change, Check, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, wanted_keys
 from .toml_edit import header, indent_below, key_lines, lenient, lines_of
 
-_DIRECTORY = "/agent/etc/containerd/"
 # Matches the action of a template that inserts k3s' own template.
 _BASE = re.compile(r"\{\{-?\s*template\s+\"base\"[^}]*\}\}")
 # The first releases with containerd 2.
@@ -30,10 +28,6 @@ class Rancher(Containerd):
     """One node's k3s or RKE2."""
 
     name = "k3s or RKE2"
-
-    @classmethod
-    def claims(cls, runtime: Mapping[str, Any]) -> bool:
-        return super().claims(runtime) and _DIRECTORY in runtime.get("config", {}).get("path", "")
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Yield containerd's obstacles. If the root file must be edited, name its template, too."""
@@ -86,11 +80,6 @@ class Rancher(Containerd):
             f"copy {self.config['path']} to {self._template()[0]}, set {' and '.join(key_lines(wanted))} below "
             f"{header(self._table)} in the copy, and keep the copy up to date"
         )
-
-    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
-        """Return the change that restores the drop-in or template. A template is no TOML, so nothing checks it."""
-        is_template = path in self.config["files"]
-        return Adapter.undo(self, path, ours, before, check) if is_template else super().undo(path, ours, before, check)
 
     def text(self, path: str) -> str | None:
         """Return the text of a template, the root file or an import."""

@@ -7,10 +7,9 @@ The result is parsed and compared with the expected document.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...support.toml import tomllib
@@ -18,18 +17,6 @@ from .cdi import UnsupportedConfig
 from .toml_text import Statement, statements
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def keeps_line_ends(edit: Callable[..., str]) -> Callable[..., str]:
-    """Decorate a method that edits texts with Unix line ends. A text with only Windows line ends keeps them."""
-
-    @functools.wraps(edit)
-    def edit_plain(self: Any, text: str, *more: Any) -> str:
-        if "\r\n" not in text or "\n" in text.replace("\r\n", ""):
-            return edit(self, text, *more)
-        return edit(self, text.replace("\r\n", "\n"), *more).replace("\n", "\r\n")
-
-    return edit_plain
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -48,13 +35,17 @@ def lenient(text: str) -> dict[str, Any]:
         return {}
 
 
-def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
+def edited(text: str, table_name: str, wanted: Mapping[str, Any], version: int | None = None) -> str:
     """Return the text with the keys set. A key with the value None is removed.
 
-    text: with Unix line ends. table_name: a table below ``plugins``. Raises UnsupportedConfig if the edit would change
-    other keys.
+    table_name: a table below ``plugins``. version: set it as the first key; None for no change. A text with only
+    Windows line ends keeps them. Raises UnsupportedConfig if the edit would change other keys.
     """
+    if "\r\n" in text and "\n" not in text.replace("\r\n", ""):
+        return edited(text.replace("\r\n", "\n"), table_name, wanted, version).replace("\n", "\r\n")
     parsed(text)
+    if version is not None:
+        text = _with_version(text, version)
     expected = _exact(text)
     plugins = expected.setdefault("plugins", {})
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
@@ -66,7 +57,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any]) -> str:
         if value is not None:
             plugins[table_name][key] = value
         if there != value:
-            result = _set(result, ("plugins", table_name), key, value)
+            result = with_key(result, ("plugins", table_name), key, value)
     try:
         if _same(_exact(result), expected, table_name):
             return result
@@ -84,14 +75,10 @@ def lines_of(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def with_version(text: str, number: int) -> str:
+def _with_version(text: str, number: int) -> str:
     """Return the text with ``version`` as the first key, after the comments at the start."""
-    lines = lines_of(text)
-    head = 0
-    while head < len(lines) and (not lines[head].strip() or lines[head].lstrip().startswith("#")):
-        head += 1
-    start = "".join(lines[:head])
-    return f"{_ended(start)}version = {number}\n{''.join(lines[head:])}"
+    head = re.match(r"(?:[ \t]*(?:#[^\n]*)?(?:\n|\Z))*", text).end()
+    return f"{_ended(text[:head])}version = {number}\n{text[head:]}"
 
 
 def key_lines(keys: Mapping[str, Any]) -> list[str]:
@@ -111,18 +98,6 @@ def indent_below(header_indent: str, rest: str) -> str:
     return following[1] if following and len(following[1]) > len(header_indent) else header_indent
 
 
-def tomlkit() -> Any:
-    """Import tomlkit late, because few edits need it and ansible-core does not install it. Raises UnsupportedConfig."""
-    try:
-        import tomlkit
-    except ImportError:
-        raise UnsupportedConfig(
-            "the controller's Python has no tomlkit, which edits this file: install requirements/controller.txt into "
-            "Ansible's Python environment"
-        ) from None
-    return tomlkit
-
-
 def _exact(text: str) -> dict[str, Any]:
     """Return the text as data. Floats become strings, because nan does not equal itself."""
     return tomllib.loads(text, parse_float=str)
@@ -140,7 +115,7 @@ def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:
     return one == other
 
 
-def _set(text: str, table: tuple[str, str], key: str, value: Any) -> str:
+def with_key(text: str, table: tuple[str, str], key: str, value: Any) -> str:
     """Return the text with a key set in its old position or in the best new position; None removes the key."""
     path = (*table, key)
     our_header = sibling = None
@@ -185,7 +160,10 @@ def _value(old: str, below: tuple[str, ...], value: Any) -> str:
         return _inline(old, below, value)
     if not isinstance(value, list) or not old.startswith("["):
         return json.dumps(value)
-    document = tomlkit().parse(f"_ = {old}\n")
+    # Import tomlkit only here and below, because few edits need it.
+    import tomlkit
+
+    document = tomlkit.parse(f"_ = {old}\n")
     array = document["_"]
     if "\n" in old:
         # Keep the list's layout and comments.
@@ -197,17 +175,19 @@ def _value(old: str, below: tuple[str, ...], value: Any) -> str:
                 array.insert(position, item)
         return document.as_string()[len("_ = ") :].rstrip("\n")
     # Rewrite a one-line list and keep the items' quotes, because tomlkit's insert loses the spaces.
-    there = {item: item.as_string() for item in array if isinstance(item, tomlkit().items.String)}
+    there = {item: item.as_string() for item in array if isinstance(item, tomlkit.items.String)}
     return f"[{', '.join(there.get(item, json.dumps(item)) for item in value)}]"
 
 
 def _inline(old: str, below: tuple[str, ...], value: Any) -> str:
     """Set or remove a key in an inline table's text."""
-    document = tomlkit().parse(f"_ = {old}\n")
+    import tomlkit
+
+    document = tomlkit.parse(f"_ = {old}\n")
     table = document["_"]
     for name in below[:-1]:
         if name not in table:
-            table[name] = tomlkit().inline_table()
+            table[name] = tomlkit.inline_table()
         table = table[name]
     if value is None:
         table.pop(below[-1], None)

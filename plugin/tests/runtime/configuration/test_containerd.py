@@ -8,8 +8,8 @@ import pytest
 import tomlkit
 
 from node_device_plugin.runtime import configuration as runtimes
-from node_device_plugin.runtime.configuration import comparison, containerd_imports
-from node_device_plugin.runtime.configuration.cdi import Cdi, Change, Checked, UnsupportedConfig
+from node_device_plugin.runtime.configuration import containerd_config, containerd_imports
+from node_device_plugin.runtime.configuration.cdi import Cdi, Change, UnsupportedConfig
 from node_device_plugin.support.toml import tomllib
 
 OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\ncdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
@@ -106,7 +106,7 @@ def checked_by(dump):
     data = tomllib.loads(dump)
     for table in data["plugins"].values():
         table.update(enable_cdi=True, cdi_spec_dirs=["/etc/cdi", "/var/run/cdi"])
-    return lambda text, beside, drop_in: Checked(tomlkit.dumps(data), "/tmp/staged")
+    return lambda text, beside, drop_in: tomlkit.dumps(data)
 
 
 def plan(content, dump, version):
@@ -175,7 +175,7 @@ def test_a_file_of_version_1_has_the_table_edited_that_is_there(version):
 
 def test_a_difference_elsewhere_ends_it_before_anything_is_written():
     def check(text, beside, drop_in):
-        return Checked(ON + 'sandbox_image = "gone"\n', "/tmp/staged")
+        return ON + 'sandbox_image = "gone"\n'
 
     with pytest.raises(UnsupportedConfig, match=r"would also change plugins\..*\.sandbox_image in containerd"):
         of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24").plan(check)
@@ -339,31 +339,40 @@ def test_an_import_without_a_cri_table_is_no_reason(version):
 @pytest.mark.parametrize("itself", ["/etc/containerd/config.toml", "config.toml", "/srv/real.toml"])
 def test_a_copy_does_not_import_the_file_itself(itself):
     content = f'version = 2\nimports = ["{itself}", "conf.d/*.toml"] # x\nroot = "/data"\n'
-    copy = containerd_imports.staged(content, "/etc/containerd/config.toml", "/srv/real.toml")
+    copy = containerd_imports.staged(content, "/etc/containerd/config.toml", "/srv/real.toml", {}, None)
     assert copy == 'version = 2\nimports = ["conf.d/*.toml"] # x\nroot = "/data"\n'
-    assert containerd_imports.staged(copy, "/etc/containerd/config.toml", "/srv/real.toml") == copy
+    assert containerd_imports.staged(copy, "/etc/containerd/config.toml", "/srv/real.toml", {}, None) == copy
 
 
 def test_a_pattern_that_takes_in_the_file_itself_is_named():
     content = 'imports = ["/etc/*/*.toml"]\n'
     with pytest.raises(UnsupportedConfig, match=r"import /etc/\*/\*\.toml matches the file itself"):
-        containerd_imports.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml")
+        containerd_imports.staged(content, "/etc/containerd/config.toml", "/etc/containerd/config.toml", {}, None)
 
 
 def test_effective_comparison_of_a_file_that_imports_itself():
     one, copy, other = "/etc/containerd/config.toml", "/tmp/.staged", "/etc/containerd/conf.d/x.toml"
     before, after = (f"imports = {json.dumps(names)}\n{ON}" for names in ([other, one], [copy, one, other]))
-    assert comparison.unexpected_changes(before, after, one, copy) == []
-    assert comparison.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
-    assert comparison.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
+    assert containerd_imports.unexpected_changes(before, after, one, copy) == []
+    assert containerd_imports.unexpected_changes(before.replace(one, "config.toml"), after, one, copy) == []
+    assert containerd_imports.unexpected_changes(before, after.replace("x.toml", "y.toml"), one, copy) == ["imports"]
+
+
+def test_a_dump_with_control_characters_is_read_as_1_7_prints_it():
+    assert containerd_config.printed('root = "a\x07b\x7f\rc\td"\r\nstate = "\\u0007"\n') == {
+        "root": "a\x07b\x7f\rc\td",
+        "state": "\x07",
+    }
+    with pytest.raises(UnsupportedConfig, match="the output of `containerd config dump` is not valid TOML"):
+        containerd_config.printed("root")
 
 
 def test_effective_comparison():
     before = 'imports = ["/etc/containerd/config.toml"]\n' + OFF
     after = 'imports = ["/etc/containerd/.staged"]\n' + ON
     places = ("/etc/containerd/config.toml", "/etc/containerd/.staged")
-    assert comparison.unexpected_changes(before, after, *places) == []
-    assert comparison.unexpected_changes(before, after + "sandbox_image = 'x'\n[grpc]\nuid = 1\n", *places) == [
+    assert containerd_imports.unexpected_changes(before, after, *places) == []
+    assert containerd_imports.unexpected_changes(before, after + "sandbox_image = 'x'\n[grpc]\nuid = 1\n", *places) == [
         "grpc",
         "plugins.io.containerd.grpc.v1.cri.sandbox_image",
     ]
@@ -424,7 +433,7 @@ def imported(version, root, texts, off, on):
 
     def check(text, beside, drop_in):
         asked.append((tomllib.loads(text)["imports"], drop_in))
-        return Checked(on if drop_in else off, "/tmp/staged")
+        return on if drop_in else off
 
     return adapter, check, asked
 
@@ -582,7 +591,7 @@ def test_a_key_in_capitals_that_containerd_2_takes_is_judged_by_what_it_makes_of
         (ON_2 + "x = 1\n", "would also change"),
     ):
         with pytest.raises(UnsupportedConfig, match=why):
-            adapter.plan(lambda text, beside, drop_in=None, answer=answer: Checked(answer, "/tmp/staged"))
+            adapter.plan(lambda text, beside, drop_in=None, answer=answer: answer)
 
 
 NVIDIA = "/etc/containerd/conf.d/99-nvidia.toml"

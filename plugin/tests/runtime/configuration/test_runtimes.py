@@ -9,7 +9,7 @@ import pytest
 import tomlkit
 
 from node_device_plugin.runtime import configuration as runtimes
-from node_device_plugin.runtime.configuration.cdi import Change, Checked, UnsupportedConfig
+from node_device_plugin.runtime.configuration.cdi import Change, UnsupportedConfig
 from node_device_plugin.support.toml import tomllib
 
 DIRS = ["/etc/cdi", "/var/run/cdi"]
@@ -154,7 +154,7 @@ def merged(effective):
         data = tomllib.loads(effective)
         for name, table in tomllib.loads(drop_in or text)["plugins"].items():
             data["plugins"].setdefault(name, {}).update(table)
-        return Checked(tomlkit.dumps(data), "/tmp/staged")
+        return tomlkit.dumps(data)
 
     return check
 
@@ -286,7 +286,7 @@ def crio(effective=OTHER_DIRS, files=None, version="1.36.3", kill_mode="control-
 
 def crios_answer(effective=None):
     """A check: CRI-O makes that of a drop-in, or what is in it."""
-    return lambda text, beside, drop_in, as_drop_in: Checked(text if effective is None else effective, as_drop_in)
+    return lambda text, beside, drop_in, as_drop_in: text if effective is None else effective
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_crios_drop_in_is_tried_before_it_is_written():
 
     def check(text, beside, drop_in, as_drop_in):
         asked.append((text, as_drop_in))
-        return Checked(text, as_drop_in)
+        return text
 
     crio().plan(check)
     assert asked == [(OURS, f"{CRIO_D}/99-node-devices.conf")]
@@ -373,6 +373,11 @@ def test_what_others_wrote_into_our_drop_in_of_crios_stays():
         UnsupportedConfig, match="has settings of others, so this collection does not edit it: set cdi_spec_dirs"
     ):
         crio(files={path: theirs}).plan(crios_answer())
+    inline = "crio = {runtime = {cdi_spec_dirs = ['/etc/cdi'], log_level = 'debug'}}\n"
+    undone = crio("x", {path: inline}).undo(path, False, None, None).after
+    assert tomllib.loads(undone) == {"crio": {"runtime": {"log_level": "debug"}}}
+    without = "[crio.image]\npause_image = 'x'\n"
+    assert crio("x", {path: without}).undo(path, False, None, None).after == without
     # A comment is nothing that CRI-O reads.
     assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None, None).after is None
     assert crio("x").undo(path, True, None, None) is None

@@ -103,8 +103,7 @@ def without(document):
 
 
 def edited(text, wanted):
-    edit = toml_edit.keeps_line_ends(lambda _self, text: toml_edit.edited(text, CRI, wanted))
-    return edit(None, text)
+    return toml_edit.edited(text, CRI, wanted)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])

@@ -72,7 +72,7 @@ def test_roots_process_in_a_containers_namespaces_is_not_the_nodes(roots, proc, 
         pid = proc.show(started(int(children[0]), "kubelet"))
         try:
             with pytest.raises(node_process.NotTrusted, match="namespace than the node's first process"):
-                node_process.node_process(pid)
+                node_process.NodeProcess(pid)
             # A kubelet in a container is another node's: no word of it.
             found, refused = node_process.named("kubelet")
             assert (found, bool(refused)) == ([], option == "--mount")
@@ -84,7 +84,7 @@ def test_the_program_of_roots_process_must_be_roots_alone(roots, proc):
     shutil.copy("/bin/sleep", roots / "kubelet")
     with running([roots / "kubelet", "60"]) as process:
         pid = proc.show(started(process.pid, "kubelet"))
-        assert node_process.node_process(pid).executable == str(roots / "kubelet")
+        assert node_process.NodeProcess(pid).executable == str(roots / "kubelet")
         for path, mode, owner, problem in (
             (roots, 0o777, 0, f"users other than root can write {roots} (mode 0777): chmod go-w {roots}"),
             (
@@ -104,14 +104,14 @@ def test_the_program_of_roots_process_must_be_roots_alone(roots, proc):
             path.chmod(mode)
             os.chown(path, owner, 0)
             with pytest.raises(node_process.NotTrusted) as refused:
-                node_process.node_process(pid)
+                node_process.NodeProcess(pid)
             assert str(refused.value) == f"runs a program that users other than root can replace: {problem}"
             path.chmod(0o755)
             os.chown(path, 0, 0)
         assert node_process.named("kubelet")[0][0].arguments == [str(roots / "kubelet"), "60"]
         # Root's group has no other user's rights, and nobody replaces root's entries in a sticky directory.
         (roots / "kubelet").chmod(0o775)
-        assert node_process.node_process(pid).executable == str(roots / "kubelet")
+        assert node_process.NodeProcess(pid).executable == str(roots / "kubelet")
     (roots / "store").mkdir()
     (roots / "store" / "unit").touch()
     for mode, problem in ((0o1777, None), (0o777, f"users other than root can write {roots}/store (mode 0777)")):
@@ -129,7 +129,7 @@ def test_a_setuid_program_of_roots_in_a_users_hands_is_the_users(roots, proc):
         if "\t0\t0\t0" not in pathlib.Path(f"/proc/{pid}/status").read_text():
             pytest.skip("setuid has no effect on this file system")
         with pytest.raises(node_process.NotTrusted, match=f"runs as user {NOBODY}"):
-            node_process.node_process(pid)
+            node_process.NodeProcess(pid)
 
 
 def test_a_setuid_program_that_has_become_root_is_a_users_still(roots, proc):
@@ -142,59 +142,59 @@ def test_a_setuid_program_that_has_become_root_is_a_users_still(roots, proc):
             pytest.skip("setuid has no effect on this file system")
         assert "Uid:\t0\t0\t0\t0" in pathlib.Path(f"/proc/{process.pid}/status").read_text()
         with pytest.raises(node_process.NotTrusted, match="runs a setuid program"):
-            node_process.node_process(proc.show(process.pid))
+            node_process.NodeProcess(proc.show(process.pid))
 
 
 def test_the_program_that_runs_is_run_whatever_has_its_path_now(roots, proc):
     program = roots / "kubelet"
     shutil.copy("/bin/sleep", program)
     with running([program, "60"]) as process:
-        found = node_process.node_process(proc.show(started(process.pid, "kubelet")))
+        found = node_process.NodeProcess(proc.show(started(process.pid, "kubelet")))
         program.unlink()
         program.write_text("#!/bin/sh\necho another\n")
         program.chmod(0o755)
         assert "sleep (GNU coreutils)" in found.run("--version")[0]
-        assert node_process.node_process(process.pid).replaced
+        assert node_process.NodeProcess(process.pid).replaced
     # It has ended, and its number may be another's.
     assert "sleep (GNU coreutils)" in found.run("--version")[0]
     assert found.environment == {}
     with pytest.raises(node_process.NotTrusted, match="cannot be read"):
-        node_process.node_process(process.pid)
+        node_process.NodeProcess(process.pid)
 
 
 def test_a_service_counts_whoever_owns_its_program(roots, proc, monkeypatch):
     """systemd runs it as root already; a mount namespace of its own comes with a hardened unit."""
-    monkeypatch.setattr(node_process, "_unit", lambda cgroup: "kubelet.service")
+    monkeypatch.setattr(node_process, "unit_in", lambda cgroup: "kubelet.service")
     shutil.copy("/bin/sleep", roots / "kubelet")
     os.chown(roots, NOBODY, 0)
     with running([roots / "kubelet", "60"]) as process:
         pid = proc.show(started(process.pid, "kubelet"))
         said = {"MainPID": str(pid), "ExecStart": f"{{ path={roots}/kubelet ; argv[]={roots}/kubelet ; }}"}
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: said)
-        found = node_process.node_process(pid)
+        found = node_process.NodeProcess(pid)
         assert (found.is_main, found.unit) == (True, "kubelet.service")
         assert "sleep (GNU coreutils)" in found.run("--version")[0]
         # Any other process in its cgroup is held to the rule.
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: dict(said, MainPID="1"))
         with pytest.raises(node_process.NotTrusted, match=f"belongs to user id {NOBODY}, not to root"):
-            node_process.node_process(pid)
+            node_process.NodeProcess(pid)
     with running(["/bin/sleep", "60"], user=NOBODY) as process:
         said["MainPID"] = str(proc.show(started(process.pid, "sleep")))
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: said)
         with pytest.raises(node_process.NotTrusted, match=f"runs as user {NOBODY}"):
-            node_process.node_process(process.pid)
+            node_process.NodeProcess(process.pid)
 
 
 def test_a_service_that_is_a_script_is_asked_if_only_root_can_write_it(roots, proc, monkeypatch):
     script = roots / "kubelet"
     script.write_text(f"#!{sys.executable}\nimport sys, time\nprint('v1.36.2') if sys.argv[1:] else time.sleep(60)\n")
     script.chmod(0o755)
-    monkeypatch.setattr(node_process, "_unit", lambda cgroup: "kubelet.service")
+    monkeypatch.setattr(node_process, "unit_in", lambda cgroup: "kubelet.service")
     with running([script]) as process:
         pid = proc.show(started(process.pid, "kubelet"))
         said = {"MainPID": str(pid), "ExecStart": f"{{ path={script} ; argv[]={script} --config x ; }}"}
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: said)
-        found = node_process.node_process(pid)
+        found = node_process.NodeProcess(pid)
         assert found.run("--version") == ("v1.36.2\n", None)
         script.chmod(0o777)
         assert found.run("--version") == (
@@ -215,7 +215,7 @@ def test_a_service_that_is_a_script_is_asked_if_only_root_can_write_it(roots, pr
 )
 def test_a_service_of_another_user_is_that_users(roots, proc, monkeypatch, unit, says):
     """Its main process has become root by a setuid program, or its unit's file says what it runs."""
-    monkeypatch.setattr(node_process, "_unit", lambda cgroup: "mallory.service")
+    monkeypatch.setattr(node_process, "unit_in", lambda cgroup: "mallory.service")
     shutil.copy("/bin/sleep", roots / "kubelet")
     users = roots / "users"
     users.mkdir()
@@ -234,18 +234,18 @@ def test_a_service_of_another_user_is_that_users(roots, proc, monkeypatch, unit,
         )
         for user in ("root", "0"):
             said.update(User=user, DynamicUser="no", FragmentPath="/etc/passwd", DropInPaths="")
-            assert node_process.node_process(pid).is_main
+            assert node_process.NodeProcess(pid).is_main
 
 
 def test_a_setuid_program_is_a_users_even_as_a_services_main_process(roots, proc, monkeypatch):
-    monkeypatch.setattr(node_process, "_unit", lambda cgroup: "mallory.service")
+    monkeypatch.setattr(node_process, "unit_in", lambda cgroup: "mallory.service")
     shutil.copy("/bin/sleep", roots / "kubelet")
     (roots / "kubelet").chmod(0o4755)
     with running([roots / "kubelet", "60"]) as process:
         pid = proc.show(started(process.pid, "kubelet"))
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: {"MainPID": str(pid)})
         with pytest.raises(node_process.NotTrusted, match="runs a setuid program"):
-            node_process.node_process(pid)
+            node_process.NodeProcess(pid)
 
 
 def test_several_processes_are_an_error_that_names_them(roots, proc, monkeypatch):
@@ -258,7 +258,7 @@ def test_several_processes_are_an_error_that_names_them(roots, proc, monkeypatch
             kubelet_process.running_kubelet()
         assert str(error.value).startswith(says.format(*pids, roots / "kubelet"))
         # Two services are two, too. One service is the kubelet.
-        monkeypatch.setattr(node_process, "_unit", lambda cgroup: "a.service")
+        monkeypatch.setattr(node_process, "unit_in", lambda cgroup: "a.service")
         monkeypatch.setattr(node_process, "properties", lambda unit, *names: {"MainPID": str(pids[0])})
         assert the_only().pid == pids[0]
         monkeypatch.setattr(
@@ -283,7 +283,7 @@ def test_a_child_that_has_not_run_its_program_yet_is_no_second_one(roots, proc):
 
 
 def test_services_come_first(roots, proc, monkeypatch):
-    monkeypatch.setattr(node_process, "_unit", lambda cgroup: "kubelet.service")
+    monkeypatch.setattr(node_process, "unit_in", lambda cgroup: "kubelet.service")
     shutil.copy("/bin/sleep", roots / "kubelet")
     with running([roots / "kubelet", "60"]) as one, running([roots / "kubelet", "60"]) as two:
         pids = sorted(proc.show(started(each.pid, "kubelet")) for each in (one, two))
@@ -383,8 +383,11 @@ def test_the_last_of_an_option_counts(arguments, value):
         ("0::/kubelet.slice/kubelet.service/init.scope\n", "kubelet.service"),
         ("11:memory:/system.slice\n1:name=systemd:/system.slice/crio.service\n", "crio.service"),
         ("0::/user.slice/user-0.slice/session-1.scope\n", None),
+        # A user may name a cgroup in any way, and a message may have the name in a command.
+        ("0::/user.slice/a;reboot.service\n", None),
+        ("0::/user.slice/\u00e4.service\n", None),
         ("", None),
     ],
 )
 def test_a_process_is_in_the_innermost_service_of_its_cgroup(cgroup, unit):
-    assert node_process._unit(cgroup.encode()) == unit
+    assert node_process.unit_in(cgroup) == unit

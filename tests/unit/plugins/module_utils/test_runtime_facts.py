@@ -25,8 +25,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device
 )
 from real_processes import as_root, listening, running, started
 
-from node_device_plugin.runtime.configuration import containerd_imports
-
 
 @as_root
 def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
@@ -34,7 +32,7 @@ def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
     shutil.copy("/bin/sleep", roots / "k3s")
     (roots / "containerd").symlink_to("k3s")
     with running(["containerd", "60"], executable=roots / "k3s") as process:
-        found = node_process.node_process(proc.show(started(process.pid, "k3s")))
+        found = node_process.NodeProcess(proc.show(started(process.pid, "k3s")))
         assert runtime_facts.names_of(found) == ("containerd", str(roots / "containerd"))
         monkeypatch.setattr(runtime_facts, "_NAMES", ("crio",))
         assert runtime_facts.names_of(found) == ("k3s", str(roots / "k3s"))
@@ -287,10 +285,13 @@ def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
     directory.mkdir()
     for name, endpoint in {"10.conf": "b", "20.conf": "c", "30.yaml": "d"}.items():
         (directory / name).write_text(f"containerRuntimeEndpoint: unix:///{endpoint}.sock\n")
-    texts = kubelet_process.configurations(str(tmp_path / "config.yaml"), str(directory))
+    arguments = [f"--config={tmp_path / 'config.yaml'}", f"--config-dir={directory}"]
+    texts, is_known = kubelet_process.configuration_of(arguments)
+    assert is_known
     assert kubelet_process.setting(texts, "containerRuntimeEndpoint") == "unix:///c.sock"
     assert kubelet_process.setting(texts, "staticPodPath") == "/pods"
-    assert kubelet_process.configurations(None, None) == []
+    assert kubelet_process.configuration_of([]) == ([], True)
+    assert kubelet_process.configuration_of(["--config=/none"]) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -385,10 +386,9 @@ def test_the_imports_are_read(tmp_path, written):
     dropin = tmp_path / "conf.d" / "x.toml"
     dropin.write_text("version = 2\n")
     names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
-    patterns = containerd_imports.imports(
-        f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
-    )
-    assert runtime_facts.texts(patterns) == {str(dropin): "version = 2\n"}
+    dump = f"imports = {json.dumps(names)}\n"
+    _patterns, texts = runtime_facts.imports_of(f"{tmp_path}/config.toml", None, dump)
+    assert texts == {str(dropin): "version = 2\n"}
 
 
 @as_root

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import types
 
 import pytest
@@ -22,7 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node
 from role_on_node import Adapter, RoleOnNode
 
 from node_device_plugin.runtime import configuration
-from node_device_plugin.runtime.configuration.cdi import SPEC_DIRS, Cdi, Change, Checked, UnsupportedConfig
+from node_device_plugin.runtime.configuration.cdi import SPEC_DIRS, Cdi, Change, UnsupportedConfig
 
 
 @pytest.fixture
@@ -473,22 +474,24 @@ def test_a_link_stays_and_the_file_behind_it_is_written(role, tmp_path):
 
 
 def trial(adapter):
-    return runtime_trial.Trial(adapter, Checked, UnsupportedConfig)
+    return runtime_trial.Trial(adapter, UnsupportedConfig)
 
 
 def test_a_new_text_is_read_by_the_runtime_from_a_copy_that_only_root_can_read(tmp_path):
     program = tmp_path / "containerd"
-    program.write_text('#!/bin/sh\nstat -c %a "$2"; cat "$2"; echo; cat "$(tail -n 1 "$2")" || :\n')
+    program.write_text(
+        '#!/bin/sh\nstat -c %a "$2"; echo "$2"; dirname "$2"; cat "$2"; echo; cat "$(tail -n 1 "$2")" || :\n'
+    )
     program.chmod(0o755)
     adapter = types.SimpleNamespace(program=str(program), config={"path": str(tmp_path / "config.toml")})
-    checked = trial(adapter)("text\n/{drop_in}", True, "drop-in\n")
-    lines = checked.effective.splitlines()
-    assert (lines[0], lines[1], lines[-1]) == ("600", "text", "drop-in")
-    assert pathlib.Path(checked.staged).parent == tmp_path
+    lines = trial(adapter)("text\n/{drop_in}", True, "drop-in\n").splitlines()
+    # The copy's name is the file's to the adapters.
+    path = str(tmp_path / "config.toml")
+    assert lines[:4] + lines[5:] == ["600", path, str(tmp_path), "text", "drop-in"]
     assert [path.name for path in tmp_path.iterdir()] == ["containerd"]
-    assert not os.path.exists(lines[2])
+    assert not os.path.exists(lines[4])
     # Relative imports need the directory; others do not.
-    assert pathlib.Path(trial(adapter)("text", False).staged).parent != tmp_path
+    assert trial(adapter)("text", False).splitlines()[1:3] == [path, tempfile.gettempdir()]
 
 
 def test_what_the_runtime_says_of_a_text_has_no_secret(tmp_path):
@@ -509,16 +512,16 @@ def test_a_directory_of_drop_ins_is_read_with_the_new_one(tmp_path):
     command = ["sh", "-c", 'cat "$0"/more/a "$0"/99-ours', "{staged}"]
     config = {"drop_in_directory": str(directory), "path": "/etc/crio/crio.conf"}
     adapter = types.SimpleNamespace(program="crio", config=config, staged_command=lambda: command)
-    checked = trial(adapter)("ours\n", False, None, str(directory / "99-ours"))
-    assert checked.effective == "theirs\nours\n"
+    assert trial(adapter)("ours\n", False, None, str(directory / "99-ours")) == "theirs\nours\n"
     assert not (directory / "99-ours").exists()
-    assert not pathlib.Path(checked.staged).exists()
+    command[2] = 'echo "$0"'
+    assert not os.path.exists(trial(adapter)("ours\n", False, None, str(directory / "99-ours")).strip())
     command[2] = 'echo "$0/99-ours is wrong" >&2; exit 1'
     with pytest.raises(UnsupportedConfig, match=f"^sh rejects the new configuration: {directory}/99-ours is wrong$"):
         trial(adapter)("ours\n", False, None, str(directory / "99-ours"))
     config["drop_in_directory"] = str(tmp_path / "none")
     command[:] = ["cat", "{staged}/99-ours"]
-    assert trial(adapter)("ours\n", False, None, str(tmp_path / "none" / "99-ours")).effective == "ours\n"
+    assert trial(adapter)("ours\n", False, None, str(tmp_path / "none" / "99-ours")) == "ours\n"
 
 
 def test_a_text_that_the_runtime_refuses_is_not_written(role, monkeypatch):

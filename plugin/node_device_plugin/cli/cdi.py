@@ -1,4 +1,4 @@
-"""``cdi prune``: removes the devices that no pod holds from the plugin's CDI specs."""
+"""``cdi``: prints the CDI specs of a configuration, checks those of this node, and removes unused devices from ours."""
 
 from __future__ import annotations
 
@@ -6,11 +6,43 @@ import argparse
 import contextlib
 import os
 
-from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, option, print_data
+from . import declared
+from .shared import CONFIG_OR_STDIN, DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, RUNTIME, Failure, ask, command, option, show
+
+
+@command("cdi render", CONFIG_OR_STDIN, OUTPUT, examples=("cdi render trial.yaml", "cdi render -o json"))
+def render(options: argparse.Namespace) -> int:
+    """Print the CDI specs of a configuration."""
+    from ..declaration import cdi
+
+    resources = declared.read(options.config).configuration.resources
+    specs = cdi.render_specs(resources)
+    texts = [f"# {name}\n{cdi.serialise(spec)}".rstrip("\n") for name, spec in specs.items()]
+    texts += [f"# {each.cdi_kind}: the running plugin writes this spec" for each in resources if each.dynamic_cdi]
+    show(options, specs, *(texts or ["the configuration has no device that needs a CDI spec"]))
+    return 0
 
 
 @command(
-    "prune",
+    "cdi check",
+    RUNTIME,
+    OUTPUT,
+    option(
+        "--dir", metavar="DIR", action="append", help="spec directory to check; repeatable (default: the runtime's own)"
+    ),
+    examples=("cdi check", "cdi check --dir /etc/cdi -o json"),
+)
+def check(options: argparse.Namespace) -> int:
+    """Check every CDI spec on this node, of every owner, against the rules of its container runtime."""
+    from ..diagnostics import cdi_specs, runtime_service
+
+    report = ask(cdi_specs.check(options.dir, runtime_service.cri_socket(options.socket)))
+    show(options, report.to_data(), report.to_text())
+    return 1 if report.problems else 0
+
+
+@command(
+    "cdi prune",
     KUBELET,
     OUTPUT,
     option("--dir", metavar="DIR", default="/var/run/cdi", help="the plugin's dynamic_cdi_dir (default: %(default)s)"),
@@ -18,7 +50,7 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, Failure, ask, command, o
     DEVICE_PLUGIN_DIR,
     examples=("cdi prune --dry-run", "cdi prune --dir /srv/former-cdi-dir"),
 )
-def run(options: argparse.Namespace) -> int:
+def prune(options: argparse.Namespace) -> int:
     """Remove the CDI specs that a stopped plugin wrote to --dir, except for devices that a pod holds.
 
     Also removes the plugin's record of what containers were given, unless a pod holds one of its devices or a plugin
@@ -56,10 +88,9 @@ def run(options: argparse.Namespace) -> int:
                 instance.release()
     except OSError as error:
         raise Failure(f"{options.dir}: {error.strerror}") from error
-    if options.output != "text":
-        holders = {name: pods[name.partition("=")[2]] for name in kept}
-        print_data(options, {"removed": removed, "kept": kept, "holders": holders})
-    else:
-        for what, names in (("removed", removed), ("kept", kept)):
-            print("{}: {}".format(what, " ".join(names) or "nothing"))
+    holders = {name: pods[name.partition("=")[2]] for name in kept}
+    texts = (
+        "{}: {}".format(what, " ".join(names) or "nothing") for what, names in (("removed", removed), ("kept", kept))
+    )
+    show(options, {"removed": removed, "kept": kept, "holders": holders}, *texts)
     return 0
