@@ -51,7 +51,7 @@ class SpecReader:
     def read(self, kinds: Collection[str]) -> Resolution:
         """The names of these kinds in the specs. Without kinds, no file is read.
 
-        If neither the kinds, their files nor a node's number changed since the last read, the result is the same object.
+        If no kind, file of the kinds or node's number changed since the last read, the result is the same object.
         """
         last, wanted = self._last, frozenset(kinds)
         seen = self._present(wanted)

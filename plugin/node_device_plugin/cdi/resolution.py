@@ -128,7 +128,7 @@ class Resolution(NamedTuple):
 
 
 def resolution(files: Sequence[SpecFile], kinds: frozenset[str] = frozenset(), sysfs: str = "/sys") -> Resolution:
-    """The names of all specs. files: of all directories; a file of a later directory takes precedence. kinds: of all files."""
+    """The names of all specs. files: of all directories, in order of precedence. kinds: those that were read."""
     found: dict[str, SpecFile] = {}
     edits: dict[str, Mapping[str, Any]] = {}
     broken: dict[str, str] = {}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ...cdi.kinds import kinds_of
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import UUID, Resolution
+from ...cdi.resolution import NO_SPECS, UUID, Resolution
 from ...declaration.model import Attributes, CdiSelector, Device, Discovery
 from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
@@ -40,24 +40,14 @@ NOTHING_RESERVED = Reserved({}, {}, {})
 
 
 class _Kind(NamedTuple):
-    """A kind in the specs. devices: those that a container would get from another program's spec.
+    """A kind in the specs, as its reader has read them last.
 
-    choices: the devices to offer, kept if their choice needs no look at host paths; at most one.
+    devices: those that a container would get from another program's spec.
     """
 
-    specs: Resolution
-    devices: list[SpecDevice]
-    choices: list[Choice]
-
-    def choice(self, kind: str, root: Root) -> Choice:
-        """The devices that can be offered."""
-        if self.choices:
-            return self.choices[0]
-        chooser = Chooser(kind, self.specs, root)
-        choice = chooser.choose(self.devices)
-        if not chooser.has_looked:
-            self.choices.append(choice)
-        return choice
+    reader: SpecReader
+    specs: Resolution = NO_SPECS
+    devices: Sequence[SpecDevice] = ()
 
 
 class Cdi(DiscoveryMethod):
@@ -67,15 +57,14 @@ class Cdi(DiscoveryMethod):
     needs_uevents = False
 
     def __init__(self) -> None:
-        #: By directories and kind: what reads the specs, and what it read last.
-        self._readers: dict[tuple[str, ...], SpecReader] = {}
+        #: By directories and kind.
         self._kinds: dict[tuple[str, ...], _Kind] = {}
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
         kind = self._kind(selector.kind, root)
-        chosen = kind.choice(selector.kind, root)
+        chosen = Chooser(selector.kind, kind.specs, root).choose(kind.devices)
         owners = collections.Counter(node for device in chosen.offered for node in device.nodes)
         directories = [_pci_directory_of(device, root) for device in chosen.offered]
         on_bus = collections.Counter(directories)
@@ -125,18 +114,17 @@ class Cdi(DiscoveryMethod):
 
     def keep_only(self, kinds: Collection[str]) -> None:
         """Forget the specs of other kinds."""
-        for known in (self._readers, self._kinds):
-            for key in [key for key in list(known) if key[-1] not in kinds]:
-                known.pop(key, None)
+        for key in [key for key in list(self._kinds) if key[-1] not in kinds]:
+            self._kinds.pop(key, None)
 
     def _kind(self, kind: str, root: Root) -> _Kind:
         """The kind as the specs are now. The same object if they have not changed."""
         key = (*root.spec_dirs, root.on_host("/"), kind)
         new = SpecReader([root.on_host(directory) for directory in root.spec_dirs], root.on_host("/sys"))
-        specs = self._readers.setdefault(key, new).read([kind])
-        known = self._kinds.get(key)
-        if known is None or known.specs is not specs:
-            known = self._kinds[key] = _Kind(specs, listed(kind, specs), [])
+        known = self._kinds.get(key, _Kind(new))
+        specs = known.reader.read([kind])
+        if known.specs is not specs:
+            known = self._kinds[key] = _Kind(known.reader, specs, listed(kind, specs))
         return known
 
 

@@ -112,10 +112,9 @@ def _of_hardware(devices: Iterable[SpecDevice]) -> list[list[SpecDevice]]:
 
 
 class Chooser:
-    """Chooses the devices to offer among all devices of a kind. has_looked: whether host paths made a difference."""
+    """Chooses the devices to offer among all devices of a kind."""
 
     def __init__(self, kind: str, specs: Resolution, root: Root) -> None:
-        self.has_looked = False
         self._kind = kind
         self._specs = specs
         self._root = root
@@ -180,7 +179,6 @@ class Chooser:
 
     def _missing(self, device: SpecDevice) -> str:
         """The first host path that a container would get and that does not exist; empty if all exist."""
-        self.has_looked = True
         for each in self._specs.host_paths(self._name(device)):
             if each not in self._lacks:
                 self._lacks[each] = not _exists(each, self._root)
