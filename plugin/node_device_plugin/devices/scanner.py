@@ -22,7 +22,7 @@ from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
 from .discovery.found import Incomplete
 from .events.watch import Watch
-from .given import Given, Now, SpecNames, node_paths_of, offers_of
+from .given import Given, Judgement, Now, SpecNames
 from .health import Health
 from .holdings import Holding
 from .identity import Identities, Identity, ambiguous_serials
@@ -66,10 +66,9 @@ class DeviceScanner:
         self._identities = Identities()
         #: The identities of host paths as last read, and the serials that tell no devices apart.
         self._now = Now({})
-        #: The names that keep or lose their edits in our specs: as judged, and as last written.
-        self._names = self._written_names = SpecNames()
-        #: By resource, why devices are withheld: as judged, and with those that wait for their spec.
-        self._judged: Mapping[str, Mapping[str, str]] = {}
+        #: The last judgement, and the names that keep or lose their edits in our specs as last written.
+        self._judged, self._written_names = Judgement(), SpecNames()
+        #: By resource, why devices are withheld: as judged, or because they wait for their spec.
         self._withheld: Mapping[str, Mapping[str, str]] = {}
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
@@ -163,13 +162,10 @@ class DeviceScanner:
     ) -> bool:
         """Judge the devices with these holders (see Given). Returns whether a spec must change before an offer."""
         async with self._one_at_a_time:
-            paths: dict[str, set[str]] = {}
-            for each in holdings:
-                paths.setdefault(each.resource, set()).update(each.given)
-            self.given.answer(question, holdings, await self._read_identities(paths))
+            self.given.answer(question, holdings)
             await self._judge(tables)
             await self._save_record(places)
-            return self.writes and self._names != self._written_names
+            return self.writes and self._judged.names != self._written_names
 
     async def judge_again(self, tables: Sequence[DeviceTable]) -> None:
         """Judge the devices with the known holders, if a container got a device meanwhile."""
@@ -181,27 +177,17 @@ class DeviceScanner:
         """Judge every device, and set in the tables which devices a container cannot get now."""
         resources = [table.present for table in tables]
         # By resource, so that a path that hangs delays the judgement of its own resource alone.
-        paths = self.given.paths()
-        for resource in resources:
-            those = (path for device in resource.devices for path in node_paths_of(device, self.specs))
-            paths.setdefault(resource.name, set()).update(those)
-        at = await self._read_identities(paths)
-        self._now = Now(at, await self._ambiguous(at), self.given.nodes())
-        offers, _present = await in_thread(offers_of, resources, at, self.specs)
+        at = await self._read_identities(self.given.paths(resources, self.specs))
+        self._now = Now(at, await self._ambiguous(at), self.given.record)
         known = {(table.resource.name, device.id) for table in tables for device in table.resource.devices}
-        verdicts = await in_thread(self.given.judge, resources, offers, known, self._now)
-        self._names = self.given.names(verdicts, offers, self._now)
-        judged: dict[str, dict[str, str]] = {resource.name: {} for resource in resources}
-        for (name, device_id), verdict in verdicts.items():
-            judged[name][device_id] = verdict.reason
+        self._judged = await in_thread(self.given.judge, resources, known, self._now, self.specs)
         # A withheld device whose name has another meaning in our spec waits until the spec is written.
         unwritten = frozenset().union(*self._written_names) if self.writes else frozenset()
         waiting = {
             resource.name: _with_names(resource, self._withheld.get(resource.name, {}), unwritten)
             for resource in (table.resource for table in tables)
         }
-        self._judged = judged
-        self._withhold(tables, {name: {**waiting[name], **judged[name]} for name in judged})
+        self._withhold(tables, {name: {**waiting[name], **each} for name, each in self._judged.reasons.items()})
 
     def _withhold(self, tables: Sequence[DeviceTable], reasons: Mapping[str, Mapping[str, str]]) -> None:
         """Withhold these devices and no others. reasons: by resource and device id."""
@@ -221,7 +207,7 @@ class DeviceScanner:
         given = given or [{node.path for offer in offers for node in offer.nodes}]
         paths = {path for each in given for path in each}
         at = await self._read_identities({resource: paths})
-        now = Now({**self._now.at, **at}, self._now.ambiguous, self.given.nodes())
+        now = Now({**self._now.at, **at}, self._now.ambiguous, self.given.record)
         meant = frozenset().union(*(now.tokens(offer) for offer in offers))
         others = [[path for path in each if path in at and now.token(at[path]) not in meant] for each in given]
         if not offers or not all(others):
@@ -283,13 +269,13 @@ class DeviceScanner:
         await self._read_specs(resources, places)
         await self._judge(tables)
         if self.writes:
-            unwritten = await self._our_specs.write(resources, places.cdi, self._names)
+            unwritten = await self._our_specs.write(resources, places.cdi, self._judged.names)
         else:
             unwritten = await self._our_specs.awaited(resources, places.cdi)
         await self._save_record(places)
         await self._check(tables, places, unwritten)
-        self._written_names = self._names
-        self._withhold(tables, self._judged)
+        self._written_names = self._judged.names
+        self._withhold(tables, self._judged.reasons)
 
     async def _discover(self, tables: Sequence[DeviceTable], places: Places) -> None:
         # A device stays with its resource even while it is gone, because the kubelet tells devices apart by id alone.
@@ -312,12 +298,12 @@ class DeviceScanner:
         """Check the health of all devices. unwritten: the names that our specs do not have as wanted."""
         checked = await self._health.check([table.resource for table in tables], places.specs, unwritten)
         for table in tables:
-            reasons, judged = checked[table.resource.name], self._judged[table.resource.name]
+            reasons, judged = checked[table.resource.name], self._judged.reasons[table.resource.name]
             # If the spec closes a device because another one has its path, the verdict says so.
             closed = [
                 device.id
                 for device in table.resource.devices
-                if device.id in judged and table.resource.cdi_name(device) in self._names.blocked
+                if device.id in judged and table.resource.cdi_name(device) in self._judged.names.blocked
             ]
             _log_changes(table, table.update({**reasons, **dict.fromkeys(closed)}))
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
@@ -16,7 +16,7 @@ from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.device_plugin_api import shares_behind
 from node_device_plugin.devices.discovery import CDI, Discoverer
-from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now, Verdict, offers_of
+from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now
 from node_device_plugin.devices.holdings import Holding, matches
 from node_device_plugin.devices.identity import Identity
 from node_device_plugin.devices.scanner import DeviceScanner
@@ -90,17 +90,16 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
 def test_a_renamed_device_is_in_doubt_unless_it_was_shared_and_still_is() -> None:
     at = {"/dev/null": Identity("/dev/null", "char/1:3")}
 
-    def judged(before: int, after: int) -> dict[tuple[str, str], Verdict]:
+    def judged(before: int, after: int) -> Mapping[str, Mapping[str, str]]:
         given = Given()
         for name, replicas in ((OLD, before), (NEW, after)):
             now = parse_configuration({"resources": [resource(name, NULL, replicas=replicas)]}).resources
-            offers, known = offers_of(now, at)
-            verdicts = given.judge(now, offers, known, Now(at))
-        return verdicts
+            reasons = given.judge(now, {(name, "null0")}, Now(at)).reasons
+        return reasons
 
     for before, after in ((1, 1), (1, 2), (2, 1)):
-        assert {key: each.reason for key, each in judged(before, after).items()} == {(NEW, "null0"): IN_DOUBT}
-    assert judged(2, 2) == {}
+        assert judged(before, after) == {NEW: {"null0": IN_DOUBT}}
+    assert judged(2, 2) == {NEW: {}}
 
 
 async def test_a_rename_gives_no_held_device_out_again(node: Node, kubelet: StandInKubelet) -> None:

@@ -1,10 +1,12 @@
 """When two meanings of an id are one device, and whether an allocation of a moment ago is a share."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from node_device_plugin.declaration import Device, Resource
 from node_device_plugin.declaration.model import ContainerEdits, Share
-from node_device_plugin.devices.given import ADMITTED, Given, Now, Offer, State, Verdict
+from node_device_plugin.devices.given import ADMITTED, Given, Now, Offer
 from node_device_plugin.devices.identity import Identity
 
 
@@ -29,15 +31,13 @@ def test_a_device_that_was_allocated_a_moment_ago_stays_shared_if_it_was(
 ) -> None:
     given = Given()
 
-    def judge(name: str, replicas: int) -> tuple[Resource, dict[tuple[str, str], Verdict]]:
-        device = Device("a", (), ContainerEdits(), {}, required=True)
+    def judge(name: str, replicas: int) -> tuple[Resource, Mapping[str, str]]:
+        device = Device("a", (), ContainerEdits(), {}, required=True, identity="the device")
         resource = Resource(name, name, (device,), {}, ContainerEdits(), replicas)
-        offers = {(name, "a"): Offer("the device", (), is_share=replicas > 1)}
-        return resource, given.judge([resource], offers, offers, Now({}))
+        return resource, given.judge([resource], {(name, "a")}, Now({})).reasons[name]
 
-    old, verdicts = judge("example.com/old", before)
-    assert verdicts == {}
+    old, reasons = judge("example.com/old", before)
+    assert reasons == {}
     given.allocated(old, [(Share("a", 0),)])
-    _new, verdicts = judge("example.com/new", after)
-    held = Verdict(State.HELD, f"held by {ADMITTED} as example.com/old")
-    assert verdicts == ({("example.com/new", "a"): held} if is_held else {})
+    _new, reasons = judge("example.com/new", after)
+    assert reasons == ({"a": f"held by {ADMITTED} as example.com/old"} if is_held else {})

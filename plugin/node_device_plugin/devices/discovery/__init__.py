@@ -57,8 +57,8 @@ class _Search:
     """A method's search for the devices of a resource. It is repeated, and may take longer than a scan waits.
 
     on_end: called in the event loop with the findings, also of a search for which no scan waited. known: the findings
-    that count; None before the first. found: those of the last search; None until it has ended. started, seconds: when
-    that search began (monotonic seconds), and how long the last one took that ended.
+    that count; None before the first. started, seconds: when the last search began (monotonic seconds), and how long
+    the last one took that ended.
     """
 
     def __init__(
@@ -66,19 +66,17 @@ class _Search:
     ) -> None:
         self.resource, self._method, self._on_end = resource, method, on_end
         self.known: list[Candidate] | None = None
-        self.found: list[Candidate] | None = None
         self.started = self.seconds = 0.0
         self._loop = asyncio.get_running_loop()
 
     def run(self, root: Root, offered: Offered) -> list[Candidate]:
         """Search now, before conflicts are resolved. Unchanged candidates are used again."""
-        self.found, self.started = None, time.monotonic()
+        self.started = time.monotonic()
         known = {each.found.name: each for each in self.known or ()}
         of_cdi = {each.found.cdi_name: name for name, each in known.items() if each.found.cdi_name}
         found = [_named(each, self.resource, of_cdi, offered) for each in self._find(root)]
         candidates = [self._candidate(each, known.get(each.name), root) for each in found]
         self.seconds = time.monotonic() - self.started
-        self.found = candidates
         # If the event loop is closed, nobody waits.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_end, self, candidates)

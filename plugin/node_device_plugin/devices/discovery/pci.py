@@ -47,8 +47,7 @@ class Pci(DiscoveryMethod):
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every PCI device that matches a selector, by address, with or without nodes."""
         for function in functions(discovery.pci, root):
-            directory = root.resolve(function.directory)
-            nodes = tuple(device_nodes(directory, root)) if directory else ()
+            nodes = tuple(device_nodes(function.directory, root))
             yield Found(
                 "pci-" + function.address,
                 nodes,

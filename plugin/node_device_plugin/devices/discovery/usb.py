@@ -72,8 +72,7 @@ class Usb(DiscoveryMethod):
             drivers = _drivers(link, root)
             if not any(_fits(selector, device, drivers) for selector in discovery.usb):
                 continue
-            directory = root.resolve(link)
-            nodes = tuple(device_nodes(directory, root)) if directory else ()
+            nodes = tuple(device_nodes(link, root))
             port = _physical_port(device.port, root)
             known_as = (device.port, port, *(node.path for node in nodes))
             by_port = discovery.identify_by == "port"
