@@ -19,7 +19,8 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-from ..declaration import Resource, cdi
+from ..declaration import Device, Resource, cdi
+from ..declaration.model import DeviceNode
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
@@ -113,21 +114,13 @@ def _given(resource: Resource, links: Links, owner: Owner) -> tuple[Resource, bo
 
 def _with_closed(resource: Resource, names: Collection[str]) -> Resource:
     """The resource, in which the devices of these CDI names have device nodes that no runtime finds."""
-    if not names:
-        return resource
-    return resource._replace(
-        devices=tuple(
-            device._replace(
-                nodes=tuple(
-                    node._replace(host_path=node.host_path + _TAKEN, type=None, major=None, minor=None)
-                    for node in device.nodes
-                )
-            )
-            if resource.cdi_name(device) in names
-            else device
-            for device in resource.devices
-        )
-    )
+
+    def closed(device: Device, node: DeviceNode) -> DeviceNode:
+        if resource.cdi_name(device) not in names:
+            return node
+        return node._replace(host_path=node.host_path + _TAKEN, type=None, major=None, minor=None)
+
+    return resource.with_nodes(closed) if names else resource
 
 
 def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], closed: Collection[str]) -> None:

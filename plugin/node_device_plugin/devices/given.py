@@ -147,7 +147,7 @@ class Now:
     @functools.cached_property
     def _by_number(self) -> Mapping[str, Identity]:
         # A path with the same number that the record knows is a second path, and not the new one.
-        known = {(each.number, each.path) for offer in self._record.values() for each in offer.nodes}
+        known = {(each.number, each.path) for offer in list(self._record.values()) for each in offer.nodes}
         numbers = (each for each in self.at.values() if each.is_number)
         return {each.number: each for each in numbers if (each.number, each.path) not in known}
 

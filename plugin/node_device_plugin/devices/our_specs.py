@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Callable, Union
+from collections.abc import Collection, Iterable, Sequence
+from typing import Callable
 
 from ..cdi import writer
 from ..cdi.links import Links
@@ -18,7 +18,6 @@ from .given import SpecNames
 log = Log(__name__)
 
 _AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
-_Answer = Union[writer.Written, Exception, None]
 
 
 class OurSpecs:
@@ -40,14 +39,20 @@ class OurSpecs:
         wanted = {resource.name: (resource, directory, *names) for resource in resources}
         self._failed.keep_only(wanted)
         waiting = {name: self._failed.waiting(name, each) for name, each in wanted.items()}
-        answers: Mapping[str, _Answer] = {
-            **waiting,
-            **await self._attempt([each for each in resources if waiting[each.name] is None], directory, names),
-        }
+        due: list[Call[writer.Written | None]] = [
+            (
+                Key(each.name, "its CDI spec"),
+                functools.partial(writer.write, each, self._links, directory, self._written.get(each.name), *names),
+            )
+            for each in resources
+            if waiting[each.name] is None
+        ]
+        answers = {key.group: answer for key, answer in (await self._calls.run(due)).items()}
         former, self._written = self._written, {}
         unwritten: dict[str | None, str] = {}
         for resource in resources:
-            name, answer = resource.name, answers[resource.name]
+            name = resource.name
+            answer = waiting[name] or answers[name]
             if not isinstance(answer, Exception):
                 self._written[name] = answer
                 self._failed.went_well(name)
@@ -60,14 +65,6 @@ class OurSpecs:
                 self._failed.failed(name, wanted[name], answer, resource=name, error=why)
         await self._omit(names.blocked and names.blocked - cdi_names(resources), directory)
         return unwritten
-
-    async def _attempt(self, resources: Sequence[Resource], directory: str, names: SpecNames) -> dict[str, _Answer]:
-        due: list[Call[writer.Written | None]] = []
-        for resource in resources:
-            before = self._written.get(resource.name)
-            write = functools.partial(writer.write, resource, self._links, directory, before, *names)
-            due.append((Key(resource.name, "its CDI spec"), write))
-        return {key.group: answer for key, answer in (await self._calls.run(due)).items()}
 
     async def _omit(self, names: Collection[str], directory: str) -> None:
         """Omit removed devices from the specs if other devices have their paths now."""

@@ -76,7 +76,7 @@ class DeviceScanner:
         #: The link targets of device nodes, and of held devices.
         self.links = Links(self._calls)
         self._record = RecordFile(self.given, self._calls)
-        self._our_specs = OurSpecs(self.links, watch.wake)
+        self.our_specs = OurSpecs(self.links, watch.wake)
         self._discoverer = Discoverer(self.links, on_news=watch.wake)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
@@ -269,9 +269,9 @@ class DeviceScanner:
         await self._read_specs(resources, places)
         await self._judge(tables)
         if self.writes:
-            unwritten = await self._our_specs.write(resources, places.cdi, self._judged.names)
+            unwritten = await self.our_specs.write(resources, places.cdi, self._judged.names)
         else:
-            unwritten = await self._our_specs.awaited(resources, places.cdi)
+            unwritten = await self.our_specs.awaited(resources, places.cdi)
         await self._save_record(places)
         await self._check(tables, places, unwritten)
         self._written_names = self._judged.names
@@ -307,14 +307,10 @@ class DeviceScanner:
             ]
             _log_changes(table, table.update({**reasons, **dict.fromkeys(closed)}))
 
-    async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
-        """See OurSpecs. resources: with all their devices."""
-        return await self._our_specs.has_orphans(resources, places.cdi)
-
     async def prune(self, resources: Sequence[Resource], held: Collection[str], places: Places) -> None:
         """See OurSpecs. resources: with all their devices."""
         async with self._one_at_a_time:
-            if await self._our_specs.prune(resources, held, places.cdi):
+            if await self.our_specs.prune(resources, held, places.cdi):
                 await self._save_record(places)
 
     def _log_late(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from ..cdi import writer
 from ..cdi.resolution import Resolution
 from ..declaration import Configuration, Resource
 from ..devices import record
@@ -24,7 +23,7 @@ def withheld(
     """
     path = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY, record.FILE_NAME)
     given = Given()
-    recorded = record.load(path, writer.exists(configuration.dynamic_cdi_dir))
+    recorded = record.load(path, configuration.dynamic_cdi_dir)
     given.record = recorded.offers if recorded else {}
     paths = frozenset().union(*given.paths(resources, specs).values(), *(each.given for each in holdings))
     at = Identities().read(paths)

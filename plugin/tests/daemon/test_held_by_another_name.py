@@ -19,7 +19,7 @@ from node_device_plugin.devices.discovery import CDI, Discoverer
 from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now
 from node_device_plugin.devices.holdings import Holding, matches
 from node_device_plugin.devices.identity import Identity
-from node_device_plugin.devices.scanner import DeviceScanner
+from node_device_plugin.devices.our_specs import OurSpecs
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
@@ -775,6 +775,6 @@ async def test_a_device_that_is_long_gone_only_after_the_kubelet_was_asked_is_no
         monkeypatch.setattr("node_device_plugin.devices.table.FORGOTTEN_AFTER", 0.0)
         return False
 
-    monkeypatch.setattr(DeviceScanner, "has_orphans", no_orphans)
+    monkeypatch.setattr(OurSpecs, "has_orphans", no_orphans)
     await node.resources.prune()
     assert len(node.reasons()) == 1

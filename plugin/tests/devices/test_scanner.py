@@ -235,8 +235,8 @@ async def test_orphans_go_unless_somebody_holds_them(node: Node) -> None:
     (node.dev / "tty0").touch()
     await node.scan()
     resources = [table.resource for table in node.tables.values()]
-    assert not await node.scanner.has_orphans(resources, node.places)
-    assert await node.scanner.has_orphans([], node.places)
+    assert not await node.scanner.our_specs.has_orphans(resources, node.places.cdi)
+    assert await node.scanner.our_specs.has_orphans([], node.places.cdi)
     await node.scanner.prune([], [device.id for device in devices_of(node)], node.places)
     assert os.listdir(node.places.cdi) == [FILE]
     await node.scanner.prune(resources, [], node.places)
