@@ -27,6 +27,7 @@ from ..support.file_identity import Identity, identity
 from ..support.new_file import new_file
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
+from . import resolution
 from .fields import SPEC, shape_problems
 from .kinds import may_have
 from .links import Links
@@ -247,7 +248,7 @@ def given(directories: Sequence[str], kinds: Collection[str] | None = None) -> l
     return [
         {
             _qualified(spec, device["name"]): Given(
-                frozenset(_host_paths(device)), frozenset(_mounted(device)), frozenset(_mounted(spec))
+                _host_paths(device, "device node"), _host_paths(device, "mount"), _host_paths(spec, "mount")
             )
             for device in spec.get("devices", [])
         }
@@ -279,14 +280,10 @@ def host_paths(specs: Sequence[Mapping[str, Given]], links: Links) -> dict[str, 
     return found
 
 
-def _host_paths(device: Mapping[str, Any]) -> list[str]:
-    return [node.get("hostPath") or node["path"] for node in device["containerEdits"].get("deviceNodes") or ()]
-
-
-def _mounted(part: Mapping[str, Any]) -> list[str]:
-    """The host paths of bind mounts. part: a device or a spec; a spec may have no edits."""
-    mounts = part.get("containerEdits", {}).get("mounts") or ()
-    return [mount["hostPath"] for mount in mounts if {"bind", "rbind"} & set(mount.get("options") or ())]
+def _host_paths(part: Mapping[str, Any], what: str) -> frozenset[str]:
+    """The host paths of this sort (see HostPath) in a device or a spec; a spec may have no edits."""
+    edits = part.get("containerEdits") or {}
+    return frozenset(each.path for each in resolution.host_paths(edits) if each.what == what)
 
 
 def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:

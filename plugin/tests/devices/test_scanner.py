@@ -12,7 +12,7 @@ import pytest
 
 from node_device_plugin.cdi import directories, writer
 from node_device_plugin.declaration import Device, parse_resources
-from node_device_plugin.devices import failed_writes
+from node_device_plugin.devices import our_specs
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.health import Health
 from node_device_plugin.devices.scanner import DeviceScanner, Places
@@ -108,7 +108,7 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next scan repeats a failed write."""
-    monkeypatch.setattr(failed_writes, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(our_specs, "_FIRST_PAUSE", 0.0)
 
 
 async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Node, without_pauses: None) -> None:

@@ -57,15 +57,17 @@ class _Search:
     """A method's search for the devices of a resource. It is repeated, and may take longer than a scan waits.
 
     on_end: called in the event loop with the findings, also of a search for which no scan waited. known: the findings
-    that count; None before the first. started, seconds: when the last search began (monotonic seconds), and how long
-    the last one took that ended.
+    that count; None before the first. is_slow: whether it runs although a scan no longer waits for it. started,
+    seconds: when the last search began (monotonic seconds), and how long the last one took that ended.
     """
 
     def __init__(
         self, resource: Resource, method: DiscoveryMethod, on_end: Callable[[_Search, list[Candidate]], None]
     ) -> None:
         self.resource, self._method, self._on_end = resource, method, on_end
+        self.key = Key(resource.name, method.key)
         self.known: list[Candidate] | None = None
+        self.is_slow = False
         self.started = self.seconds = 0.0
         self._loop = asyncio.get_running_loop()
 
@@ -106,7 +108,9 @@ class _Search:
         if self.resource.preference == "numa" and device.numa_node is None and nodes:
             # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
             device = device._replace(numa_node=numa_node_of(nodes[0].host_path, root))
-        problem = Incomplete(_printable(found.problem)) if found.problem else _not_text(device)
+        # The log and the status are UTF-8.
+        printable = (found.problem or "").encode("utf-8", "backslashreplace").decode()
+        problem = Incomplete(printable) if printable else _not_text(device)
         own = _own(found, nodes)
         return Candidate(self._method.key, found, nodes, device, natural_order(device.id), own, problem)
 
@@ -123,9 +127,8 @@ class Discoverer:
         self._links = links
         self._root = root
         self._on_news = on_news
-        #: By resource and method: each search, and those that run although a scan no longer waits for them.
+        #: By resource and method.
         self._searches: dict[Key, _Search] = {}
-        self._slow: dict[Key, _Search] = {}
         #: Resource to the reason why a method did not answer for it in the last scan.
         self.late: Mapping[str, str] = {}
         #: The declared devices that CDI names give, and what they use, as last read.
@@ -154,21 +157,20 @@ class Discoverer:
         former, self._searches = self._searches, {}
         for resource in resources:
             for method in methods_of(resource.discover):
-                key = Key(resource.name, method.key)
-                search = former.get(key)
-                if search is None or search.resource != resource:
-                    search = _Search(resource, method, functools.partial(self._ended, key))
-                self._searches[key] = search
-        self._slow = {key: search for key, search in self._slow.items() if self._searches.get(key) is search}
-        for key in self._searches.keys() - self._slow.keys():
-            self._searches[key].started = time.monotonic()
+                new = _Search(resource, method, self._ended)
+                search = former.get(new.key, new)
+                if search.resource != resource:
+                    search = new
+                if not search.is_slow:
+                    search.started = time.monotonic()
+                self._searches[search.key] = search
         calls = [(key, functools.partial(search.run, root, offered)) for key, search in self._searches.items()]
         answers = await self._links.calls.run(calls, waits=self._on_news is None)
         late: dict[str, str] = {}
         found: dict[str, list[Candidate]] = {}
         unknown = set()
         for key, search in self._searches.items():
-            why = self._why_late(key, search, answers[key])
+            why = self._why_late(search, answers[key])
             if why is not None:
                 # What one resource finds must not stop the discovery of others.
                 late[key.group] = f"discovery by {key.name} {why}"
@@ -190,23 +192,21 @@ class Discoverer:
             reserved or NOTHING_RESERVED,
         )
 
-    def _why_late(self, key: Key, search: _Search, answer: list[Candidate] | Exception) -> str | None:
+    def _why_late(self, search: _Search, answer: list[Candidate] | Exception) -> str | None:
         """Why the former findings of a search count, in words; None if they are up to date, or as slow as usual."""
         if not isinstance(answer, Exception):
-            self._slow.pop(key, None)
-            search.known = answer
+            search.known, search.is_slow = answer, False
             return None
         if not isinstance(answer, NoAnswer):
             return f"failed: {answer!r}"
-        self._slow[key] = search
+        search.is_slow = True
         return None if search.is_as_slow_as_usual(self._links.calls.limit) else str(answer)
 
-    def _ended(self, key: Key, search: _Search, found: list[Candidate]) -> None:
+    def _ended(self, search: _Search, found: list[Candidate]) -> None:
         """Take the findings of a slow search; if they are others, or its resource is late, ask for another scan."""
-        if self._slow.get(key) is search:
-            del self._slow[key]
-            is_news = key.group in self.late or search.known != found
-            search.known = found
+        if search.is_slow and self._searches.get(search.key) is search:
+            is_news = search.key.group in self.late or search.known != found
+            search.known, search.is_slow = found, False
             if is_news and self._on_news is not None:
                 self._on_news()
 
@@ -247,11 +247,6 @@ def _id(name: str, resource: Resource) -> str:
     return device_id(resource.discover.id_prefix + name, longest_device_id(resource))
 
 
-def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
-    """The resource with its declared devices and the found ones."""
-    return resource._replace(devices=(*resource.devices, *devices))
-
-
 def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
     """The host paths that only this device may have: its first node and, on a bus, every own node that it gives.
 
@@ -264,10 +259,6 @@ def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
     return found.cdi_paths + tuple(
         node.host_path for node in nodes if node.host_path == first or (node.host_path in made and not node.is_common)
     )
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _not_text(device: Device) -> str | None:

@@ -71,11 +71,10 @@ class Cdi(DiscoveryMethod):
         for device, directory in zip(chosen.offered, directories):
             if not _is_selected(selector, device.names):
                 continue
-            name, part = device.names[0], device.part_of
-            address = os.path.basename(directory)
+            part, address = device.part_of, os.path.basename(directory)
             own = {node for node in device.nodes - part if owners[node] == 1}
-            yield _named(selector.kind, device.names, address if on_bus[directory] == 1 else "")._replace(
-                properties={"kind": selector.kind, "name": name, "pci_address": address},
+            found = _named(selector.kind, device.names, address, on_bus[directory] == 1)
+            yield found._replace(
                 numa_node=numa_node(directory, root) if directory else None,
                 attributes=Attributes(pci_address=address, **driver_and_subsystem(directory, root))
                 if directory
@@ -83,7 +82,7 @@ class Cdi(DiscoveryMethod):
                 cdi_paths=_real(_without_control(own, root), root),
                 part_of=_real(part, root),
                 # Drivers number device nodes again at each start, while a UUID stays.
-                identity=qualified_cdi_name(selector.kind, name) if UUID.search(name) else "",
+                identity=found.cdi_name if UUID.search(device.names[0]) else "",
             )
         for names, why in _left_out(selector.kind, chosen, kind.specs):
             if _is_selected(selector, names):
@@ -142,11 +141,19 @@ def _left_out(kind: str, chosen: Choice, specs: Resolution) -> Iterator[tuple[Se
             yield (name,), f"{why}: node-device-plugin cdi check says what to correct"
 
 
-def _named(kind: str, names: Sequence[str], address: str = "") -> Found:
-    """A finding with its names. address: see _id."""
+def _named(kind: str, names: Sequence[str], address: str = "", is_alone: bool = False) -> Found:
+    """A finding with its names. address: its PCI address, or empty. is_alone: whether no other device is there.
+
+    The id is unique among all kinds. An index moves to other hardware when devices come or go, while a PCI address
+    stays.
+    """
     name = names[0]
+    qualified = qualified_cdi_name(kind, name)
+    device_id = name
+    if name == ALL or name.replace(":", "").isdecimal():
+        device_id = f"pci-{address}" if address and is_alone and name != ALL else kind_and_name(qualified)
     properties = {"kind": kind, "name": name, "pci_address": address}
-    return Found(_id(kind, name, address), (), True, properties, tuple(names), cdi_name=qualified_cdi_name(kind, name))
+    return Found(device_id, (), True, properties, tuple(names), cdi_name=qualified)
 
 
 def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:
@@ -165,16 +172,6 @@ def _is_selected(selector: CdiSelector, names: Iterable[str]) -> bool:
         return any(compiled(pattern).match(name) for pattern in patterns for name in names)
 
     return (not selector.match or matches(selector.match)) and not matches(selector.exclude)
-
-
-def _id(kind: str, name: str, address: str) -> str:
-    """The device's id, unique among all kinds. address: of the only device at this PCI address; else empty.
-
-    An index moves to other hardware when devices come or go, while a PCI address stays.
-    """
-    if name != ALL and not name.replace(":", "").isdecimal():
-        return name
-    return f"pci-{address}" if address and name != ALL else kind_and_name(qualified_cdi_name(kind, name))
 
 
 def _pci_directory_of(device: SpecDevice, root: Root) -> str:

@@ -7,7 +7,7 @@ import abc
 from collections.abc import Iterator
 
 from ...declaration.model import Discovery
-from ...declaration.named_directories import DEV
+from ...declaration.named_directories import DEV, directory_of
 from .found import Found
 from .root import Root
 
@@ -33,3 +33,4 @@ class DiscoveryMethod(abc.ABC):
     def host_directories(self, discovery: Discovery) -> Iterator[str]:
         """The host's directories that ``find`` needs beside /sys: all of /dev, where drivers make nodes anywhere."""
         yield DEV
+        yield from map(directory_of, self.watch_paths(discovery))

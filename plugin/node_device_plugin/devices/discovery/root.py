@@ -106,11 +106,6 @@ class Root:
         except (OSError, ValueError):
             return None
 
-    def inode(self, path: str) -> int | None:
-        """The inode number of what a path leads to. In sysfs, each device that appears gets a new one."""
-        found = self.stat(path)
-        return None if found is None else found.st_ino
-
     def device_number(self, path: str) -> str:
         """The name of a device node below /sys/dev, such as ``char/1:3``; empty if the path does not exist."""
         found = self.stat(path)

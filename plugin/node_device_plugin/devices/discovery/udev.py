@@ -88,10 +88,6 @@ class Udev(DiscoveryMethod):
         """udev's database."""
         yield DATA + "/*"
 
-    def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """The directory of the nodes, and udev's database."""
-        yield from (DEV, DATA)
-
 
 def _devices(subsystem: str, root: Root) -> Iterator[_UdevDevice]:
     for parent in (f"/sys/class/{subsystem}", f"/sys/bus/{subsystem}/devices"):
