@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -37,7 +38,8 @@ class HostPath(NamedTuple):
         return kind == "pipe" or bool(kind and numbers)
 
 
-class Resolution(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resolution:
     """files: fully qualified names, each with the file whose device containers get.
 
     edits: the same names, each with the device's edits, without those of its kind.

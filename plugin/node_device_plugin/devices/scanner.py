@@ -11,10 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from ..cdi import writer
-from ..cdi.kinds import kinds_of
 from ..cdi.links import Links, node_paths
-from ..cdi.reader import SpecReader
-from ..cdi.resolution import NO_SPECS
 from ..declaration import Device, Resource
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
@@ -86,11 +83,6 @@ class DeviceScanner:
         self._late: Mapping[str, str] = {}
         self._directories: dict[str, frozenset[str]] = {}
         self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
-        #: Other programs' CDI specs, as last read.
-        self.specs = NO_SPECS
-        self._reader = SpecReader(())
-        #: The kinds that the former and the present devices need: after a reload, both are compared.
-        self._spec_kinds: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         #: Whether a resource discovers devices in CDI specs.
         self._reads_specs = False
         #: Directories that are watched only for their specs.
@@ -177,10 +169,11 @@ class DeviceScanner:
         """Judge every device, and set in the tables which devices a container cannot get now."""
         resources = [table.present for table in tables]
         # By resource, so that a path that hangs delays the judgement of its own resource alone.
-        at = await self._read_identities(self.given.paths(resources, self.specs))
+        specs = self._discoverer.specs
+        at = await self._read_identities(self.given.paths(resources, specs))
         self._now = Now(at, await self._ambiguous(at), self.given.record)
         known = {(table.resource.name, device.id) for table in tables for device in table.resource.devices}
-        self._judged = await in_thread(self.given.judge, resources, known, self._now, self.specs)
+        self._judged = await in_thread(self.given.judge, resources, known, self._now, specs)
         # A withheld device whose name has another meaning in our spec waits until the spec is written.
         unwritten = frozenset().union(*self._written_names) if self.writes else frozenset()
         waiting = {
@@ -244,19 +237,6 @@ class DeviceScanner:
         if places.record and self.writes:
             await self._record.save(places.record, places.cdi)
 
-    async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
-        """Read other programs' specs if a device needs them. Specs that hang count as last read."""
-        kinds = kinds_of(name for resource in resources for device in resource.devices for name in device.cdi_devices)
-        if kinds:
-            if kinds != self._spec_kinds[1]:
-                self._spec_kinds = self._spec_kinds[1], kinds
-            if self._reader.directories != tuple(dict.fromkeys(places.specs)):
-                self._reader = SpecReader(places.specs)
-            key = Key("", "CDI specs that devices need")
-            read = functools.partial(self._reader.read, frozenset().union(*self._spec_kinds))
-            answer = (await self._calls.run([(key, read)]))[key]
-            self.specs = self.specs if isinstance(answer, Exception) else answer
-
     async def _scan_once(self, tables: Sequence[DeviceTable], places: Places) -> None:
         """Bring a device from the node to its frontend. Each step needs the steps before.
 
@@ -266,7 +246,6 @@ class DeviceScanner:
         """
         await self._discover(tables, places)
         resources = [table.resource for table in tables]
-        await self._read_specs(resources, places)
         await self._judge(tables)
         if self.writes:
             unwritten = await self.our_specs.write(resources, places.cdi, self._judged.names)

@@ -15,7 +15,7 @@ from node_device_plugin.cdi import directories
 from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.device_plugin_api import shares_behind
-from node_device_plugin.devices.discovery import CDI, Discoverer
+from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now
 from node_device_plugin.devices.holdings import Holding, matches
 from node_device_plugin.devices.identity import Identity
@@ -357,13 +357,13 @@ async def test_a_declared_device_stays_reserved_while_the_specs_cannot_be_read(
     def fail(*_: object) -> Any:
         raise OSError("no specs")
 
-    monkeypatch.setattr(CDI, "reserved", fail)
     assert node.resources is not None
+    monkeypatch.setattr(node.resources._scanner._discoverer._reader, "read", fail)
     await node.resources.check()
     assert node.reasons() == {"gpu": None, "other": None}
-    # Of another declaration nothing is known, so its devices stay as they are.
+    # The specs as last read also tell what another declaration means.
     await node.apply(resource(OLD, {**declared, "cdi_devices": ["vendor.com/set=other"]}), GPUS)
-    assert node.reasons().get("vendor.com-gpu-0") is None
+    assert node.reasons()["other"] == f"gone: /dev/zero is already a node of {OLD}=gpu"
 
 
 @pytest.mark.parametrize("later", [True, False])

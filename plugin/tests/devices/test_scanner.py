@@ -498,7 +498,7 @@ async def test_after_a_reload_the_specs_of_former_devices_are_known_once_more(no
     for kind in ("gpu", "set", "set"):
         node.declare({"name": "example.com/dev", "devices": [{"id": kind, "cdi_devices": [f"vendor.com/{kind}=0"]}]})
         await node.scan()
-    assert node.scanner.specs.nodes("vendor.com/gpu=0") == {"/dev/null"}
+    assert node.scanner._discoverer.specs.nodes("vendor.com/gpu=0") == {"/dev/null"}
     node.declare({"name": "example.com/dev", "devices": [{"id": "own", "nodes": [{"path": "/dev/null"}]}]})
     await node.scan()
-    assert node.scanner.specs.nodes("vendor.com/set=0") == {"/dev/zero"}
+    assert node.scanner._discoverer.specs.nodes("vendor.com/set=0") == {"/dev/zero"}

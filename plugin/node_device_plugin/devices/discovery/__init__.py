@@ -16,6 +16,8 @@ from typing import Callable
 
 from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
+from ...cdi.reader import SpecReader
+from ...cdi.resolution import NO_SPECS, Resolution
 from ...declaration import Device, Resource
 from ...declaration.device_plugin_api import longest_device_id
 from ...declaration.model import ContainerEdits, DeviceNode, Discovery
@@ -25,7 +27,7 @@ from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
 from .assignment import Candidate, assigned
 from .assignment import Discovered as Discovered
-from .cdi import NOTHING_RESERVED, Cdi, Reserved
+from .cdi import Cdi, reserved
 from .found import Found, Incomplete, Node
 from .grouping import grouped
 from .method import DiscoveryMethod
@@ -38,8 +40,7 @@ from .usb import Usb
 from .vfio import Vfio
 
 #: Every method, in the order of their findings.
-CDI = Cdi()
-METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), Udev(), CDI)
+METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), Udev(), Cdi())
 
 #: A slow method that was finished before may take this many times as long again before it counts as hanging.
 _PATIENCE = 4.0
@@ -131,8 +132,11 @@ class Discoverer:
         self._searches: dict[Key, _Search] = {}
         #: Resource to the reason why a method did not answer for it in the last scan.
         self.late: Mapping[str, str] = {}
-        #: The declared devices that CDI names give, and what they use, as last read.
-        self._reserved: tuple[Mapping[str, Device], Reserved] | None = None
+        #: Other programs' CDI specs, as last read, and whether the last read had no answer.
+        self.specs, self._are_specs_late = NO_SPECS, False
+        self._reader = SpecReader(())
+        #: The kinds that the former and the present resources need: after a reload, both are compared.
+        self._spec_kinds: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
 
     async def discover(
         self,
@@ -150,10 +154,10 @@ class Discoverer:
         spec_dirs: where the runtime reads CDI specs.
         """
         await self._links.look_at(node_paths(resources))
-        # The specs are read once, and only if a device has two possible ids.
+        # Our specs are read once, and only if a device has two possible ids.
         offered = functools.lru_cache(maxsize=None)(offered)
-        root = Root(self._root, spec_dirs)
-        reserved = await self._reserve(resources, root)
+        unread = await self._read_specs(resources, spec_dirs)
+        root = Root(self._root, spec_dirs, self.specs)
         former, self._searches = self._searches, {}
         for resource in resources:
             for method in methods_of(resource.discover):
@@ -177,11 +181,12 @@ class Discoverer:
             if search.known is None:
                 unknown.add(key.group)
             found.setdefault(key.group, []).extend(search.known or ())
-        for resource in resources if reserved is None else ():
-            # Without the specs, devices that are declared by CDI names could be offered a second time.
-            if resource.discover.cdi:
-                unknown.add(resource.name)
-                late.setdefault(resource.name, "cannot read which CDI devices the configuration names")
+        if unread is not None:
+            by_cdi = {resource.name for resource in resources if resource.discover.cdi}
+            late.update(dict.fromkeys(by_cdi, unread))
+            if not _kinds(resources) <= self.specs.kinds:
+                # Without the specs, devices that are declared by CDI names could be offered a second time.
+                unknown |= by_cdi
         self.late = late
         return await in_thread(
             assigned,
@@ -189,7 +194,7 @@ class Discoverer:
             {name: each for name, each in found.items() if name not in unknown},
             self._links.real,
             taken,
-            reserved or NOTHING_RESERVED,
+            await in_thread(reserved, resources, self.specs),
         )
 
     def _why_late(self, search: _Search, answer: list[Candidate] | Exception) -> str | None:
@@ -210,23 +215,38 @@ class Discoverer:
             if is_news and self._on_news is not None:
                 self._on_news()
 
-    async def _reserve(self, resources: Sequence[Resource], root: Root) -> Reserved | None:
-        """What declared devices use from other programs' CDI specs, as last read; None if that is unknown."""
-        declared = {
-            f"{resource.name}={device.id}": device
-            for resource in resources
-            for device in resource.devices
-            if device.cdi_devices
-        }
-        discovered = {resource.discover.cdi.kind for resource in resources if resource.discover.cdi}
-        CDI.keep_only(discovered.union(kinds_of(name for each in declared.values() for name in each.cdi_devices)))
-        if not declared:
-            return NOTHING_RESERVED
-        key = Key("", "CDI devices that the configuration names")
-        answer = (await self._links.calls.run([(key, functools.partial(CDI.reserved, declared, root))]))[key]
-        if not isinstance(answer, Exception):
-            self._reserved = declared, answer
-        return self._reserved[1] if self._reserved and self._reserved[0] == declared else None
+    async def _read_specs(self, resources: Sequence[Resource], spec_dirs: Sequence[str]) -> str | None:
+        """Read other programs' specs if a resource needs them. Returns why they stay as last read, or None."""
+        kinds = _kinds(resources)
+        if not kinds:
+            return None
+        if kinds != self._spec_kinds[1]:
+            self._spec_kinds = self._spec_kinds[1], kinds
+        inside = Root(self._root)
+        directories = tuple(dict.fromkeys(map(inside.on_host, spec_dirs)))
+        if self._reader.directories != directories:
+            self._reader = SpecReader(directories, inside.on_host("/sys"))
+        key = Key("", "CDI specs that resources need")
+        read = functools.partial(self._read, frozenset().union(*self._spec_kinds), asyncio.get_running_loop())
+        answer = (await self._links.calls.run([(key, read)]))[key]
+        self._are_specs_late = isinstance(answer, NoAnswer)
+        if isinstance(answer, Exception):
+            return f"discovery by {Cdi.key} {answer if self._are_specs_late else f'failed: {answer!r}'}"
+        self.specs = answer
+        return None
+
+    def _read(self, kinds: frozenset[str], loop: asyncio.AbstractEventLoop) -> Resolution:
+        found = self._reader.read(kinds)
+        if self._are_specs_late and self._on_news is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._on_news)
+        return found
+
+
+def _kinds(resources: Sequence[Resource]) -> frozenset[str]:
+    """The kinds of other programs' specs that resources discover or name."""
+    named = kinds_of(name for resource in resources for device in resource.devices for name in device.cdi_devices)
+    return named.union(resource.discover.cdi.kind for resource in resources if resource.discover.cdi)
 
 
 def _named(found: Found, resource: Resource, former: Mapping[str, str], offered: Offered) -> Found:

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...cdi.kinds import kinds_of
-from ...cdi.reader import SpecReader
-from ...cdi.resolution import NO_SPECS, UUID, Resolution
-from ...declaration.model import Attributes, CdiSelector, Device, Discovery
+from ...cdi.resolution import UUID, Resolution
+from ...declaration.model import Attributes, CdiSelector, Discovery, Resource
 from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
 from .found import Found
@@ -36,35 +35,18 @@ class Reserved(NamedTuple):
     of_parts: Mapping[str, str]
 
 
-NOTHING_RESERVED = Reserved({}, {}, {})
-
-
-class _Kind(NamedTuple):
-    """A kind in the specs, as its reader has read them last.
-
-    devices: those that a container would get from another program's spec.
-    """
-
-    reader: SpecReader
-    specs: Resolution = NO_SPECS
-    devices: Sequence[SpecDevice] = ()
-
-
 class Cdi(DiscoveryMethod):
     """The devices of one kind in the runtime's CDI directories."""
 
     key = "cdi"
     needs_uevents = False
 
-    def __init__(self) -> None:
-        #: By directories and kind.
-        self._kinds: dict[tuple[str, ...], _Kind] = {}
-
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
-        kind = self._kind(selector.kind, root)
-        chosen = Chooser(selector.kind, kind.specs, root).choose(kind.devices)
+        if selector.kind not in root.specs.kinds:
+            raise LookupError("the CDI specs are not read yet")
+        chosen = Chooser(selector.kind, root.specs, root).choose(listed(selector.kind, root.specs))
         owners = collections.Counter(node for device in chosen.offered for node in device.nodes)
         directories = [_pci_directory_of(device, root) for device in chosen.offered]
         on_bus = collections.Counter(directories)
@@ -84,47 +66,36 @@ class Cdi(DiscoveryMethod):
                 # Drivers number device nodes again at each start, while a UUID stays.
                 identity=found.cdi_name if UUID.search(device.names[0]) else "",
             )
-        for names, why in _left_out(selector.kind, chosen, kind.specs):
+        for names, why in _left_out(selector.kind, chosen, root.specs):
             if _is_selected(selector, names):
                 yield _named(selector.kind, names)._replace(problem=why)
 
-    def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
-        """What declared devices use from the specs. declared: the devices, by their names in messages."""
-        kinds = kinds_of(name for device in declared.values() for name in device.cdi_devices)
-        found = {kind: self._kind(kind, root) for kind in kinds}
-        names: dict[str, str] = {}
-        nodes: dict[str, str] = {}
-        of_parts: dict[str, str] = {}
-        own: dict[str, set[str]] = {}
-        for owner, device in declared.items():
-            for name in device.cdi_devices:
-                kind, _equals, device_name = name.partition("=")
-                given = found[kind].specs.nodes(name)
-                part = part_of([device_name], given)
-                of_parts.update(dict.fromkeys(part, owner))
-                own.setdefault(owner, set()).update(given - part)
-        shared = collections.Counter(path for paths in own.values() for path in paths)
-        for owner, device in declared.items():
-            names.update(dict.fromkeys(device.cdi_devices, owner))
-            nodes.update({path: owner for path in own[owner] if shared[path] == 1})
-        for kind, each in found.items():
-            names.update(with_other_names(kind, each.devices, names))
-        return Reserved(names, nodes, of_parts)
 
-    def keep_only(self, kinds: Collection[str]) -> None:
-        """Forget the specs of other kinds."""
-        for key in [key for key in list(self._kinds) if key[-1] not in kinds]:
-            self._kinds.pop(key, None)
-
-    def _kind(self, kind: str, root: Root) -> _Kind:
-        """The kind as the specs are now. The same object if they have not changed."""
-        key = (*root.spec_dirs, root.on_host("/"), kind)
-        new = SpecReader([root.on_host(directory) for directory in root.spec_dirs], root.on_host("/sys"))
-        known = self._kinds.get(key, _Kind(new))
-        specs = known.reader.read([kind])
-        if known.specs is not specs:
-            known = self._kinds[key] = _Kind(known.reader, specs, listed(kind, specs))
-        return known
+def reserved(resources: Sequence[Resource], specs: Resolution) -> Reserved:
+    """What declared devices use from the specs."""
+    declared = {
+        f"{resource.name}={device.id}": device
+        for resource in resources
+        for device in resource.devices
+        if device.cdi_devices
+    }
+    names: dict[str, str] = {}
+    nodes: dict[str, str] = {}
+    of_parts: dict[str, str] = {}
+    own: dict[str, set[str]] = {}
+    for owner, device in declared.items():
+        for name in device.cdi_devices:
+            given = specs.nodes(name)
+            part = part_of([name.partition("=")[2]], given)
+            of_parts.update(dict.fromkeys(part, owner))
+            own.setdefault(owner, set()).update(given - part)
+    shared = collections.Counter(path for paths in own.values() for path in paths)
+    for owner, device in declared.items():
+        names.update(dict.fromkeys(device.cdi_devices, owner))
+        nodes.update({path: owner for path in own[owner] if shared[path] == 1})
+    for kind in kinds_of(names):
+        names.update(with_other_names(kind, listed(kind, specs), names))
+    return Reserved(names, nodes, of_parts)
 
 
 def _left_out(kind: str, chosen: Choice, specs: Resolution) -> Iterator[tuple[Sequence[str], str]]:

@@ -11,7 +11,8 @@ import collections
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from ...cdi.resolution import UUID, HostPath, Resolution, same_device
@@ -63,8 +64,20 @@ class Choice(NamedTuple):
     left_out: Sequence[tuple[SpecDevice, str]]
 
 
-def listed(kind: str, specs: Resolution) -> list[SpecDevice]:
-    """The devices of other programs' specs, in natural order. Names are one device if a container gets the same.
+#: The devices by specs and kind: to compare the edits of thousands of devices takes seconds.
+_LISTED: MutableMapping[Resolution, dict[str, list[SpecDevice]]] = weakref.WeakKeyDictionary()
+
+
+def listed(kind: str, specs: Resolution) -> Sequence[SpecDevice]:
+    """The devices of other programs' specs, in natural order."""
+    known = _LISTED.setdefault(specs, {})
+    if kind not in known:
+        known[kind] = _listed(kind, specs)
+    return known[kind]
+
+
+def _listed(kind: str, specs: Resolution) -> list[SpecDevice]:
+    """See listed. Names are one device if a container gets the same.
 
     A container gets the edits of the name and those of the name's file. Two files may list the same hardware, for
     example if one file is of an earlier driver.

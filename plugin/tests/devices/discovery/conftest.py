@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -12,6 +12,7 @@ from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.devices.discovery import Discovered, Discoverer, Offered
 from node_device_plugin.devices.discovery.root import Root
+from node_device_plugin.support.bounded_calls import BoundedCalls
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -69,8 +70,8 @@ class Machine:
 class LinksInside(Links):
     """What paths lead to inside of another root directory."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__()
+    def __init__(self, root: str, calls: Optional[BoundedCalls] = None) -> None:
+        super().__init__(calls)
         self._root = root
 
     def real(self, path: str) -> str:
