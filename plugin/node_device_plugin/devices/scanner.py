@@ -17,7 +17,7 @@ from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
 from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
-from .discovery.found import Incomplete
+from .discovery.method import Incomplete
 from .events.watch import Watch
 from .given import Given, Judgement, Now, SpecNames
 from .health import Health

@@ -28,9 +28,8 @@ from ..table import natural_order
 from .assignment import Candidate, assigned
 from .assignment import Discovered as Discovered
 from .cdi import Cdi, reserved
-from .found import Found, Incomplete, Node
 from .grouping import grouped
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found, Incomplete, Node
 from .paths import Paths
 from .pci import Pci
 from .root import Root

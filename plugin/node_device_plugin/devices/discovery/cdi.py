@@ -12,8 +12,7 @@ from ...cdi.resolution import UUID, Resolution
 from ...declaration.model import Attributes, CdiSelector, Discovery, Resource
 from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
-from .found import Found
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found
 from .root import Root
 from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed, part_of, with_other_names
 from .sysfs import directory_of, driver_and_subsystem, numa_node, pci_directory

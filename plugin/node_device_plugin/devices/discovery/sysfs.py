@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from ...declaration.patterns import compiled
 from ..table import natural_order
-from .found import Node
+from .method import Node
 from .root import Root
 
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

@@ -17,8 +17,7 @@ from ...declaration.model import Attributes, Discovery, UdevSelector
 from ...declaration.named_directories import DEV
 from ...declaration.patterns import compiled
 from ..table import natural_order
-from .found import Found, Node
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found, Node
 from .root import Root
 from .sysfs import driver_and_subsystem
 

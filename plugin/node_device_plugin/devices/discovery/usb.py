@@ -20,8 +20,7 @@ from typing import NamedTuple
 from ...declaration.model import Attributes, Discovery, UsbSelector
 from ...declaration.patterns import compiled
 from ..table import natural_order
-from .found import Found
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found
 from .root import Root
 from .sysfs import device_nodes, driver_and_subsystem, driver_fits
 
