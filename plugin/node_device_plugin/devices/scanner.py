@@ -257,12 +257,10 @@ class DeviceScanner:
         self._withhold(tables, self._judged.reasons)
 
     async def _discover(self, tables: Sequence[DeviceTable], places: Places) -> None:
-        # A device stays with its resource even while it is gone, because the kubelet tells devices apart by id alone.
-        taken = {device_id: table.resource.name for table in tables for device_id in table.discovered}
         found = await self._discoverer.discover(
             [table.declared for table in tables],
             functools.partial(writer.offered, places.cdi),
-            taken,
+            # A device stays with its resource even while it is gone: the kubelet tells devices apart by id alone.
             {table.declared.name: table.resource for table in tables},
             places.specs,
         )

@@ -92,11 +92,6 @@ class DeviceTable:
             elif before.get(device.id) == device and device.id in former._never_shown:
                 self._never_shown[device.id] = former._never_shown[device.id]
 
-    @property
-    def discovered(self) -> frozenset[str]:
-        """Ids of all devices that were discovered for this table, including devices that are gone."""
-        return frozenset(self._discovered)
-
     def set_devices(
         self, devices: Iterable[Device], left_out: Iterable[tuple[Device, str]] = ()
     ) -> list[tuple[Device, str | None]]:

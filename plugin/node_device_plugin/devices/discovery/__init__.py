@@ -141,7 +141,6 @@ class Discoverer:
         self,
         resources: Sequence[Resource],
         offered: Offered,
-        taken: Mapping[str, str] = MappingProxyType({}),
         known: Mapping[str, Resource] = MappingProxyType({}),
         spec_dirs: Sequence[str] = (),
     ) -> dict[str, Discovered]:
@@ -149,7 +148,7 @@ class Discoverer:
 
         A resource is missing if a method hangs for it and has no earlier findings. A device belongs to one resource:
         declared devices come first, then resources in order. resources: as declared. offered: decides between two ids
-        of a device. taken: ids that belong to a resource, even if gone. known: each resource with its earlier devices.
+        of a device. known: each resource with its earlier devices, to which their ids belong even if they are gone.
         spec_dirs: where the runtime reads CDI specs.
         """
         await self._links.look_at(node_paths(resources))
@@ -192,7 +191,7 @@ class Discoverer:
             [known.get(each.name, each) if each.name in unknown else each for each in resources],
             {name: each for name, each in found.items() if name not in unknown},
             self._links.real,
-            taken,
+            {device.id: name for name, each in known.items() for device in each.devices},
             await in_thread(reserved, resources, self.specs),
         )
 

@@ -14,7 +14,7 @@ from node_device_plugin.devices.discovery import Discovered, Discoverer, Offered
 from node_device_plugin.devices.discovery.root import Root
 from node_device_plugin.support.bounded_calls import BoundedCalls
 
-NONE: Mapping[str, str] = MappingProxyType({})
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Machine:
@@ -79,11 +79,11 @@ class LinksInside(Links):
 
 
 def discover(
-    resources: Sequence[Resource], root: str = "/", offered: Offered = dict, taken: Mapping[str, str] = NONE
+    resources: Sequence[Resource], root: str = "/", offered: Offered = dict, known: Mapping[str, Resource] = NONE
 ) -> dict[str, Discovered]:
     """What every resource finds in one look."""
     discoverer = Discoverer(LinksInside(root), root)
-    return asyncio.run(discoverer.discover(resources, offered, taken))
+    return asyncio.run(discoverer.discover(resources, offered, known))
 
 
 def find(resource: Resource, root: str = "/") -> list[Device]:

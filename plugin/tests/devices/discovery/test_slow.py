@@ -177,3 +177,12 @@ async def test_a_command_waits_for_a_busy_search(machine: Machine, monkeypatch: 
     answer = await discoverer.discover(scans.resources[:1], dict)
     assert [device.id for device in answer[MANY].devices] == ["many0"]
     assert dict(discoverer.late) == {}
+
+
+async def test_a_slow_search_is_late_by_its_own_start_whichever_scan_meets_it(machine: Machine, slow: Slow) -> None:
+    scans = Scans(machine)
+    await scans.usually(slow)
+    await scans.found()
+    search = next(each for each in scans.discoverer._searches.values() if each.is_slow)
+    search.started -= 1e6
+    assert (await scans.found(), dict(scans.discoverer.late)) == ({MANY: [], OTHER: []}, WHY)

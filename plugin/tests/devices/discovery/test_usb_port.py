@@ -186,7 +186,8 @@ def test_another_resource_cannot_offer_the_device_under_its_next_ids(machine: Ma
     resources = parse_resources([first, second])
     found = discover(resources, str(machine.path))
     assert [device.id for device in found["example.com/runtime"].devices] == [ID]
-    found = discover(resources, str(machine.path), taken={ID: "example.com/boot"})
+    boot = resources[0]._replace(devices=found["example.com/runtime"].devices)
+    found = discover(resources, str(machine.path), known={boot.name: boot})
     assert found["example.com/runtime"].devices == ()
     ((_device, why),) = found["example.com/runtime"].left_out
     assert why.startswith("example.com/boot already has a device with this id")
