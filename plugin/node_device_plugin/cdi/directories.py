@@ -102,8 +102,6 @@ def check_file(path: str, accepted: str | None, kinds: Collection[str] | None = 
     """
     try:
         found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            return _unread(path, "is not a regular file")
         if found.st_size > _LARGEST:
             return _unread(path, "is too large for a CDI spec (%d bytes)" % found.st_size)
         content = bounded_reads.read_file(path, _LARGEST)
@@ -230,13 +228,9 @@ def _overrides(files: Sequence[SpecFile]) -> dict[str, dict[str, Problem]]:
 def _edits(file: SpecFile) -> dict[str, Any]:
     """The edits that containers get for each device, the kind's and its own; none if the file is not loaded."""
     spec = file.spec or {}
-    common = spec.get("containerEdits") or {}
     result = {}
     for device in spec.get("devices") or []:
-        edits = dict(common)
-        for key, value in (device.get("containerEdits") or {}).items():
-            both = isinstance(value, list) and isinstance(edits.get(key), list)
-            edits[key] = [*edits[key], *value] if both else value
+        edits = cdi.joined(spec.get("containerEdits") or {}, device.get("containerEdits") or {})
         result[qualified_cdi_name(file.kind, device["name"])] = {key: value for key, value in edits.items() if value}
     return result
 

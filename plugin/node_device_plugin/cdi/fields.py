@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..declaration import Problem
-from .scalars import Plain
+from .scalars import Plain, as_text
 
 
 class Crash(Problem):
@@ -126,9 +126,7 @@ def _as_read(value: Any, field: Field, former: bool) -> Any:
 def _text(value: Any, former: bool) -> Any:
     if isinstance(value, Plain):
         return value.former if former else value.text
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else value
+    return as_text(value)
 
 
 def _value(value: Any) -> Any:

@@ -72,15 +72,8 @@ class Links:
         leads_to = {path: target for path, target in targets.items() if target and target.isprintable()}
         if not leads_to:
             return resource
-        return resource._replace(
-            devices=tuple(
-                device._replace(
-                    nodes=tuple(
-                        node._replace(host_path=leads_to.get(node.host_path, node.host_path)) for node in device.nodes
-                    )
-                )
-                for device in resource.devices
-            )
+        return resource.with_nodes(
+            lambda _device, node: node._replace(host_path=leads_to.get(node.host_path, node.host_path))
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..support.documents import read_json, yaml_events
-from .scalars import Plain, Scalar, resolve
+from .scalars import Plain, Scalar, as_text, resolve
 
 #: An escape sequence in double quotes. The group has an escape of JSON that the runtimes' YAML library refuses.
 _ESCAPE = re.compile(r"\\(?:(/|[uU]0*[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
@@ -143,9 +143,7 @@ def _as_key(value: Any, event: Any) -> Any:
     """A key as text, as all libraries read it; a number that they write differently stays."""
     if isinstance(value, (list, dict)):
         raise ValueError(f"a key is no text{_at(event)}")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else value
+    return as_text(value)
 
 
 def _decoded(text: str, event: Any) -> str:

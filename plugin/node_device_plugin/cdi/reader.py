@@ -28,13 +28,12 @@ _Found = Mapping[str, Mapping[str, "Identity | None"]]
 class _Last(NamedTuple):
     """The last read. parsed: by path, the files of the wanted kinds."""
 
-    kinds: frozenset[str]
     seen: _Found
     parsed: Mapping[str, _Parsed]
     resolution: Resolution
 
 
-_UNREAD = _Last(frozenset(), {}, {}, NO_SPECS)
+_UNREAD = _Last({}, {}, NO_SPECS)
 
 
 class SpecReader:
@@ -52,17 +51,17 @@ class SpecReader:
     def read(self, kinds: Collection[str]) -> Resolution:
         """The names of these kinds in the specs. Without kinds, no file is read.
 
-        If no file of the kinds and no node's number changed since the last read, the result is the same object.
+        If no kind, file of the kinds or node's number changed since the last read, the result is the same object.
         """
         last, wanted = self._last, frozenset(kinds)
         seen = self._present(wanted)
         every = {path: _file(path, now, wanted, last) for paths in seen.values() for path, now in paths.items()}
         parsed = {path: file for path, file in every.items() if file is not None}
         found = last.resolution
-        if parsed != last.parsed or not self._has_same_numbers(found):
+        if (wanted, parsed) != (found.kinds, last.parsed) or not self._has_same_numbers(found):
             files = [[parsed[path].file for path in paths if path in parsed] for paths in seen.values()]
-            found = resolution(against_each_other(files), self._sysfs)
-        self._last = _Last(wanted, seen, parsed, found)
+            found = resolution(against_each_other(files), wanted, self._sysfs)
+        self._last = _Last(seen, parsed, found)
         return found
 
     def is_as_read(self) -> bool:
@@ -70,7 +69,7 @@ class SpecReader:
         last = self._last
         if last is _UNREAD:
             return False
-        return self._present(last.kinds) == last.seen and self._has_same_numbers(last.resolution)
+        return self._present(last.resolution.kinds) == last.seen and self._has_same_numbers(last.resolution)
 
     def _present(self, kinds: Collection[str]) -> _Found:
         seen: dict[str, dict[str, Identity | None]] = {}
@@ -89,7 +88,7 @@ def _file(path: str, now: Identity | None, kinds: frozenset[str], last: _Last) -
         known = last.parsed.get(path)
         if known is not None and known.file.kind in kinds:
             return known
-        if kinds <= last.kinds:
+        if kinds <= last.resolution.kinds:
             return None
     found = _PARSED.get((path, now)) or _Parsed(check_file(path, None, kinds))
     if found.file.kind not in kinds:

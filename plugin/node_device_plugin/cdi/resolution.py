@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..declaration import Device, Resource
@@ -38,7 +38,8 @@ class HostPath(NamedTuple):
         return kind == "pipe" or bool(kind and numbers)
 
 
-class Resolution(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resolution:
     """files: fully qualified names, each with the file whose device containers get.
 
     edits: the same names, each with the device's edits, without those of its kind.
@@ -46,13 +47,18 @@ class Resolution(NamedTuple):
     overridden: names of ours for which containers get another program's device, each with its file and the reason.
     by_number: for device nodes of which other programs' specs give no host path but a number, each number with the path
     of the host's node.
+    kinds: the kinds that were read.
+    known_paths: the answers of ``host_paths``, filled on demand: a kind of another program may have thousands of nodes
+    for each of its thousands of devices, of which a resource needs a few.
     """
 
     files: Mapping[str, SpecFile]
     edits: Mapping[str, Mapping[str, Any]]
     broken: Mapping[str, str]
     overridden: Mapping[str, tuple[str, str]]
-    by_number: Mapping[str, str | None] = MappingProxyType({})
+    by_number: Mapping[str, str | None]
+    kinds: frozenset[str]
+    known_paths: dict[str, tuple[HostPath, ...]]
 
     def is_foreign(self, name: str) -> bool:
         """Whether the name is of another program's device."""
@@ -64,7 +70,10 @@ class Resolution(NamedTuple):
 
     def host_paths(self, name: str) -> tuple[HostPath, ...]:
         """The host paths of a device: its own and those of its kind; none if the name does not resolve."""
-        return tuple(dict.fromkeys(path for edits in self._edits_of(name) for path in host_paths(edits)))
+        if name in self.files and name not in self.known_paths:
+            paths = (path for edits in self._edits_of(name) for path in host_paths(edits))
+            self.known_paths[name] = tuple(dict.fromkeys(paths))
+        return self.known_paths.get(name, ())
 
     def own_nodes(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
         """The device nodes of other programs' devices by name, without nodes that every device of the kind has."""
@@ -120,8 +129,8 @@ class Resolution(NamedTuple):
         return (self.files[name].spec or {}).get("containerEdits") or {}
 
 
-def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
-    """The names of all specs. files: of all directories; a file of a later directory takes precedence."""
+def resolution(files: Sequence[SpecFile], kinds: frozenset[str] = frozenset(), sysfs: str = "/sys") -> Resolution:
+    """The names of all specs. files: of all directories, in order of precedence. kinds: those that were read."""
     found: dict[str, SpecFile] = {}
     edits: dict[str, Mapping[str, Any]] = {}
     broken: dict[str, str] = {}
@@ -147,7 +156,7 @@ def resolution(files: Sequence[SpecFile], sysfs: str = "/sys") -> Resolution:
         broken[name] = f"{path} and another file in its directory both define this name"
     foreign = (edits[name] for name, file in found.items() if file.owner == FOREIGN)
     numbers = {each.number for edit in foreign for each in host_paths(edit) if not each.is_of_host}
-    return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs))
+    return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs), kinds, {})
 
 
 def nodes_by_number(numbers: Iterable[str], sysfs: str) -> dict[str, str | None]:
@@ -214,4 +223,4 @@ def _given_number(node: Mapping[str, Any]) -> str:
 
 
 #: The names of a node without specs.
-NO_SPECS = Resolution({}, {}, {}, {})
+NO_SPECS = resolution(())

@@ -112,29 +112,14 @@ def read_spec(content: bytes) -> dict[str, Any] | None:
         except ValueError:
             # Other types than JSON's, such as dates, raise TypeError.
             data = json.loads(json.dumps(documents.read_yaml(content)))
-    except (RecursionError, TypeError, ValueError):
+        devices = data.get("devices") or []
+        texts = [data["kind"], *(device["name"] for device in devices)]
+        for device in devices:
+            _host_paths(device)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        # Also if a part of the spec that is used here has another type.
         return None
-    return data if _is_spec(data) else None
-
-
-def _is_spec(data: Any) -> bool:
-    """Whether the parts of a spec that are used here have their types."""
-    devices = _mappings(data, "devices")
-    return (
-        devices is not None
-        and isinstance(data.get("kind"), str)
-        and all(
-            isinstance(device.get("name"), str)
-            and _mappings(device.get("containerEdits") or {}, "deviceNodes") is not None
-            for device in devices
-        )
-    )
-
-
-def _mappings(data: Any, key: str) -> list[dict[str, Any]] | None:
-    """A list of mappings in a mapping, empty if it is null or missing; None if anything has another type."""
-    found = data.get(key) or [] if isinstance(data, dict) else None
-    return found if isinstance(found, list) and all(isinstance(each, dict) for each in found) else None
+    return data if all(isinstance(text, str) for text in texts) else None
 
 
 class Specs:
@@ -191,7 +176,7 @@ class Specs:
         """
         problems = []
         for device, (before, now) in self.redefined().items():
-            who = [holder(held) for held in holders["held"] if self._holds(held, device)]
+            who = [holder(held) for held in holders["held"] if may_be(held, device.name, self._kinds)]
             if who:
                 problems.append(
                     f"{device.name} is held by {', '.join(sorted(set(who)))} and would become another device ({now} "
@@ -331,38 +316,28 @@ class Specs:
         """Return all leftovers, which stay without a reason of their own."""
         return [Held(leftover, "") for leftover in self.leftovers]
 
-    def split(self, holders: Mapping[str, Any] | None, advertised_counts: bool) -> tuple[list[Held], list[Leftover]]:
-        """Split the leftovers into those that must stay, with the reason, and those that may go.
+    def must_stay(self, holders: Mapping[str, Any], advertised_counts: bool) -> list[Held]:
+        """Return the leftovers that must stay, each with the reason. Others may go.
 
-        holders: answer of ``node-device-plugin holders``; None if no pod holds a device.
+        holders: answer of ``node-device-plugin holders``.
         advertised_counts: whether a device that the kubelet still lists must stay too, because the
         kubelet may allocate it.
         Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own
         spec has.
         """
-        staying, going = [], []
-        for leftover in self.leftovers:
-            reason = self._reason(leftover, holders or {}, advertised_counts)
-            if reason:
-                staying.append(Held(leftover, reason))
-            else:
-                going.append(leftover)
-        return staying, going
+        reasons = ((each, next(self._reasons(each, holders, advertised_counts), None)) for each in self.leftovers)
+        return [Held(leftover, reason) for leftover, reason in reasons if reason]
 
-    def _reason(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> str | None:
-        for held in holders.get("held", []):
-            if self._holds(held, leftover):
-                return f"held by {holder(held)}"
+    def _reasons(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> Iterator[str]:
+        for held in holders["held"]:
+            if may_be(held, leftover.name, self._kinds):
+                yield f"held by {holder(held)}"
         # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes
         # precedence.
         if advertised_counts and leftover.kind not in self._awaited:
-            for resource, devices in holders.get("allocatable", {}).items():
+            for resource, devices in holders["allocatable"].items():
                 if any(_is(leftover.name, resource, device, self._kinds) for device in devices):
-                    return f"still offered by the kubelet as {resource}"
-        return None
-
-    def _holds(self, held: Mapping[str, Any], leftover: Leftover) -> bool:
-        return may_be(held, leftover.name, self._kinds)
+                    yield f"still offered by the kubelet as {resource}"
 
 
 def may_be(held: Mapping[str, Any], name: str, kinds: Mapping[str, str] = MappingProxyType({})) -> bool:

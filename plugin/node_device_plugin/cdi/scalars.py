@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
 _WORDS: dict[str, bool | float] = {
@@ -42,9 +42,7 @@ class Plain(NamedTuple):
     @property
     def former(self) -> str:
         """The text for a text field up to 1.1.0 of the library."""
-        if isinstance(self.value, bool):
-            return "true" if self.value else "false"
-        return str(self.value) if isinstance(self.value, int) else _shortest(self.value)
+        return _shortest(self.value) if isinstance(self.value, float) else str(as_text(self.value))
 
     @property
     def number(self) -> bool | int | float:
@@ -56,6 +54,13 @@ class Plain(NamedTuple):
 
 
 Scalar = Union[None, bool, int, str, Plain]
+
+
+def as_text(value: Any) -> Any:
+    """A whole number or boolean as libraries write it for a text field; another value as it is."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else value
 
 
 def resolve(text: str) -> Scalar:

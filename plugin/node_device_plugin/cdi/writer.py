@@ -19,13 +19,15 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-from ..declaration import Resource, cdi
+from ..declaration import Device, Resource, cdi
+from ..declaration.model import DeviceNode
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
 from ..support.new_file import new_file
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
+from . import resolution
 from .fields import SPEC, shape_problems
 from .kinds import may_have
 from .links import Links
@@ -113,21 +115,13 @@ def _given(resource: Resource, links: Links, owner: Owner) -> tuple[Resource, bo
 
 def _with_closed(resource: Resource, names: Collection[str]) -> Resource:
     """The resource, in which the devices of these CDI names have device nodes that no runtime finds."""
-    if not names:
-        return resource
-    return resource._replace(
-        devices=tuple(
-            device._replace(
-                nodes=tuple(
-                    node._replace(host_path=node.host_path + _TAKEN, type=None, major=None, minor=None)
-                    for node in device.nodes
-                )
-            )
-            if resource.cdi_name(device) in names
-            else device
-            for device in resource.devices
-        )
-    )
+
+    def closed(device: Device, node: DeviceNode) -> DeviceNode:
+        if resource.cdi_name(device) not in names:
+            return node
+        return node._replace(host_path=node.host_path + _TAKEN, type=None, major=None, minor=None)
+
+    return resource.with_nodes(closed) if names else resource
 
 
 def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], closed: Collection[str]) -> None:
@@ -254,7 +248,7 @@ def given(directories: Sequence[str], kinds: Collection[str] | None = None) -> l
     return [
         {
             _qualified(spec, device["name"]): Given(
-                frozenset(_host_paths(device)), frozenset(_mounted(device)), frozenset(_mounted(spec))
+                _host_paths(device, "device node"), _host_paths(device, "mount"), _host_paths(spec, "mount")
             )
             for device in spec.get("devices", [])
         }
@@ -286,14 +280,10 @@ def host_paths(specs: Sequence[Mapping[str, Given]], links: Links) -> dict[str, 
     return found
 
 
-def _host_paths(device: Mapping[str, Any]) -> list[str]:
-    return [node.get("hostPath") or node["path"] for node in device["containerEdits"].get("deviceNodes") or ()]
-
-
-def _mounted(part: Mapping[str, Any]) -> list[str]:
-    """The host paths of bind mounts. part: a device or a spec; a spec may have no edits."""
-    mounts = part.get("containerEdits", {}).get("mounts") or ()
-    return [mount["hostPath"] for mount in mounts if {"bind", "rbind"} & set(mount.get("options") or ())]
+def _host_paths(part: Mapping[str, Any], what: str) -> frozenset[str]:
+    """The host paths of this sort (see HostPath) in a device or a spec; a spec may have no edits."""
+    edits = part.get("containerEdits") or {}
+    return frozenset(each.path for each in resolution.host_paths(edits) if each.what == what)
 
 
 def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:

@@ -287,7 +287,7 @@ class ResourceManager:
         held: frozenset[str] = frozenset()
         try:
             # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
-            if gone or await self._scanner.has_orphans(before, places):
+            if gone or await self._scanner.our_specs.has_orphans(before, places.cdi):
                 by_api = await self._holders.held(places, self._own)
                 held = held.union(*(of_api.device_ids for of_api in by_api.values()))
             async with self._one_at_a_time:

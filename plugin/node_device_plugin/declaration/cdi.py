@@ -140,7 +140,7 @@ def with_kept(
         return {**present, "devices": kept}
     if present.get("containerEdits") != wanted.get("containerEdits"):
         common = present.get("containerEdits") or {}
-        kept = [{**device, "containerEdits": _joined(common, device.get("containerEdits") or {})} for device in kept]
+        kept = [{**device, "containerEdits": joined(common, device.get("containerEdits") or {})} for device in kept]
     merged = {**wanted, "devices": [*wanted["devices"], *kept]}
     return {**merged, "cdiVersion": minimum_version(merged)}
 
@@ -229,7 +229,8 @@ def version_tuple(version: str) -> tuple[int, ...]:
     return tuple(map(int, [*numbers, "0", "0"][:3]))
 
 
-def _joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def joined(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """The edits that a container gets for a device. common: of the kind. own: of the device."""
     # Intel RDT is the only edit that is not a list. A template may have any edit as null.
     return {
         key: value if isinstance(value, dict) else [*(common.get(key) or ()), *(own.get(key) or ())]

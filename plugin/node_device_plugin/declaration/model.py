@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
@@ -369,6 +369,13 @@ class Resource(NamedTuple):
         """The edits for a container that gets these devices: the resource's, then each device's."""
         edited = [device for device in devices if self.edits(device)]
         return [self.container_edits, *(device.container_edits for device in edited)] if edited else []
+
+    def with_nodes(self, change: Callable[[Device, DeviceNode], DeviceNode]) -> Resource:
+        """The resource with other device nodes. change: gives what replaces a device's node."""
+        devices = (
+            device._replace(nodes=tuple(change(device, node) for node in device.nodes)) for device in self.devices
+        )
+        return self._replace(devices=tuple(devices))
 
     def placed_devices(self, where: str) -> Iterator[tuple[str, Device]]:
         """Each declared device with its field's path. where: the path of the resource's field."""

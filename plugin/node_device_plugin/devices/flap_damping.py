@@ -25,17 +25,13 @@ class Flapping:
     """If a device is lost within ``delay`` seconds of its recovery, delays its next recovery.
 
     The device must then stay healthy for ``delay`` seconds. The first recovery counts at once.
-    clock: returns monotonic seconds.
+    clock: returns monotonic seconds. former: of the former table, whose devices keep their histories.
     """
 
-    def __init__(self, delay: float, clock: Callable[[], float]) -> None:
+    def __init__(self, delay: float, clock: Callable[[], float], former: Flapping | None = None) -> None:
         self._delay = delay
         self._clock = clock
-        self._histories: dict[str, _History] = {}
-
-    def inherit(self, former: Flapping) -> None:
-        """Take over the histories of the former table's devices."""
-        self._histories = former._histories
+        self._histories: dict[str, _History] = former._histories if former else {}
 
     def forget(self, device_ids: Collection[str]) -> None:
         """Delete the histories of these devices."""

@@ -12,12 +12,12 @@ order of a change:
 
 The states of a device:
 
-- FREE: the id means the device behind its name. The record notes this before the id is offered.
-- IN_DOUBT: the id means another device than the record says, or its device is recorded under another id. The plugin
+- Free: the id means the device behind its name. The record notes this before the id is offered.
+- In doubt: the id means another device than the record says, or its device is recorded under another id. The plugin
   withholds the device, then asks the kubelet for the holders. The CDI spec stays as it is.
-- MOVED: a container holds the id, and another device is behind its name now. The spec stays as it is.
-- HELD: a container holds the device under another id.
-- MEETS: another id of this node leads to the same device node.
+- Moved: a container holds the id, and another device is behind its name now. The spec stays as it is.
+- Held: a container holds the device under another id.
+- Meets: another id of this node leads to the same device node.
 
 The record survives a restart of the plugin within one boot. After a reboot the id alone decides, because the kubelet
 rejects a pod whose former device is unhealthy.
@@ -25,10 +25,10 @@ rejects a pod whose former device is unhealthy.
 
 from __future__ import annotations
 
-import enum
 import functools
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Callable, NamedTuple
 
 from ..cdi.resolution import NO_SPECS, Resolution
@@ -58,23 +58,6 @@ class ServedKey(NamedTuple):
 
     api: str
     name: str
-
-
-class State(enum.Enum):
-    """See the module."""
-
-    FREE = enum.auto()
-    IN_DOUBT = enum.auto()
-    MOVED = enum.auto()
-    HELD = enum.auto()
-    MEETS = enum.auto()
-
-
-class Verdict(NamedTuple):
-    """The state of a device, and why a container cannot get it."""
-
-    state: State
-    reason: str
 
 
 class Offer(NamedTuple):
@@ -107,18 +90,6 @@ def offer_of(
     return Offer(device.identity, tuple(nodes), tuple(sorted(mounts)), name, resource.replicas > 1, is_found)
 
 
-def offers_of(
-    resources: Sequence[Resource], found: Mapping[str, Identity], specs: Resolution = NO_SPECS
-) -> tuple[dict[OfferKey, Offer], set[OfferKey]]:
-    """What each id means, without devices of which no node exists, and all ids. found: see ``offer_of``."""
-    made = {
-        (resource.name, device.id): offer_of(resource, device, found, specs)
-        for resource in resources
-        for device in resource.devices
-    }
-    return {key: offer for key, offer in made.items() if offer is not None}, set(made)
-
-
 def node_paths_of(device: Device, specs: Resolution = NO_SPECS) -> list[str]:
     """The host paths of the device's nodes, also of those that other programs' specs give with it."""
     return [*(node.host_path for node in device.nodes), *specs.foreign_nodes(device)]
@@ -132,17 +103,29 @@ class SpecNames(NamedTuple):
     blocked: frozenset[str] = frozenset()
 
 
+class Judgement(NamedTuple):
+    """reasons: by resource, the id of each device that is not free, with why a container cannot get it.
+
+    names: the CDI names that keep their former edits in our specs, and those with which no container may start.
+    """
+
+    reasons: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+    names: SpecNames = SpecNames()
+
+
 class Now:
     """The identities that a scan has read.
 
-    at: by host path, also of recorded nodes. ambiguous: see ``identity``. recorded: the record's nodes.
+    at: by host path, also of recorded nodes. ambiguous: see ``identity``. record: see Given.
     """
 
     def __init__(
-        self, at: Mapping[str, Identity], ambiguous: Collection[str] = (), recorded: Iterable[Identity] = ()
+        self,
+        at: Mapping[str, Identity],
+        ambiguous: Collection[str] = (),
+        record: Mapping[OfferKey, Offer] = MappingProxyType({}),
     ) -> None:
-        self.at, self.ambiguous = at, ambiguous
-        self._recorded = recorded
+        self.at, self.ambiguous, self._record = at, ambiguous, record
 
     def tokens(self, offer: Offer) -> frozenset[str]:
         """Texts that are equal for equal devices."""
@@ -164,7 +147,7 @@ class Now:
     @functools.cached_property
     def _by_number(self) -> Mapping[str, Identity]:
         # A path with the same number that the record knows is a second path, and not the new one.
-        known = {(each.number, each.path) for each in self._recorded}
+        known = {(each.number, each.path) for offer in list(self._record.values()) for each in offer.nodes}
         numbers = (each for each in self.at.values() if each.is_number)
         return {each.number: each for each in numbers if (each.number, each.path) not in known}
 
@@ -210,15 +193,14 @@ class Given:
         """Whether a question for the holders could make a device free, or a recorded id unused."""
         return any(number > self._answered for number in (*self._open.values(), *self._lost.values()))
 
-    def nodes(self) -> list[Identity]:
-        """The record's nodes."""
-        return [node for offer in self.record.values() for node in offer.nodes]
-
-    def paths(self) -> dict[str, set[str]]:
-        """By resource, the host paths whose identities ``judge`` needs, beside those of the devices that are there."""
+    def paths(self, present: Sequence[Resource], specs: Resolution) -> dict[str, set[str]]:
+        """By resource, the host paths whose identities ``judge`` needs."""
         found: dict[str, set[str]] = {}
-        for (resource, _device_id), offer in self.record.items():
-            found.setdefault(resource, set()).update(node.path for node in offer.nodes)
+        for resource in present:
+            paths = (path for device in resource.devices for path in node_paths_of(device, specs))
+            found.setdefault(resource.name, set()).update(paths)
+        for (name, _device_id), offer in self.record.items():
+            found.setdefault(name, set()).update(node.path for node in offer.nodes)
         for each in self._holdings:
             found.setdefault(each.resource, set()).update(each.given)
         return found
@@ -228,11 +210,8 @@ class Given:
         self._next += 1
         return self._next - 1
 
-    def answer(self, question: int, holdings: Sequence[Holding], at: Mapping[str, Identity]) -> None:
-        """Note who holds what; a late answer to an earlier question is ignored.
-
-        A held id without a record means what its container was given. at: the identities of the given paths.
-        """
+    def answer(self, question: int, holdings: Sequence[Holding]) -> None:
+        """Note who holds what; a late answer to an earlier question is ignored."""
         if question < self._answered:
             return
         self._answered = question
@@ -240,11 +219,6 @@ class Given:
         listed = {((each.api, each.resource), each.shares) for each in holdings}
         due = self._clock() - _ADMISSION
         self._allocated = {key: at for key, at in self._allocated.items() if key not in listed and at > due}
-        for each in holdings:
-            if each.is_ours and each.given and self.record.keys().isdisjoint(each.keys):
-                nodes = tuple(at.get(path) or Identity(path) for path in sorted(each.given))
-                self.record.update(dict.fromkeys(each.keys, Offer("", nodes, is_share=each.is_share)))
-                self._guessed.update(each.keys)
 
     def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
         """Note what a container gets: the kubelet lists the pod only after it has the answer."""
@@ -253,14 +227,26 @@ class Given:
         self.is_judged = False
 
     def judge(
-        self, present: Sequence[Resource], offers: Mapping[OfferKey, Offer], known: Collection[OfferKey], now: Now
-    ) -> dict[OfferKey, Verdict]:
-        """The verdict of each device; those that are FREE are recorded with their meaning.
+        self, present: Sequence[Resource], known: Collection[OfferKey], now: Now, specs: Resolution = NO_SPECS
+    ) -> Judgement:
+        """Judge each device; those that are free are recorded with their meaning.
 
-        present: the resources with the devices that are there now. offers: what their ids mean now. known: the ids of
-        all devices of all resources, also of those that are gone.
+        present: the resources with the devices that are there now. known: the ids of all devices of all resources,
+        also of those that are gone.
         """
         self.is_judged = True
+        made = {
+            (resource.name, device.id): offer_of(resource, device, now.at, specs)
+            for resource in present
+            for device in resource.devices
+        }
+        offers = {key: offer for key, offer in made.items() if offer is not None}
+        for each in self._holdings:
+            # A held id without a record means what its container was given.
+            if each.is_ours and each.given and self.record.keys().isdisjoint(each.keys):
+                nodes = tuple(now.at.get(path) or Identity(path) for path in sorted(each.given))
+                self.record.update(dict.fromkeys(each.keys, Offer("", nodes, is_share=each.is_share)))
+                self._guessed.update(each.keys)
         holdings = [each._replace(given=self._tokens(each, now)) for each in self._all_holdings()]
         own: dict[OfferKey, list[Holding]] = {}
         for each in holdings:
@@ -278,27 +264,22 @@ class Given:
             for each in own[key]
             if each.given - tokens[key]
         ]
-        in_doubt = (key for key in offers if self._open.get(key, 0) > self._answered)
+        in_doubt = dict.fromkeys((key for key in offers if self._open.get(key, 0) > self._answered), IN_DOUBT)
+        held = {key: _held(who) for key, who in matches(present, [*holdings, *parts], tokens).items()}
         linked = _linked(present, now, moved)
-        # A device is in the first of these states that has a reason for it, else FREE.
-        reasons: dict[State, Mapping[OfferKey, str]] = {
-            State.MOVED: {
-                key: _moved(own[key], self.record[key], offers[key], key in linked) for key in moved & own.keys()
-            },
-            State.HELD: {key: _held(who) for key, who in matches(present, [*holdings, *parts], tokens).items()},
-            State.IN_DOUBT: dict.fromkeys(in_doubt, IN_DOUBT),
-            State.MEETS: _met(present, now, own),
-        }
-        verdicts: dict[OfferKey, Verdict] = {}
-        for state, of_state in reasons.items():
-            for key, reason in of_state.items():
-                verdicts.setdefault(key, Verdict(state, reason))
+        away = {key: _moved(own[key], self.record[key], offers[key], key in linked) for key in moved & own.keys()}
+        # A device is in the last of these states that has a reason for it, else free.
+        verdicts: dict[OfferKey, str] = {**_met(present, now, own), **in_doubt, **held, **away}
         for key, offer in offers.items() if self.is_known else ():
             if key not in verdicts and self.record.get(key) != offer:
                 may_be_held = key in own or not self._answered
                 self.record[key] = self._meant(key, offer, now) if may_be_held else offer
                 self._guessed.discard(key)
-        return verdicts
+        reasons: dict[str, dict[str, str]] = {resource.name: {} for resource in present}
+        for (resource_name, device_id), reason in verdicts.items():
+            reasons[resource_name][device_id] = reason
+        stay = [*away, *(in_doubt.keys() - held.keys())]
+        return Judgement(reasons, self._names((offers[key].cdi_name for key in stay), verdicts, offers, now))
 
     def _suspects(
         self, present: Sequence[Resource], offers: Mapping[OfferKey, Offer], tokens: Tokens, now: Now
@@ -325,14 +306,14 @@ class Given:
                 held.setdefault(key, {}).setdefault(each.shares, []).append(each)
         return {key: {each: _held(who) for each, who in shares.items()} for key, shares in held.items()}
 
-    def names(self, verdicts: Mapping[OfferKey, Verdict], offers: Mapping[OfferKey, Offer], now: Now) -> SpecNames:
-        """The CDI names that keep their former edits in our specs, and those with which no container may start."""
-        stay = {State.IN_DOUBT, State.MOVED}
-        kept = {offers[key].cdi_name for key, verdict in verdicts.items() if verdict.state in stay}
+    def _names(
+        self, stay: Iterable[str], verdicts: Collection[OfferKey], offers: Collection[OfferKey], now: Now
+    ) -> SpecNames:
+        """See Judgement. stay: the names of devices that are there and whose spec stays as it is."""
+        gone = (offer.cdi_name for key, offer in self.record.items() if key not in offers)
         away = {offer.cdi_name: offer for key, offer in self.record.items() if key in verdicts or key not in offers}
-        kept.update(offer.cdi_name for key, offer in self.record.items() if key not in offers)
         blocked = frozenset(name for name, offer in away.items() if name and now.is_replaced(offer))
-        return SpecNames(frozenset(kept) - blocked, blocked)
+        return SpecNames(frozenset((*stay, *gone)) - blocked, blocked)
 
     def _all_holdings(self) -> list[Holding]:
         # Until an answer comes, which may take longer than the admission.

@@ -70,8 +70,10 @@ class Identities:
         if not node.st_rdev:
             return Identity(path)
         number = device_number(node)
-        # These values change if the path gets another node, or its number another device.
-        state = number, node.st_dev, node.st_ino, node.st_ctime_ns, root.inode(f"/sys/dev/{number}")
+        # These values change if the path gets another node, or its number another device: in sysfs, each device that
+        # appears gets a new inode number.
+        in_sysfs = root.stat(f"/sys/dev/{number}")
+        state = number, node.st_dev, node.st_ino, node.st_ctime_ns, in_sysfs and in_sysfs.st_ino
         known = self._known.get(path)
         if known is None or known[0] != state:
             known = self._known[path] = state, _read(path, number, root)

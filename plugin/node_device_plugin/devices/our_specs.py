@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Callable, Union
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Callable
 
 from ..cdi import writer
 from ..cdi.links import Links
 from ..declaration import Resource
 from ..support.bounded_calls import Call, Key, NoAnswer
 from ..telemetry.logs import Log, Tries
-from .failed_writes import FailedWrites
 from .given import SpecNames
 
 log = Log(__name__)
 
+#: First and longest pause, in seconds, before a failed write is repeated.
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 15.0
 _AWAITED = "the CDI spec is written after the other plugin instance on this node ends"
-_Answer = Union[writer.Written, Exception, None]
 
 
 class OurSpecs:
@@ -31,43 +33,41 @@ class OurSpecs:
         self._links, self._calls = links, links.calls
         #: By resource, the spec as last written; None if the resource needs none.
         self._written: dict[str, writer.Written | None] = {}
-        #: Failures are logged once a change: of each resource's write, and to remove devices from specs.
-        self._failed = FailedWrites(log, wake)
+        self._wake = wake
+        self._failed: dict[str, FailedWrite] = {}
         self._omitting = Tries(log)
 
     async def write(self, resources: Sequence[Resource], directory: str, names: SpecNames) -> dict[str | None, str]:
         """Write the specs. Returns the fully qualified names that are not written, each with the reason."""
         wanted = {resource.name: (resource, directory, *names) for resource in resources}
-        self._failed.keep_only(wanted)
-        waiting = {name: self._failed.waiting(name, each) for name, each in wanted.items()}
-        answers: Mapping[str, _Answer] = {
-            **waiting,
-            **await self._attempt([each for each in resources if waiting[each.name] is None], directory, names),
-        }
+        self._failed = {name: self._failed.get(name) or FailedWrite(self._wake) for name in wanted}
+        waiting = {name: self._failed[name].waiting(each) for name, each in wanted.items()}
+        due: list[Call[writer.Written | None]] = [
+            (
+                Key(each.name, "its CDI spec"),
+                functools.partial(writer.write, each, self._links, directory, self._written.get(each.name), *names),
+            )
+            for each in resources
+            if waiting[each.name] is None
+        ]
+        answers = {key.group: answer for key, answer in (await self._calls.run(due)).items()}
         former, self._written = self._written, {}
         unwritten: dict[str | None, str] = {}
         for resource in resources:
-            name, answer = resource.name, answers[resource.name]
+            name = resource.name
+            answer = waiting[name] or answers[name]
             if not isinstance(answer, Exception):
                 self._written[name] = answer
-                self._failed.went_well(name)
+                del self._failed[name]
                 continue
             if isinstance(answer, NoAnswer):
                 self._written[name] = former.get(name)
             why, lacking = _lacking(answer, former.get(name), resource, self._links)
             unwritten.update(dict.fromkeys(lacking, why))
             if waiting[name] is None:
-                self._failed.failed(name, wanted[name], answer, resource=name, error=why)
+                self._failed[name].note(wanted[name], answer, resource=name, error=why)
         await self._omit(names.blocked and names.blocked - cdi_names(resources), directory)
         return unwritten
-
-    async def _attempt(self, resources: Sequence[Resource], directory: str, names: SpecNames) -> dict[str, _Answer]:
-        due: list[Call[writer.Written | None]] = []
-        for resource in resources:
-            before = self._written.get(resource.name)
-            write = functools.partial(writer.write, resource, self._links, directory, before, *names)
-            due.append((Key(resource.name, "its CDI spec"), write))
-        return {key.group: answer for key, answer in (await self._calls.run(due)).items()}
 
     async def _omit(self, names: Collection[str], directory: str) -> None:
         """Omit removed devices from the specs if other devices have their paths now."""
@@ -99,6 +99,37 @@ class OurSpecs:
         if gone:
             log.info("removed orphaned devices from the CDI specs", directory=directory, devices=gone)
         return bool(gone)
+
+
+class FailedWrite:
+    """The failures of a resource's write, which is repeated after a growing pause and logged once a change.
+
+    wake: called when the write may be repeated. A failed write leaves and removes a file, which wakes a watch of its
+    directory. Without a pause, a full disk would keep the plugin busy.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._tries = Tries(log)
+        #: What the write should write, why it failed, and when it may be repeated (monotonic seconds).
+        self._wanted: Any = None
+        self._error: Exception | None = None
+        self._pause = self._due = 0.0
+
+    def waiting(self, wanted: Any) -> Exception | None:
+        """The error of the last write, if the same write must not be repeated yet."""
+        return self._error if self._wanted == wanted and time.monotonic() < self._due else None
+
+    def note(self, wanted: Any, failure: Exception, **values: Any) -> None:
+        """Note that the write failed now. values: for the log."""
+        self._tries.failed(logging.ERROR, "cannot write a CDI spec", **values)
+        if isinstance(failure, NoAnswer):
+            # A write that hangs is not begun a second time.
+            return
+        self._pause = min(2 * self._pause, _LAST_PAUSE) if self._wanted == wanted else _FIRST_PAUSE
+        self._wanted, self._error, self._due = wanted, failure, time.monotonic() + self._pause
+        # Without a file's event, no scan may be due before the next sweep.
+        asyncio.get_running_loop().call_later(self._pause, self._wake)
 
 
 def _lacking(

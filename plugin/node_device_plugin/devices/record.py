@@ -62,7 +62,7 @@ class RecordFile:
         former, self._path, self._saved = self._path, path, None
         recorded: Recorded | None = None
         with _told("cannot read what containers were given: make the file readable, then restart the plugin", path):
-            recorded = await self._calls.ask(_of_this_boot, path, specs)
+            recorded = await self._calls.ask(load, path, specs)
             if former not in ("", path):
                 with contextlib.suppress(FileNotFoundError):
                     await self._calls.ask(os.unlink, former)
@@ -99,10 +99,6 @@ def _told(message: str, path: str) -> Iterator[None]:
         log.warning(message, path=path, error=error)
 
 
-def _of_this_boot(path: str, specs: str) -> Recorded | None:
-    return load(path, writer.exists(specs))
-
-
 def _by_our_specs(specs: str, resources: Sequence[Resource], identities: Identities) -> dict[OfferKey, Offer]:
     """What the names in our specs mean."""
     of_kinds = {resource.cdi_kind: resource for resource in resources}
@@ -118,17 +114,17 @@ def _by_our_specs(specs: str, resources: Sequence[Resource], identities: Identit
     return offers
 
 
-def load(path: str, has_specs: bool) -> Recorded | None:
+def load(path: str, specs: str | None) -> Recorded | None:
     """The record of this boot; empty after a reboot, None if no plugin has kept a record on this node.
 
-    has_specs: whether our dynamic CDI directory has a spec.
+    specs: our dynamic CDI directory; None if its specs may have been removed since.
 
     A container that acts as a node (kind) keeps its kernel's boot id when it restarts, but loses its /run and with it
-    the specs. Raises OSError if the file cannot be read. A file in another format counts as a reboot.
+    the specs. Raises OSError if the file or the directory cannot be read. A file in another format counts as a reboot.
     """
     try:
         data = bounded_reads.json_of(bounded_reads.read_file(path, follow=False))
-        if data["boot_id"] != _boot_id() or (data["has_specs"] and not has_specs):
+        if data["boot_id"] != _boot_id() or (data["has_specs"] and specs is not None and not writer.exists(specs)):
             return Recorded({}, {})
         offers = {
             (resource, device): _offer(*entry)
@@ -171,7 +167,7 @@ def remove(directory: str, held: Collection[str]) -> None:
     held: the ids that pods hold. Raises OSError.
     """
     path = os.path.join(directory, FILE_NAME)
-    recorded = load(path, has_specs=True)
+    recorded = load(path, None)
     if recorded is not None and any(device_id in held for _resource, device_id in recorded.offers):
         return
     # A plugin that was killed may have left a file that it was writing.

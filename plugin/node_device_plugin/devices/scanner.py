@@ -11,18 +11,15 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from ..cdi import writer
-from ..cdi.kinds import kinds_of
 from ..cdi.links import Links, node_paths
-from ..cdi.reader import SpecReader
-from ..cdi.resolution import NO_SPECS
 from ..declaration import Device, Resource
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
 from .discovery import Discovered, Discoverer, methods_of
 from .discovery.directories import directories, nearest
-from .discovery.found import Incomplete
+from .discovery.method import Incomplete
 from .events.watch import Watch
-from .given import Given, Now, SpecNames, node_paths_of, offers_of
+from .given import Given, Judgement, Now, SpecNames
 from .health import Health
 from .holdings import Holding
 from .identity import Identities, Identity, ambiguous_serials
@@ -66,10 +63,9 @@ class DeviceScanner:
         self._identities = Identities()
         #: The identities of host paths as last read, and the serials that tell no devices apart.
         self._now = Now({})
-        #: The names that keep or lose their edits in our specs: as judged, and as last written.
-        self._names = self._written_names = SpecNames()
-        #: By resource, why devices are withheld: as judged, and with those that wait for their spec.
-        self._judged: Mapping[str, Mapping[str, str]] = {}
+        #: The last judgement, and the names that keep or lose their edits in our specs as last written.
+        self._judged, self._written_names = Judgement(), SpecNames()
+        #: By resource, why devices are withheld: as judged, or because they wait for their spec.
         self._withheld: Mapping[str, Mapping[str, str]] = {}
         self._watch = watch
         #: If a path or device hangs, its resource keeps its known state and other resources go on.
@@ -77,7 +73,7 @@ class DeviceScanner:
         #: The link targets of device nodes, and of held devices.
         self.links = Links(self._calls)
         self._record = RecordFile(self.given, self._calls)
-        self._our_specs = OurSpecs(self.links, watch.wake)
+        self.our_specs = OurSpecs(self.links, watch.wake)
         self._discoverer = Discoverer(self.links, on_news=watch.wake)
         self._health = Health(on_news=watch.wake)
         self._one_at_a_time = asyncio.Lock()
@@ -87,11 +83,6 @@ class DeviceScanner:
         self._late: Mapping[str, str] = {}
         self._directories: dict[str, frozenset[str]] = {}
         self._spec_directories: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
-        #: Other programs' CDI specs, as last read.
-        self.specs = NO_SPECS
-        self._reader = SpecReader(())
-        #: The kinds that the former and the present devices need: after a reload, both are compared.
-        self._spec_kinds: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
         #: Whether a resource discovers devices in CDI specs.
         self._reads_specs = False
         #: Directories that are watched only for their specs.
@@ -163,13 +154,10 @@ class DeviceScanner:
     ) -> bool:
         """Judge the devices with these holders (see Given). Returns whether a spec must change before an offer."""
         async with self._one_at_a_time:
-            paths: dict[str, set[str]] = {}
-            for each in holdings:
-                paths.setdefault(each.resource, set()).update(each.given)
-            self.given.answer(question, holdings, await self._read_identities(paths))
+            self.given.answer(question, holdings)
             await self._judge(tables)
             await self._save_record(places)
-            return self.writes and self._names != self._written_names
+            return self.writes and self._judged.names != self._written_names
 
     async def judge_again(self, tables: Sequence[DeviceTable]) -> None:
         """Judge the devices with the known holders, if a container got a device meanwhile."""
@@ -181,27 +169,18 @@ class DeviceScanner:
         """Judge every device, and set in the tables which devices a container cannot get now."""
         resources = [table.present for table in tables]
         # By resource, so that a path that hangs delays the judgement of its own resource alone.
-        paths = self.given.paths()
-        for resource in resources:
-            those = (path for device in resource.devices for path in node_paths_of(device, self.specs))
-            paths.setdefault(resource.name, set()).update(those)
-        at = await self._read_identities(paths)
-        self._now = Now(at, await self._ambiguous(at), self.given.nodes())
-        offers, _present = await in_thread(offers_of, resources, at, self.specs)
+        specs = self._discoverer.specs
+        at = await self._read_identities(self.given.paths(resources, specs))
+        self._now = Now(at, await self._ambiguous(at), self.given.record)
         known = {(table.resource.name, device.id) for table in tables for device in table.resource.devices}
-        verdicts = await in_thread(self.given.judge, resources, offers, known, self._now)
-        self._names = self.given.names(verdicts, offers, self._now)
-        judged: dict[str, dict[str, str]] = {resource.name: {} for resource in resources}
-        for (name, device_id), verdict in verdicts.items():
-            judged[name][device_id] = verdict.reason
+        self._judged = await in_thread(self.given.judge, resources, known, self._now, specs)
         # A withheld device whose name has another meaning in our spec waits until the spec is written.
         unwritten = frozenset().union(*self._written_names) if self.writes else frozenset()
         waiting = {
             resource.name: _with_names(resource, self._withheld.get(resource.name, {}), unwritten)
             for resource in (table.resource for table in tables)
         }
-        self._judged = judged
-        self._withhold(tables, {name: {**waiting[name], **judged[name]} for name in judged})
+        self._withhold(tables, {name: {**waiting[name], **each} for name, each in self._judged.reasons.items()})
 
     def _withhold(self, tables: Sequence[DeviceTable], reasons: Mapping[str, Mapping[str, str]]) -> None:
         """Withhold these devices and no others. reasons: by resource and device id."""
@@ -221,7 +200,7 @@ class DeviceScanner:
         given = given or [{node.path for offer in offers for node in offer.nodes}]
         paths = {path for each in given for path in each}
         at = await self._read_identities({resource: paths})
-        now = Now({**self._now.at, **at}, self._now.ambiguous, self.given.nodes())
+        now = Now({**self._now.at, **at}, self._now.ambiguous, self.given.record)
         meant = frozenset().union(*(now.tokens(offer) for offer in offers))
         others = [[path for path in each if path in at and now.token(at[path]) not in meant] for each in given]
         if not offers or not all(others):
@@ -258,19 +237,6 @@ class DeviceScanner:
         if places.record and self.writes:
             await self._record.save(places.record, places.cdi)
 
-    async def _read_specs(self, resources: Sequence[Resource], places: Places) -> None:
-        """Read other programs' specs if a device needs them. Specs that hang count as last read."""
-        kinds = kinds_of(name for resource in resources for device in resource.devices for name in device.cdi_devices)
-        if kinds:
-            if kinds != self._spec_kinds[1]:
-                self._spec_kinds = self._spec_kinds[1], kinds
-            if self._reader.directories != tuple(dict.fromkeys(places.specs)):
-                self._reader = SpecReader(places.specs)
-            key = Key("", "CDI specs that devices need")
-            read = functools.partial(self._reader.read, frozenset().union(*self._spec_kinds))
-            answer = (await self._calls.run([(key, read)]))[key]
-            self.specs = self.specs if isinstance(answer, Exception) else answer
-
     async def _scan_once(self, tables: Sequence[DeviceTable], places: Places) -> None:
         """Bring a device from the node to its frontend. Each step needs the steps before.
 
@@ -280,24 +246,21 @@ class DeviceScanner:
         """
         await self._discover(tables, places)
         resources = [table.resource for table in tables]
-        await self._read_specs(resources, places)
         await self._judge(tables)
         if self.writes:
-            unwritten = await self._our_specs.write(resources, places.cdi, self._names)
+            unwritten = await self.our_specs.write(resources, places.cdi, self._judged.names)
         else:
-            unwritten = await self._our_specs.awaited(resources, places.cdi)
+            unwritten = await self.our_specs.awaited(resources, places.cdi)
         await self._save_record(places)
         await self._check(tables, places, unwritten)
-        self._written_names = self._names
-        self._withhold(tables, self._judged)
+        self._written_names = self._judged.names
+        self._withhold(tables, self._judged.reasons)
 
     async def _discover(self, tables: Sequence[DeviceTable], places: Places) -> None:
-        # A device stays with its resource even while it is gone, because the kubelet tells devices apart by id alone.
-        taken = {device_id: table.resource.name for table in tables for device_id in table.discovered}
         found = await self._discoverer.discover(
             [table.declared for table in tables],
             functools.partial(writer.offered, places.cdi),
-            taken,
+            # A device stays with its resource even while it is gone: the kubelet tells devices apart by id alone.
             {table.declared.name: table.resource for table in tables},
             places.specs,
         )
@@ -312,23 +275,19 @@ class DeviceScanner:
         """Check the health of all devices. unwritten: the names that our specs do not have as wanted."""
         checked = await self._health.check([table.resource for table in tables], places.specs, unwritten)
         for table in tables:
-            reasons, judged = checked[table.resource.name], self._judged[table.resource.name]
+            reasons, judged = checked[table.resource.name], self._judged.reasons[table.resource.name]
             # If the spec closes a device because another one has its path, the verdict says so.
             closed = [
                 device.id
                 for device in table.resource.devices
-                if device.id in judged and table.resource.cdi_name(device) in self._names.blocked
+                if device.id in judged and table.resource.cdi_name(device) in self._judged.names.blocked
             ]
             _log_changes(table, table.update({**reasons, **dict.fromkeys(closed)}))
-
-    async def has_orphans(self, resources: Sequence[Resource], places: Places) -> bool:
-        """See OurSpecs. resources: with all their devices."""
-        return await self._our_specs.has_orphans(resources, places.cdi)
 
     async def prune(self, resources: Sequence[Resource], held: Collection[str], places: Places) -> None:
         """See OurSpecs. resources: with all their devices."""
         async with self._one_at_a_time:
-            if await self._our_specs.prune(resources, held, places.cdi):
+            if await self.our_specs.prune(resources, held, places.cdi):
                 await self._save_record(places)
 
     def _log_late(self) -> None:

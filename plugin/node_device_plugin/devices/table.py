@@ -64,12 +64,12 @@ class DeviceTable:
         self.late: str | None = None
         self._without_room = without_room
         self._clock = clock
-        self._flapping = Flapping(recovery_delay, clock)
+        self._flapping: Flapping = Flapping(recovery_delay, clock, former._flapping if former else None)
         self._discovered: dict[str, Device] = {}
         #: Discovered devices that are gone: id to the time when their loss was first seen.
         self._gone: dict[str, float] = {}
-        #: Devices that discovery left out: id to the reason.
-        self._not_offered: Mapping[str, str] = {}
+        #: Devices that matched and that discovery left out: id to the reason.
+        self.not_offered: Mapping[str, str] = {}
         #: Device id to the reason why the device is unhealthy (None: healthy); shown devices only.
         self._reasons: dict[str, str | None] = {}
         #: Device id to the result of the last check; optional devices that have never passed one.
@@ -82,7 +82,6 @@ class DeviceTable:
             self._inherit(former)
 
     def _inherit(self, former: DeviceTable) -> None:
-        self._flapping.inherit(former._flapping)
         if former.resource.discover == self.resource.discover:
             self.set_devices(former._discovered.values())
             self._gone = dict(former._gone)
@@ -92,16 +91,6 @@ class DeviceTable:
                 self._reasons[device.id] = former._reasons[device.id]
             elif before.get(device.id) == device and device.id in former._never_shown:
                 self._never_shown[device.id] = former._never_shown[device.id]
-
-    @property
-    def not_offered(self) -> Mapping[str, str]:
-        """Devices that matched and that discovery left out: device id to the reason."""
-        return self._not_offered
-
-    @property
-    def discovered(self) -> frozenset[str]:
-        """Ids of all devices that were discovered for this table, including devices that are gone."""
-        return frozenset(self._discovered)
 
     def set_devices(
         self, devices: Iterable[Device], left_out: Iterable[tuple[Device, str]] = ()
@@ -120,7 +109,7 @@ class DeviceTable:
         self._leave_out(self._without_room(self.resource, (*self.declared.devices, *away), known_first))
         found = {device_id: device for device_id, device in found.items() if device_id not in self.left_out}
         now = self._clock()
-        self._not_offered = {device.id: why for device, why in left_out}
+        self.not_offered = {device.id: why for device, why in left_out}
         self._gone = {device_id: self._gone.get(device_id, now) for device_id in self._discovered.keys() - found.keys()}
         if any(self._discovered.get(device_id) != device for device_id, device in found.items()):
             self._discovered.update(found)
@@ -188,7 +177,7 @@ class DeviceTable:
         return news
 
     def _why_gone(self, device_id: str) -> str:
-        why = self._not_offered.get(device_id)
+        why = self.not_offered.get(device_id)
         return Reason(f"{GONE}: {why}", GONE) if why else GONE
 
     @property

@@ -21,7 +21,7 @@ from ..cdi.directories import check_directories
 from ..cdi.resolution import Resolution, resolution
 from ..declaration.model import Discovery, PciSelector, UsbSelector
 from ..declaration.names import foreign_kind_problem
-from ..devices.discovery.found import Found
+from ..devices.discovery.method import Found
 from ..devices.discovery.pci import DIRECTORY as PCI
 from ..devices.discovery.pci import Pci
 from ..devices.discovery.root import Root

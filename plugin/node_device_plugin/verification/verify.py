@@ -13,7 +13,7 @@ from typing import Any, Callable
 from ..cdi import writer
 from ..cdi.links import Links, node_paths
 from ..declaration import Configuration, Resource, foreign_cdi
-from ..devices.discovery import Discoverer, with_discovered
+from ..devices.discovery import Discoverer
 from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
@@ -52,7 +52,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     discoverer = Discoverer(links)
     found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
     resources = [
-        with_discovered(each, found[each.name].devices) if each.name in found else each
+        each._replace(devices=(*each.devices, *found[each.name].devices)) if each.name in found else each
         for each in configuration.resources
     ]
     names = CdiNames(configuration.cdi_spec_dirs)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from ..cdi import writer
 from ..cdi.resolution import Resolution
 from ..declaration import Configuration, Resource
 from ..devices import record
-from ..devices.given import Given, Now, node_paths_of, offers_of
+from ..devices.given import Given, Now
 from ..devices.holdings import Holding
 from ..devices.identity import Identities, ambiguous_serials
 from ..support.sockets import SOCKET_DIRECTORY
@@ -24,17 +23,13 @@ def withheld(
     """
     path = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY, record.FILE_NAME)
     given = Given()
-    recorded = record.load(path, writer.exists(configuration.dynamic_cdi_dir))
+    recorded = record.load(path, configuration.dynamic_cdi_dir)
     given.record = recorded.offers if recorded else {}
-    paths = {path for resource in resources for device in resource.devices for path in node_paths_of(device, specs)}
-    paths.update(*given.paths().values(), *(each.given for each in holdings))
+    paths = frozenset().union(*given.paths(resources, specs).values(), *(each.given for each in holdings))
     at = Identities().read(paths)
-    now = Now(at, ambiguous_serials(at.values()), given.nodes())
-    offers, known = offers_of(resources, at, specs)
+    now = Now(at, ambiguous_serials(at.values()), given.record)
+    known = {(resource.name, device.id) for resource in resources for device in resource.devices}
     # What this judgement finds open, the holders' answer clears up.
-    given.judge(resources, offers, known, now)
-    given.answer(given.ask(), holdings, at)
-    reasons: dict[str, dict[str, str]] = {}
-    for (resource, device_id), verdict in given.judge(resources, offers, known, now).items():
-        reasons.setdefault(resource, {})[device_id] = verdict.reason
-    return reasons
+    given.judge(resources, known, now, specs)
+    given.answer(given.ask(), holdings)
+    return given.judge(resources, known, now, specs).reasons

@@ -14,7 +14,7 @@ from node_device_plugin.cdi import directories, reader
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cdi.kinds import may_have
 from node_device_plugin.cdi.reader import SpecReader
-from node_device_plugin.cdi.resolution import NO_SPECS, resolution
+from node_device_plugin.cdi.resolution import resolution
 
 #: Kinds that no other test has, because the tests look for them in memory.
 KIND, OTHER = "kinds.example/class", "others.example/class"
@@ -159,7 +159,8 @@ def test_without_kinds_nothing_is_read(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("spec_paths", "check_file", "identity"):
         monkeypatch.setattr(reader, name, lambda *_: pytest.fail("reads"))
     for each in (seen, SpecReader([str(tmp_path)])):
-        assert each.read(()) == NO_SPECS
+        found = each.read(())
+        assert (found.files, found.broken, found.kinds) == ({}, {}, frozenset())
         assert each.is_as_read()
     assert kept(KIND) == 0
 

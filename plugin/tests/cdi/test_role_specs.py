@@ -92,15 +92,11 @@ def test_what_a_pod_holds_stays_and_the_rest_goes():
         "held": [{"resource": "example.com/camera", "device": "a::1", "namespace": "default", "pod": "viewer"}],
         "allocatable": {"example.com/camera": ["b::0", "b::1"]},
     }
-    staying, going = wanted.split(holders, advertised_counts=True)
-    assert [(held.leftover.device, held.reason) for held in staying] == [
+    assert [(held.leftover.device, held.reason) for held in wanted.must_stay(holders, advertised_counts=True)] == [
         ("a", "held by default/viewer"),
         ("b", "still offered by the kubelet as example.com/camera"),
     ]
-    assert going == []
-    staying, going = wanted.split(holders, advertised_counts=False)
-    assert [held.leftover.device for held in staying] == ["a"]
-    assert [leftover.device for leftover in going] == ["b"]
+    assert [held.leftover.device for held in wanted.must_stay(holders, advertised_counts=False)] == ["a"]
 
 
 OWN = json.dumps(
@@ -128,7 +124,7 @@ def test_a_template_s_device_stays_while_a_pod_holds_it_by_another_id():
     gone = made(node(file(path, OWN), ours=(path,)))
     held = {"resource": "example.com/card", "device": "card", "namespace": "default", "pod": "user"}
     holders = {"held": [{**held, "cdi_names": ["example.com/fpga=0"]}]}
-    ((staying,), _going) = gone.split(holders, advertised_counts=False)
+    (staying,) = gone.must_stay(holders, advertised_counts=False)
     assert staying.reason == "held by default/user"
     assert role_specs.may_be(holders["held"][0], "example.com/fpga=0")
     assert not role_specs.may_be({**held, "cdi_names": ["example.com/fpga=1"]}, "example.com/fpga=0")
@@ -162,18 +158,17 @@ def test_an_id_may_have_what_stands_before_a_share_s_number():
         {"resource": "example.com/camera", "device": device, "namespace": "default", "pod": "viewer"}
         for device in ("a::b", "c::0")
     ]
-    staying, going = wanted.split({"held": held}, advertised_counts=True)
+    staying = wanted.must_stay({"held": held, "allocatable": {}}, advertised_counts=True)
     assert [each.leftover.device for each in staying] == ["a::b", "c::0"]
-    assert going == []
 
 
 def test_a_pod_that_holds_the_same_id_of_another_declared_resource_counts_not():
     other = {"name": "example.com/other", "devices": [{"id": "a", "nodes": [{"path": "/dev/a"}]}]}
     wanted = made(node_with(resource("a")), other)
     holder = {"device": "a", "namespace": "default", "pod": "p"}
-    assert wanted.split({"held": [{**holder, "resource": "example.com/other"}]}, True)[0] == []
+    assert wanted.must_stay({"held": [{**holder, "resource": "example.com/other"}]}, False) == []
     # A resource that nobody declares any more may be the leftover's.
-    assert len(wanted.split({"held": [{**holder, "resource": "example.com/former-name"}]}, True)[0]) == 1
+    assert len(wanted.must_stay({"held": [{**holder, "resource": "example.com/former-name"}]}, False)) == 1
 
 
 def test_a_held_device_keeps_what_its_kind_gave_it():
@@ -383,9 +378,8 @@ def test_a_resource_that_gains_discover_has_no_spec_of_the_role_any_more():
         "held": [{"resource": "example.com/camera", "device": "b", "namespace": "default", "pod": "viewer"}],
         "allocatable": {"example.com/camera": ["a", "b"]},
     }
-    staying, going = wanted.split(holders, advertised_counts=True)
+    staying = wanted.must_stay(holders, advertised_counts=True)
     assert [(held.leftover.device, held.reason) for held in staying] == [("b", "held by default/viewer")]
-    assert [leftover.device for leftover in going] == ["a"]
     assert devices(wanted.to_write(held.leftover for held in staying)[FILE]) == ["b"]
     assert wanted.to_write([]) == {}
 
@@ -440,7 +434,11 @@ def test_an_edit_of_a_kept_device_may_be_null(common, own):
         '{"kind": ["a.example/b"], "devices": []}',
         '{"kind": "a.example/b", "devices": [{"name": 7}]}',
         '{"kind": "a.example/b", "devices": [{"name": "a", "containerEdits": {"deviceNodes": ["/dev/a"]}}]}',
+        '{"kind": "a.example/b", "devices": ["a"]}',
+        '{"kind": "a.example/b", "devices": 7}',
+        '{"kind": "a.example/b", "devices": [{"name": "a", "containerEdits": ["a"]}]}',
         '{"devices": []}',
+        "[]",
         "[" * 100_000,
     ],
 )

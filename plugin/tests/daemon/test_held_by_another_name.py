@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
@@ -15,11 +15,11 @@ from node_device_plugin.cdi import directories
 from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.device_plugin_api import shares_behind
-from node_device_plugin.devices.discovery import CDI, Discoverer
-from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now, Verdict, offers_of
+from node_device_plugin.devices.discovery import Discoverer
+from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now
 from node_device_plugin.devices.holdings import Holding, matches
 from node_device_plugin.devices.identity import Identity
-from node_device_plugin.devices.scanner import DeviceScanner
+from node_device_plugin.devices.our_specs import OurSpecs
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
@@ -90,17 +90,16 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
 def test_a_renamed_device_is_in_doubt_unless_it_was_shared_and_still_is() -> None:
     at = {"/dev/null": Identity("/dev/null", "char/1:3")}
 
-    def judged(before: int, after: int) -> dict[tuple[str, str], Verdict]:
+    def judged(before: int, after: int) -> Mapping[str, Mapping[str, str]]:
         given = Given()
         for name, replicas in ((OLD, before), (NEW, after)):
             now = parse_configuration({"resources": [resource(name, NULL, replicas=replicas)]}).resources
-            offers, known = offers_of(now, at)
-            verdicts = given.judge(now, offers, known, Now(at))
-        return verdicts
+            reasons = given.judge(now, {(name, "null0")}, Now(at)).reasons
+        return reasons
 
     for before, after in ((1, 1), (1, 2), (2, 1)):
-        assert {key: each.reason for key, each in judged(before, after).items()} == {(NEW, "null0"): IN_DOUBT}
-    assert judged(2, 2) == {}
+        assert judged(before, after) == {NEW: {"null0": IN_DOUBT}}
+    assert judged(2, 2) == {NEW: {}}
 
 
 async def test_a_rename_gives_no_held_device_out_again(node: Node, kubelet: StandInKubelet) -> None:
@@ -358,13 +357,13 @@ async def test_a_declared_device_stays_reserved_while_the_specs_cannot_be_read(
     def fail(*_: object) -> Any:
         raise OSError("no specs")
 
-    monkeypatch.setattr(CDI, "reserved", fail)
     assert node.resources is not None
+    monkeypatch.setattr(node.resources._scanner._discoverer._reader, "read", fail)
     await node.resources.check()
     assert node.reasons() == {"gpu": None, "other": None}
-    # Of another declaration nothing is known, so its devices stay as they are.
+    # The specs as last read also tell what another declaration means.
     await node.apply(resource(OLD, {**declared, "cdi_devices": ["vendor.com/set=other"]}), GPUS)
-    assert node.reasons().get("vendor.com-gpu-0") is None
+    assert node.reasons()["other"] == f"gone: /dev/zero is already a node of {OLD}=gpu"
 
 
 @pytest.mark.parametrize("later", [True, False])
@@ -776,6 +775,6 @@ async def test_a_device_that_is_long_gone_only_after_the_kubelet_was_asked_is_no
         monkeypatch.setattr("node_device_plugin.devices.table.FORGOTTEN_AFTER", 0.0)
         return False
 
-    monkeypatch.setattr(DeviceScanner, "has_orphans", no_orphans)
+    monkeypatch.setattr(OurSpecs, "has_orphans", no_orphans)
     await node.resources.prune()
     assert len(node.reasons()) == 1

@@ -1,10 +1,12 @@
 """When two meanings of an id are one device, and whether an allocation of a moment ago is a share."""
 
+from collections.abc import Mapping
+
 import pytest
 
-from node_device_plugin.declaration import Device, Resource
+from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.declaration.model import ContainerEdits, Share
-from node_device_plugin.devices.given import ADMITTED, Given, Now, Offer, State, Verdict
+from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Judgement, Now, Offer, SpecNames
 from node_device_plugin.devices.identity import Identity
 
 
@@ -29,15 +31,33 @@ def test_a_device_that_was_allocated_a_moment_ago_stays_shared_if_it_was(
 ) -> None:
     given = Given()
 
-    def judge(name: str, replicas: int) -> tuple[Resource, dict[tuple[str, str], Verdict]]:
-        device = Device("a", (), ContainerEdits(), {}, required=True)
+    def judge(name: str, replicas: int) -> tuple[Resource, Mapping[str, str]]:
+        device = Device("a", (), ContainerEdits(), {}, required=True, identity="the device")
         resource = Resource(name, name, (device,), {}, ContainerEdits(), replicas)
-        offers = {(name, "a"): Offer("the device", (), is_share=replicas > 1)}
-        return resource, given.judge([resource], offers, offers, Now({}))
+        return resource, given.judge([resource], {(name, "a")}, Now({})).reasons[name]
 
-    old, verdicts = judge("example.com/old", before)
-    assert verdicts == {}
+    old, reasons = judge("example.com/old", before)
+    assert reasons == {}
     given.allocated(old, [(Share("a", 0),)])
-    _new, verdicts = judge("example.com/new", after)
-    held = Verdict(State.HELD, f"held by {ADMITTED} as example.com/old")
-    assert verdicts == ({("example.com/new", "a"): held} if is_held else {})
+    _new, reasons = judge("example.com/new", after)
+    assert reasons == ({"a": f"held by {ADMITTED} as example.com/old"} if is_held else {})
+
+
+def test_the_spec_of_a_held_device_follows_although_its_own_id_is_in_doubt() -> None:
+    """No container gets the device by this id, so its spec may already say what the id means now."""
+    given, new, old = Given(), "example.com/new", "example.com/old"
+    at = {f"/dev/{name}": Identity(f"/dev/{name}", f"char/1:{number}") for number, name in enumerate("xyz")}
+
+    def judge(*devices: tuple[str, str, str]) -> Judgement:
+        declared = [{"name": name, "devices": [{"id": key, "nodes": [{"path": path}]}]} for name, key, path in devices]
+        return given.judge(parse_resources(declared), {(name, key) for name, key, _path in devices}, Now(at))
+
+    b = (old, "b", "/dev/y")
+    (former,) = parse_resources([{"name": old, "devices": [{"id": "b", "nodes": [{"path": "/dev/y"}]}]}])
+    assert judge((new, "a", "/dev/x"), b) == Judgement({new: {}, old: {}}, SpecNames())
+    assert judge((new, "a", "/dev/z"), b) == Judgement(
+        {new: {"a": IN_DOUBT}, old: {}}, SpecNames(frozenset([f"{new}=a"]))
+    )
+    given.allocated(former, [(Share("b"),)])
+    held = judge((new, "a", "/dev/y"))
+    assert held == Judgement({new: {"a": f"held by {ADMITTED} as {old}"}}, SpecNames(frozenset([f"{old}=b"])))

@@ -13,8 +13,7 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-from node_device_plugin.cdi import reader
-from node_device_plugin.cdi.resolution import Resolution
+from node_device_plugin.cdi import reader, resolution
 from node_device_plugin.declaration import DeclarationError, Device, Resource, cdi, parse_resources
 from node_device_plugin.devices.health import Health, cdi_names, checks, unhealthy_reason, user_commands
 from node_device_plugin.devices.health.cdi_names import CdiNames
@@ -355,15 +354,16 @@ def test_paths_that_the_sandbox_hides_or_cannot_read_are_not_judged(
 
 def test_devices_of_specs_that_nobody_needs_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small spec may give thousands of devices the same thousands of nodes."""
-    looked: list[str] = []
-    paths = Resolution.host_paths
-    monkeypatch.setattr(Resolution, "host_paths", lambda self, name: (looked.append(name), paths(self, name))[1])
+    looked: list[Any] = []
+    paths = resolution.host_paths
+    monkeypatch.setattr(resolution, "host_paths", lambda edits: (looked.append(edits), paths(edits))[1])
     (tmp_path / FILE).write_text(json.dumps(SPEC))
     names = CdiNames([str(tmp_path)])
     for _again in range(2):
         names.read(["example.com/dev=d0", "example.com/dev=d1"])
         assert names.problem("example.com/dev=d1") is None
-    assert looked == ["example.com/dev=d1"]
+    d1 = next(device for device in SPEC["devices"] if device["name"] == "d1")
+    assert looked == [d1["containerEdits"], SPEC.get("containerEdits", {})]
 
 
 async def test_a_mount_that_hangs_costs_only_the_resources_that_have_it(

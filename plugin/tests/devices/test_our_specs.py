@@ -1,5 +1,6 @@
 """Which CDI names a container cannot use while a spec of ours is not written."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ import pytest
 from node_device_plugin.cdi import writer
 from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Resource, parse_resources
+from node_device_plugin.devices import our_specs
 from node_device_plugin.devices.given import SpecNames
-from node_device_plugin.devices.our_specs import OurSpecs, _lacking
+from node_device_plugin.devices.our_specs import FailedWrite, OurSpecs, _lacking
 from node_device_plugin.support.bounded_calls import NoAnswer
 
 NAME = "example.com/dev"
@@ -64,8 +66,8 @@ async def test_a_failed_write_waits_and_keeps_its_reason(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(writer, "write", fail)
     specs = OurSpecs(Links(), lambda: None)
-    noted, failed = [], specs._failed.failed
-    monkeypatch.setattr(specs._failed, "failed", lambda *args, **values: [noted.append(args), failed(*args, **values)])
+    noted, note = [], FailedWrite.note
+    monkeypatch.setattr(FailedWrite, "note", lambda *args, **values: [noted.append(args), note(*args, **values)])
     for _again in range(2):
         unwritten = await specs.write([resource()], str(tmp_path), SpecNames())
         assert unwritten == {f"{NAME}=a": "cannot write the CDI spec /cdi/x.json: full"}
@@ -110,3 +112,47 @@ async def test_only_removed_devices_with_another_path_are_omitted(
     assert omitted == []
     await specs.write([resource()], str(tmp_path), SpecNames(blocked=frozenset([f"{NAME}=a", f"{NAME}=gone"])))
     assert omitted == [{f"{NAME}=gone"}]
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_the_pause_grows_while_the_same_write_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(our_specs, "time", clock)
+    failed, full = FailedWrite(lambda: None), OSError(28, "full")
+    assert failed.waiting("text") is None
+    for pause in (1, 2, 4, 8, 15, 15):
+        failed.note("text", full)
+        clock.now += pause - 0.5
+        assert failed.waiting("text") is full
+        # Another write is tried at once.
+        assert failed.waiting("other text") is None
+        clock.now += 0.5
+        assert failed.waiting("text") is None
+    failed.note("other text", full)
+    clock.now += 1
+    assert failed.waiting("other text") is None
+
+
+async def test_a_write_that_went_well_or_is_not_wanted_is_forgotten(tmp_path: Path) -> None:
+    specs = OurSpecs(Links(), lambda: None)
+    (tmp_path / "file").touch()
+    fails, works = str(tmp_path / "file" / "cdi"), str(tmp_path / "cdi")
+    for resources, directory in (([resource()], works), ([], fails)):
+        await specs.write([resource()], fails, SpecNames())
+        assert list(specs._failed) == [NAME]
+        await specs.write(resources, directory, SpecNames())
+        assert specs._failed == {}
+
+
+async def test_a_failure_is_logged_once_a_change(caplog: pytest.LogCaptureFixture) -> None:
+    failed = FailedWrite(lambda: None)
+    for why in ("full", "full", "read-only", "read-only", "full"):
+        failed.note("text", OSError(why), error=why)
+    lines = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert lines == ["cannot write a CDI spec error=%s" % why for why in ("full", "read-only", "full")]

@@ -12,7 +12,7 @@ import pytest
 
 from node_device_plugin.cdi import directories, writer
 from node_device_plugin.declaration import Device, parse_resources
-from node_device_plugin.devices import failed_writes
+from node_device_plugin.devices import our_specs
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.health import Health
 from node_device_plugin.devices.scanner import DeviceScanner, Places
@@ -108,7 +108,7 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next scan repeats a failed write."""
-    monkeypatch.setattr(failed_writes, "_FIRST_PAUSE", 0.0)
+    monkeypatch.setattr(our_specs, "_FIRST_PAUSE", 0.0)
 
 
 async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Node, without_pauses: None) -> None:
@@ -235,8 +235,8 @@ async def test_orphans_go_unless_somebody_holds_them(node: Node) -> None:
     (node.dev / "tty0").touch()
     await node.scan()
     resources = [table.resource for table in node.tables.values()]
-    assert not await node.scanner.has_orphans(resources, node.places)
-    assert await node.scanner.has_orphans([], node.places)
+    assert not await node.scanner.our_specs.has_orphans(resources, node.places.cdi)
+    assert await node.scanner.our_specs.has_orphans([], node.places.cdi)
     await node.scanner.prune([], [device.id for device in devices_of(node)], node.places)
     assert os.listdir(node.places.cdi) == [FILE]
     await node.scanner.prune(resources, [], node.places)
@@ -498,7 +498,7 @@ async def test_after_a_reload_the_specs_of_former_devices_are_known_once_more(no
     for kind in ("gpu", "set", "set"):
         node.declare({"name": "example.com/dev", "devices": [{"id": kind, "cdi_devices": [f"vendor.com/{kind}=0"]}]})
         await node.scan()
-    assert node.scanner.specs.nodes("vendor.com/gpu=0") == {"/dev/null"}
+    assert node.scanner._discoverer.specs.nodes("vendor.com/gpu=0") == {"/dev/null"}
     node.declare({"name": "example.com/dev", "devices": [{"id": "own", "nodes": [{"path": "/dev/null"}]}]})
     await node.scan()
-    assert node.scanner.specs.nodes("vendor.com/set=0") == {"/dev/zero"}
+    assert node.scanner._discoverer.specs.nodes("vendor.com/set=0") == {"/dev/zero"}

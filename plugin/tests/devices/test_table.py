@@ -222,7 +222,6 @@ async def test_what_is_gone_for_ten_minutes_may_be_forgotten() -> None:
     table.forget(table.long_gone())
     assert woken.is_set()
     assert [device.id for device in table.resource.devices] == ["stays"]
-    assert table.discovered == {"stays"}
     assert listed(table) == (Listed("stays::0", True), Listed("stays::1", True))
     table.set_devices([stays, goes])
     # As if it had never been there: not shown before it is checked.

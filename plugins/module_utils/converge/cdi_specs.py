@@ -95,7 +95,7 @@ def _held(node, specs, params):
     advertised_counts = not node.check_mode
     deadline = time.monotonic() + _TIMEOUT
     while True:
-        staying, _going = specs.split(plugin_command.holders(node, params), advertised_counts)
+        staying = specs.must_stay(plugin_command.holders(node, params), advertised_counts)
         if all(held.reason.startswith("held") for held in staying) or time.monotonic() > deadline:
             return staying
         time.sleep(_PAUSE)

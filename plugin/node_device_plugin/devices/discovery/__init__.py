@@ -16,6 +16,8 @@ from typing import Callable
 
 from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
+from ...cdi.reader import SpecReader
+from ...cdi.resolution import NO_SPECS, Resolution
 from ...declaration import Device, Resource
 from ...declaration.device_plugin_api import longest_device_id
 from ...declaration.model import ContainerEdits, DeviceNode, Discovery
@@ -25,10 +27,9 @@ from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
 from .assignment import Candidate, assigned
 from .assignment import Discovered as Discovered
-from .cdi import NOTHING_RESERVED, Cdi, Reserved
-from .found import Found, Incomplete, Node
+from .cdi import Cdi, reserved
 from .grouping import grouped
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found, Incomplete, Node
 from .paths import Paths
 from .pci import Pci
 from .root import Root
@@ -38,8 +39,7 @@ from .usb import Usb
 from .vfio import Vfio
 
 #: Every method, in the order of their findings.
-CDI = Cdi()
-METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), Udev(), CDI)
+METHODS: tuple[DiscoveryMethod, ...] = (Paths(), Usb(), Pci(), Vfio(), Udev(), Cdi())
 
 #: A slow method that was finished before may take this many times as long again before it counts as hanging.
 _PATIENCE = 4.0
@@ -57,28 +57,28 @@ class _Search:
     """A method's search for the devices of a resource. It is repeated, and may take longer than a scan waits.
 
     on_end: called in the event loop with the findings, also of a search for which no scan waited. known: the findings
-    that count; None before the first. found: those of the last search; None until it has ended. started, seconds: when
-    that search began (monotonic seconds), and how long the last one took that ended.
+    that count; None before the first. is_slow: whether it runs although a scan no longer waits for it. started,
+    seconds: when the last search began (monotonic seconds), and how long the last one took that ended.
     """
 
     def __init__(
         self, resource: Resource, method: DiscoveryMethod, on_end: Callable[[_Search, list[Candidate]], None]
     ) -> None:
         self.resource, self._method, self._on_end = resource, method, on_end
+        self.key = Key(resource.name, method.key)
         self.known: list[Candidate] | None = None
-        self.found: list[Candidate] | None = None
+        self.is_slow = False
         self.started = self.seconds = 0.0
         self._loop = asyncio.get_running_loop()
 
     def run(self, root: Root, offered: Offered) -> list[Candidate]:
         """Search now, before conflicts are resolved. Unchanged candidates are used again."""
-        self.found, self.started = None, time.monotonic()
+        self.started = time.monotonic()
         known = {each.found.name: each for each in self.known or ()}
         of_cdi = {each.found.cdi_name: name for name, each in known.items() if each.found.cdi_name}
         found = [_named(each, self.resource, of_cdi, offered) for each in self._find(root)]
         candidates = [self._candidate(each, known.get(each.name), root) for each in found]
         self.seconds = time.monotonic() - self.started
-        self.found = candidates
         # If the event loop is closed, nobody waits.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_end, self, candidates)
@@ -108,7 +108,9 @@ class _Search:
         if self.resource.preference == "numa" and device.numa_node is None and nodes:
             # Only for "numa", because a NUMA node also makes the kubelet align a pod's CPUs.
             device = device._replace(numa_node=numa_node_of(nodes[0].host_path, root))
-        problem = Incomplete(_printable(found.problem)) if found.problem else _not_text(device)
+        # The log and the status are UTF-8.
+        printable = (found.problem or "").encode("utf-8", "backslashreplace").decode()
+        problem = Incomplete(printable) if printable else _not_text(device)
         own = _own(found, nodes)
         return Candidate(self._method.key, found, nodes, device, natural_order(device.id), own, problem)
 
@@ -125,19 +127,20 @@ class Discoverer:
         self._links = links
         self._root = root
         self._on_news = on_news
-        #: By resource and method: each search, and those that run although a scan no longer waits for them.
+        #: By resource and method.
         self._searches: dict[Key, _Search] = {}
-        self._slow: dict[Key, _Search] = {}
         #: Resource to the reason why a method did not answer for it in the last scan.
         self.late: Mapping[str, str] = {}
-        #: The declared devices that CDI names give, and what they use, as last read.
-        self._reserved: tuple[Mapping[str, Device], Reserved] | None = None
+        #: Other programs' CDI specs, as last read, and whether the last read had no answer.
+        self.specs, self._are_specs_late = NO_SPECS, False
+        self._reader = SpecReader(())
+        #: The kinds that the former and the present resources need: after a reload, both are compared.
+        self._spec_kinds: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
 
     async def discover(
         self,
         resources: Sequence[Resource],
         offered: Offered,
-        taken: Mapping[str, str] = MappingProxyType({}),
         known: Mapping[str, Resource] = MappingProxyType({}),
         spec_dirs: Sequence[str] = (),
     ) -> dict[str, Discovered]:
@@ -145,90 +148,103 @@ class Discoverer:
 
         A resource is missing if a method hangs for it and has no earlier findings. A device belongs to one resource:
         declared devices come first, then resources in order. resources: as declared. offered: decides between two ids
-        of a device. taken: ids that belong to a resource, even if gone. known: each resource with its earlier devices.
+        of a device. known: each resource with its earlier devices, to which their ids belong even if they are gone.
         spec_dirs: where the runtime reads CDI specs.
         """
         await self._links.look_at(node_paths(resources))
-        # The specs are read once, and only if a device has two possible ids.
+        # Our specs are read once, and only if a device has two possible ids.
         offered = functools.lru_cache(maxsize=None)(offered)
-        root = Root(self._root, spec_dirs)
-        reserved = await self._reserve(resources, root)
+        unread = await self._read_specs(resources, spec_dirs)
+        root = Root(self._root, spec_dirs, self.specs)
         former, self._searches = self._searches, {}
         for resource in resources:
             for method in methods_of(resource.discover):
-                key = Key(resource.name, method.key)
-                search = former.get(key)
-                if search is None or search.resource != resource:
-                    search = _Search(resource, method, functools.partial(self._ended, key))
-                self._searches[key] = search
-        self._slow = {key: search for key, search in self._slow.items() if self._searches.get(key) is search}
-        for key in self._searches.keys() - self._slow.keys():
-            self._searches[key].started = time.monotonic()
+                new = _Search(resource, method, self._ended)
+                search = former.get(new.key, new)
+                if search.resource != resource:
+                    search = new
+                if not search.is_slow:
+                    search.started = time.monotonic()
+                self._searches[search.key] = search
         calls = [(key, functools.partial(search.run, root, offered)) for key, search in self._searches.items()]
         answers = await self._links.calls.run(calls, waits=self._on_news is None)
         late: dict[str, str] = {}
         found: dict[str, list[Candidate]] = {}
         unknown = set()
         for key, search in self._searches.items():
-            why = self._why_late(key, search, answers[key])
+            why = self._why_late(search, answers[key])
             if why is not None:
                 # What one resource finds must not stop the discovery of others.
                 late[key.group] = f"discovery by {key.name} {why}"
             if search.known is None:
                 unknown.add(key.group)
             found.setdefault(key.group, []).extend(search.known or ())
-        for resource in resources if reserved is None else ():
-            # Without the specs, devices that are declared by CDI names could be offered a second time.
-            if resource.discover.cdi:
-                unknown.add(resource.name)
-                late.setdefault(resource.name, "cannot read which CDI devices the configuration names")
+        if unread is not None:
+            by_cdi = {resource.name for resource in resources if resource.discover.cdi}
+            late.update(dict.fromkeys(by_cdi, unread))
+            if not _kinds(resources) <= self.specs.kinds:
+                # Without the specs, devices that are declared by CDI names could be offered a second time.
+                unknown |= by_cdi
         self.late = late
         return await in_thread(
             assigned,
             [known.get(each.name, each) if each.name in unknown else each for each in resources],
             {name: each for name, each in found.items() if name not in unknown},
             self._links.real,
-            taken,
-            reserved or NOTHING_RESERVED,
+            {device.id: name for name, each in known.items() for device in each.devices},
+            await in_thread(reserved, resources, self.specs),
         )
 
-    def _why_late(self, key: Key, search: _Search, answer: list[Candidate] | Exception) -> str | None:
+    def _why_late(self, search: _Search, answer: list[Candidate] | Exception) -> str | None:
         """Why the former findings of a search count, in words; None if they are up to date, or as slow as usual."""
         if not isinstance(answer, Exception):
-            self._slow.pop(key, None)
-            search.known = answer
+            search.known, search.is_slow = answer, False
             return None
         if not isinstance(answer, NoAnswer):
             return f"failed: {answer!r}"
-        self._slow[key] = search
+        search.is_slow = True
         return None if search.is_as_slow_as_usual(self._links.calls.limit) else str(answer)
 
-    def _ended(self, key: Key, search: _Search, found: list[Candidate]) -> None:
+    def _ended(self, search: _Search, found: list[Candidate]) -> None:
         """Take the findings of a slow search; if they are others, or its resource is late, ask for another scan."""
-        if self._slow.get(key) is search:
-            del self._slow[key]
-            is_news = key.group in self.late or search.known != found
-            search.known = found
+        if search.is_slow and self._searches.get(search.key) is search:
+            is_news = search.key.group in self.late or search.known != found
+            search.known, search.is_slow = found, False
             if is_news and self._on_news is not None:
                 self._on_news()
 
-    async def _reserve(self, resources: Sequence[Resource], root: Root) -> Reserved | None:
-        """What declared devices use from other programs' CDI specs, as last read; None if that is unknown."""
-        declared = {
-            f"{resource.name}={device.id}": device
-            for resource in resources
-            for device in resource.devices
-            if device.cdi_devices
-        }
-        discovered = {resource.discover.cdi.kind for resource in resources if resource.discover.cdi}
-        CDI.keep_only(discovered.union(kinds_of(name for each in declared.values() for name in each.cdi_devices)))
-        if not declared:
-            return NOTHING_RESERVED
-        key = Key("", "CDI devices that the configuration names")
-        answer = (await self._links.calls.run([(key, functools.partial(CDI.reserved, declared, root))]))[key]
-        if not isinstance(answer, Exception):
-            self._reserved = declared, answer
-        return self._reserved[1] if self._reserved and self._reserved[0] == declared else None
+    async def _read_specs(self, resources: Sequence[Resource], spec_dirs: Sequence[str]) -> str | None:
+        """Read other programs' specs if a resource needs them. Returns why they stay as last read, or None."""
+        kinds = _kinds(resources)
+        if not kinds:
+            return None
+        if kinds != self._spec_kinds[1]:
+            self._spec_kinds = self._spec_kinds[1], kinds
+        inside = Root(self._root)
+        directories = tuple(dict.fromkeys(map(inside.on_host, spec_dirs)))
+        if self._reader.directories != directories:
+            self._reader = SpecReader(directories, inside.on_host("/sys"))
+        key = Key("", "CDI specs that resources need")
+        read = functools.partial(self._read, frozenset().union(*self._spec_kinds), asyncio.get_running_loop())
+        answer = (await self._links.calls.run([(key, read)]))[key]
+        self._are_specs_late = isinstance(answer, NoAnswer)
+        if isinstance(answer, Exception):
+            return f"discovery by {Cdi.key} {answer if self._are_specs_late else f'failed: {answer!r}'}"
+        self.specs = answer
+        return None
+
+    def _read(self, kinds: frozenset[str], loop: asyncio.AbstractEventLoop) -> Resolution:
+        found = self._reader.read(kinds)
+        if self._are_specs_late and self._on_news is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._on_news)
+        return found
+
+
+def _kinds(resources: Sequence[Resource]) -> frozenset[str]:
+    """The kinds of other programs' specs that resources discover or name."""
+    named = kinds_of(name for resource in resources for device in resource.devices for name in device.cdi_devices)
+    return named.union(resource.discover.cdi.kind for resource in resources if resource.discover.cdi)
 
 
 def _named(found: Found, resource: Resource, former: Mapping[str, str], offered: Offered) -> Found:
@@ -249,11 +265,6 @@ def _id(name: str, resource: Resource) -> str:
     return device_id(resource.discover.id_prefix + name, longest_device_id(resource))
 
 
-def with_discovered(resource: Resource, devices: Sequence[Device]) -> Resource:
-    """The resource with its declared devices and the found ones."""
-    return resource._replace(devices=(*resource.devices, *devices))
-
-
 def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
     """The host paths that only this device may have: its first node and, on a bus, every own node that it gives.
 
@@ -266,10 +277,6 @@ def _own(found: Found, nodes: Sequence[Node]) -> tuple[str, ...]:
     return found.cdi_paths + tuple(
         node.host_path for node in nodes if node.host_path == first or (node.host_path in made and not node.is_common)
     )
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _not_text(device: Device) -> str | None:

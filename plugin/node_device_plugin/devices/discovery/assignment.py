@@ -8,7 +8,7 @@ from typing import Any, Callable, NamedTuple
 from ...declaration import Device, Resource
 from ...declaration.model import DISCOVERY_METHODS
 from .cdi import Cdi, Reserved
-from .found import Found, Node
+from .method import Found, Node
 
 _ONE_GROUP = ": use discover.vfio, which makes one device of an IOMMU group"
 

@@ -8,13 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...cdi.kinds import kinds_of
-from ...cdi.reader import SpecReader
 from ...cdi.resolution import UUID, Resolution
-from ...declaration.model import Attributes, CdiSelector, Device, Discovery
+from ...declaration.model import Attributes, CdiSelector, Discovery, Resource
 from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
-from .found import Found
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found
 from .root import Root
 from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed, part_of, with_other_names
 from .sysfs import directory_of, driver_and_subsystem, numa_node, pci_directory
@@ -36,57 +34,28 @@ class Reserved(NamedTuple):
     of_parts: Mapping[str, str]
 
 
-NOTHING_RESERVED = Reserved({}, {}, {})
-
-
-class _Kind(NamedTuple):
-    """A kind in the specs. devices: those that a container would get from another program's spec.
-
-    choices: the devices to offer, kept if their choice needs no look at host paths; at most one.
-    """
-
-    specs: Resolution
-    devices: list[SpecDevice]
-    choices: list[Choice]
-
-    def choice(self, kind: str, root: Root) -> Choice:
-        """The devices that can be offered."""
-        if self.choices:
-            return self.choices[0]
-        chooser = Chooser(kind, self.specs, root)
-        choice = chooser.choose(self.devices)
-        if not chooser.has_looked:
-            self.choices.append(choice)
-        return choice
-
-
 class Cdi(DiscoveryMethod):
     """The devices of one kind in the runtime's CDI directories."""
 
     key = "cdi"
     needs_uevents = False
 
-    def __init__(self) -> None:
-        #: By directories and kind: what reads the specs, and what it read last.
-        self._readers: dict[tuple[str, ...], SpecReader] = {}
-        self._kinds: dict[tuple[str, ...], _Kind] = {}
-
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
-        kind = self._kind(selector.kind, root)
-        chosen = kind.choice(selector.kind, root)
+        if selector.kind not in root.specs.kinds:
+            raise LookupError("the CDI specs are not read yet")
+        chosen = Chooser(selector.kind, root.specs, root).choose(listed(selector.kind, root.specs))
         owners = collections.Counter(node for device in chosen.offered for node in device.nodes)
         directories = [_pci_directory_of(device, root) for device in chosen.offered]
         on_bus = collections.Counter(directories)
         for device, directory in zip(chosen.offered, directories):
             if not _is_selected(selector, device.names):
                 continue
-            name, part = device.names[0], device.part_of
-            address = os.path.basename(directory)
+            part, address = device.part_of, os.path.basename(directory)
             own = {node for node in device.nodes - part if owners[node] == 1}
-            yield _named(selector.kind, device.names, address if on_bus[directory] == 1 else "")._replace(
-                properties={"kind": selector.kind, "name": name, "pci_address": address},
+            found = _named(selector.kind, device.names, address, on_bus[directory] == 1)
+            yield found._replace(
                 numa_node=numa_node(directory, root) if directory else None,
                 attributes=Attributes(pci_address=address, **driver_and_subsystem(directory, root))
                 if directory
@@ -94,50 +63,38 @@ class Cdi(DiscoveryMethod):
                 cdi_paths=_real(_without_control(own, root), root),
                 part_of=_real(part, root),
                 # Drivers number device nodes again at each start, while a UUID stays.
-                identity=qualified_cdi_name(selector.kind, name) if UUID.search(name) else "",
+                identity=found.cdi_name if UUID.search(device.names[0]) else "",
             )
-        for names, why in _left_out(selector.kind, chosen, kind.specs):
+        for names, why in _left_out(selector.kind, chosen, root.specs):
             if _is_selected(selector, names):
                 yield _named(selector.kind, names)._replace(problem=why)
 
-    def reserved(self, declared: Mapping[str, Device], root: Root) -> Reserved:
-        """What declared devices use from the specs. declared: the devices, by their names in messages."""
-        kinds = kinds_of(name for device in declared.values() for name in device.cdi_devices)
-        found = {kind: self._kind(kind, root) for kind in kinds}
-        names: dict[str, str] = {}
-        nodes: dict[str, str] = {}
-        of_parts: dict[str, str] = {}
-        own: dict[str, set[str]] = {}
-        for owner, device in declared.items():
-            for name in device.cdi_devices:
-                kind, _equals, device_name = name.partition("=")
-                given = found[kind].specs.nodes(name)
-                part = part_of([device_name], given)
-                of_parts.update(dict.fromkeys(part, owner))
-                own.setdefault(owner, set()).update(given - part)
-        shared = collections.Counter(path for paths in own.values() for path in paths)
-        for owner, device in declared.items():
-            names.update(dict.fromkeys(device.cdi_devices, owner))
-            nodes.update({path: owner for path in own[owner] if shared[path] == 1})
-        for kind, each in found.items():
-            names.update(with_other_names(kind, each.devices, names))
-        return Reserved(names, nodes, of_parts)
 
-    def keep_only(self, kinds: Collection[str]) -> None:
-        """Forget the specs of other kinds."""
-        for known in (self._readers, self._kinds):
-            for key in [key for key in list(known) if key[-1] not in kinds]:
-                known.pop(key, None)
-
-    def _kind(self, kind: str, root: Root) -> _Kind:
-        """The kind as the specs are now. The same object if they have not changed."""
-        key = (*root.spec_dirs, root.on_host("/"), kind)
-        new = SpecReader([root.on_host(directory) for directory in root.spec_dirs], root.on_host("/sys"))
-        specs = self._readers.setdefault(key, new).read([kind])
-        known = self._kinds.get(key)
-        if known is None or known.specs is not specs:
-            known = self._kinds[key] = _Kind(specs, listed(kind, specs), [])
-        return known
+def reserved(resources: Sequence[Resource], specs: Resolution) -> Reserved:
+    """What declared devices use from the specs."""
+    declared = {
+        f"{resource.name}={device.id}": device
+        for resource in resources
+        for device in resource.devices
+        if device.cdi_devices
+    }
+    names: dict[str, str] = {}
+    nodes: dict[str, str] = {}
+    of_parts: dict[str, str] = {}
+    own: dict[str, set[str]] = {}
+    for owner, device in declared.items():
+        for name in device.cdi_devices:
+            given = specs.nodes(name)
+            part = part_of([name.partition("=")[2]], given)
+            of_parts.update(dict.fromkeys(part, owner))
+            own.setdefault(owner, set()).update(given - part)
+    shared = collections.Counter(path for paths in own.values() for path in paths)
+    for owner, device in declared.items():
+        names.update(dict.fromkeys(device.cdi_devices, owner))
+        nodes.update({path: owner for path in own[owner] if shared[path] == 1})
+    for kind in kinds_of(names):
+        names.update(with_other_names(kind, listed(kind, specs), names))
+    return Reserved(names, nodes, of_parts)
 
 
 def _left_out(kind: str, chosen: Choice, specs: Resolution) -> Iterator[tuple[Sequence[str], str]]:
@@ -154,11 +111,19 @@ def _left_out(kind: str, chosen: Choice, specs: Resolution) -> Iterator[tuple[Se
             yield (name,), f"{why}: node-device-plugin cdi check says what to correct"
 
 
-def _named(kind: str, names: Sequence[str], address: str = "") -> Found:
-    """A finding with its names. address: see _id."""
+def _named(kind: str, names: Sequence[str], address: str = "", is_alone: bool = False) -> Found:
+    """A finding with its names. address: its PCI address, or empty. is_alone: whether no other device is there.
+
+    The id is unique among all kinds. An index moves to other hardware when devices come or go, while a PCI address
+    stays.
+    """
     name = names[0]
+    qualified = qualified_cdi_name(kind, name)
+    device_id = name
+    if name == ALL or name.replace(":", "").isdecimal():
+        device_id = f"pci-{address}" if address and is_alone and name != ALL else kind_and_name(qualified)
     properties = {"kind": kind, "name": name, "pci_address": address}
-    return Found(_id(kind, name, address), (), True, properties, tuple(names), cdi_name=qualified_cdi_name(kind, name))
+    return Found(device_id, (), True, properties, tuple(names), cdi_name=qualified)
 
 
 def _without_control(nodes: Collection[str], root: Root) -> Collection[str]:
@@ -177,16 +142,6 @@ def _is_selected(selector: CdiSelector, names: Iterable[str]) -> bool:
         return any(compiled(pattern).match(name) for pattern in patterns for name in names)
 
     return (not selector.match or matches(selector.match)) and not matches(selector.exclude)
-
-
-def _id(kind: str, name: str, address: str) -> str:
-    """The device's id, unique among all kinds. address: of the only device at this PCI address; else empty.
-
-    An index moves to other hardware when devices come or go, while a PCI address stays.
-    """
-    if name != ALL and not name.replace(":", "").isdecimal():
-        return name
-    return f"pci-{address}" if address and name != ALL else kind_and_name(qualified_cdi_name(kind, name))
 
 
 def _pci_directory_of(device: SpecDevice, root: Root) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ...declaration.model import Discovery, GroupedNode
 from ...declaration.patterns import compiled, fill, placeholders, wildcards
-from .found import Found, Node
+from .method import Found, Node
 from .root import Root
 
 

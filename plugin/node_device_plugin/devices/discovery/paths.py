@@ -8,8 +8,7 @@ from ...declaration.model import Discovery
 from ...declaration.named_directories import directory_of
 from ...declaration.names import name_of_path
 from ...declaration.patterns import compiled, wildcards
-from .found import Found, Node
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found, Node
 from .root import Root
 
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from ...declaration.model import Attributes, Discovery, PciSelector
 from ..table import natural_order
-from .found import Found
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found
 from .root import Root
 from .sysfs import device_nodes, driver_and_subsystem, driver_fits, numa_node
 
@@ -47,8 +46,7 @@ class Pci(DiscoveryMethod):
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every PCI device that matches a selector, by address, with or without nodes."""
         for function in functions(discovery.pci, root):
-            directory = root.resolve(function.directory)
-            nodes = tuple(device_nodes(directory, root)) if directory else ()
+            nodes = tuple(device_nodes(function.directory, root))
             yield Found(
                 "pci-" + function.address,
                 nodes,

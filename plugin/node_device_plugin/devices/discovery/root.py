@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Sequence
 
+from ...cdi.resolution import NO_SPECS, Resolution
 from ..table import natural_order
 
 #: PATH_MAX of Linux, in bytes.
@@ -17,12 +18,12 @@ _LONGEST_PATH = 4096
 class Root:
     """Takes and returns paths inside the root ``path``; links resolve inside it. It caches, so make one Root per scan.
 
-    spec_dirs: where the runtime reads CDI specs. If ``path`` is not ``/``, regular files stand for device nodes,
-    because making device nodes needs root.
+    spec_dirs: where the runtime reads CDI specs. specs: other programs' specs, as last read. If ``path`` is not ``/``,
+    regular files stand for device nodes, because making device nodes needs root.
     """
 
-    def __init__(self, path: str = "/", spec_dirs: Sequence[str] = ()) -> None:
-        self.spec_dirs = spec_dirs
+    def __init__(self, path: str = "/", spec_dirs: Sequence[str] = (), specs: Resolution = NO_SPECS) -> None:
+        self.spec_dirs, self.specs = spec_dirs, specs
         self._prefix = "" if path == "/" else os.path.normpath(path)
         self._resolved: dict[str, str | None] = {}
 
@@ -105,11 +106,6 @@ class Root:
             return os.stat(self._prefix + path)
         except (OSError, ValueError):
             return None
-
-    def inode(self, path: str) -> int | None:
-        """The inode number of what a path leads to. In sysfs, each device that appears gets a new one."""
-        found = self.stat(path)
-        return None if found is None else found.st_ino
 
     def device_number(self, path: str) -> str:
         """The name of a device node below /sys/dev, such as ``char/1:3``; empty if the path does not exist."""

@@ -11,7 +11,8 @@ import collections
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from ...cdi.resolution import UUID, HostPath, Resolution, same_device
@@ -63,8 +64,20 @@ class Choice(NamedTuple):
     left_out: Sequence[tuple[SpecDevice, str]]
 
 
-def listed(kind: str, specs: Resolution) -> list[SpecDevice]:
-    """The devices of other programs' specs, in natural order. Names are one device if a container gets the same.
+#: The devices by specs and kind: to compare the edits of thousands of devices takes seconds.
+_LISTED: MutableMapping[Resolution, dict[str, list[SpecDevice]]] = weakref.WeakKeyDictionary()
+
+
+def listed(kind: str, specs: Resolution) -> Sequence[SpecDevice]:
+    """The devices of other programs' specs, in natural order."""
+    known = _LISTED.setdefault(specs, {})
+    if kind not in known:
+        known[kind] = _listed(kind, specs)
+    return known[kind]
+
+
+def _listed(kind: str, specs: Resolution) -> list[SpecDevice]:
+    """See listed. Names are one device if a container gets the same.
 
     A container gets the edits of the name and those of the name's file. Two files may list the same hardware, for
     example if one file is of an earlier driver.
@@ -112,10 +125,9 @@ def _of_hardware(devices: Iterable[SpecDevice]) -> list[list[SpecDevice]]:
 
 
 class Chooser:
-    """Chooses the devices to offer among all devices of a kind. has_looked: whether host paths made a difference."""
+    """Chooses the devices to offer among all devices of a kind."""
 
     def __init__(self, kind: str, specs: Resolution, root: Root) -> None:
-        self.has_looked = False
         self._kind = kind
         self._specs = specs
         self._root = root
@@ -129,8 +141,8 @@ class Chooser:
         devices = [device for device in devices if device not in left_out]
         # "all" may have nodes of its own, or be of devices without nodes.
         devices = [device for device in devices if device.names != (ALL,)] or devices
-        unions = _unions({device.nodes for device in devices})
-        devices = [device for device in devices if device.nodes not in unions or not self._is_union(device, devices)]
+        by_rarest = _by_rarest_node(devices)
+        devices = [device for device in devices if not self._is_union(device, by_rarest)]
         parts: dict[str, list[SpecDevice]] = {}
         for device in devices:
             for node in device.part_of:
@@ -153,11 +165,12 @@ class Chooser:
             if not device.files & best.files:
                 yield device, self._outdated(device, f"{self._name(best)} of {best.file} is the same device")
 
-    def _is_union(self, device: SpecDevice, devices: Sequence[SpecDevice]) -> bool:
+    def _is_union(self, device: SpecDevice, by_rarest: Mapping[str, Sequence[SpecDevice]]) -> bool:
         """Whether other devices give the nodes of the device. One of another file counts if all its paths exist."""
-        givers = (each for each in devices if each.nodes < device.nodes)
-        there = [each.nodes for each in givers if each.files & device.files or not self._missing(each)]
-        return device.nodes == frozenset().union(*there)
+        of_nodes = (each for node in device.nodes for each in by_rarest.get(node, ()))
+        givers = [each for each in of_nodes if each.nodes < device.nodes]
+        there = (each.nodes for each in givers if each.files & device.files or not self._missing(each))
+        return bool(givers) and device.nodes == frozenset().union(*there)
 
     def _whole_or_parts(self, whole: SpecDevice, parts: Sequence[SpecDevice]) -> Iterator[tuple[SpecDevice, str]]:
         """The whole device or its parts, to leave out, with the reasons. The reason is empty within one file.
@@ -180,7 +193,6 @@ class Chooser:
 
     def _missing(self, device: SpecDevice) -> str:
         """The first host path that a container would get and that does not exist; empty if all exist."""
-        self.has_looked = True
         for each in self._specs.host_paths(self._name(device)):
             if each not in self._lacks:
                 self._lacks[each] = not _exists(each, self._root)
@@ -227,15 +239,14 @@ def _exists(each: HostPath, root: Root) -> bool:
     return found.endswith("/0:0") or all(want in ("", has) for want, has in given)
 
 
-def _unions(devices: Collection[frozenset[str]]) -> set[frozenset[str]]:
-    """The devices whose nodes are those of several other devices together. devices: the nodes of each."""
-    givers = collections.Counter(node for nodes in devices for node in nodes)
-    # A part of a device has its rarest node in common with the device, so thousands of GPUs need few comparisons.
-    by_rarest: dict[str, list[frozenset[str]]] = {}
-    for nodes in filter(None, devices):
-        by_rarest.setdefault(min(nodes, key=lambda node: (givers[node], node)), []).append(nodes)
-    return {
-        nodes
-        for nodes in devices
-        if nodes and nodes == frozenset().union(*(p for node in nodes for p in by_rarest.get(node, ()) if p < nodes))
-    }
+def _by_rarest_node(devices: Iterable[SpecDevice]) -> Mapping[str, Sequence[SpecDevice]]:
+    """The devices by the node that fewest devices have.
+
+    A part of a device has its rarest node in common with the device, so thousands of GPUs need few comparisons.
+    """
+    owners = collections.Counter(node for device in devices for node in device.nodes)
+    found = collections.defaultdict(list)
+    for device in devices:
+        if device.nodes:
+            found[min(device.nodes, key=lambda node: (owners[node], node))].append(device)
+    return found

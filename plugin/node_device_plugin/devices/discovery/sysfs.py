@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from ...declaration.patterns import compiled
 from ..table import natural_order
-from .found import Node
+from .method import Node
 from .root import Root
 
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -31,7 +31,8 @@ def device_nodes(directory: str, root: Root) -> Iterator[Node]:
     """
     names = root.names(directory)
     if "dev" in names:
-        path = "/dev/" + uevent_value(directory, "DEVNAME", root)
+        uevent = dict(line.partition("=")[::2] for line in root.text(directory + "/uevent").splitlines())
+        path = "/dev/" + uevent.get("DEVNAME", "")
         host_path = root.device_node(path)
         if host_path is not None:
             yield Node(path, host_path)
@@ -87,12 +88,3 @@ def driver_and_subsystem(directory: str, root: Root) -> dict[str, str | None]:
 def driver_fits(pattern: str | None, drivers: Iterable[str]) -> bool:
     """Whether one of the drivers matches a selector's pattern; True if the selector has no pattern."""
     return pattern is None or any(compiled(pattern).match(driver) for driver in drivers)
-
-
-def uevent_value(directory: str, key: str, root: Root) -> str:
-    """The value of a key in a device's ``uevent``; empty if the key is missing."""
-    for line in root.text(directory + "/uevent").splitlines():
-        name, _, value = line.partition("=")
-        if name == key:
-            return value
-    return ""

@@ -17,8 +17,7 @@ from ...declaration.model import Attributes, Discovery, UdevSelector
 from ...declaration.named_directories import DEV
 from ...declaration.patterns import compiled
 from ..table import natural_order
-from .found import Found, Node
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found, Node
 from .root import Root
 from .sysfs import driver_and_subsystem
 
@@ -87,10 +86,6 @@ class Udev(DiscoveryMethod):
     def watch_paths(self, discovery: Discovery) -> Iterator[str]:
         """udev's database."""
         yield DATA + "/*"
-
-    def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """The directory of the nodes, and udev's database."""
-        yield from (DEV, DATA)
 
 
 def _devices(subsystem: str, root: Root) -> Iterator[_UdevDevice]:

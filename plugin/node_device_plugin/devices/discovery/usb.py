@@ -20,8 +20,7 @@ from typing import NamedTuple
 from ...declaration.model import Attributes, Discovery, UsbSelector
 from ...declaration.patterns import compiled
 from ..table import natural_order
-from .found import Found
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found
 from .root import Root
 from .sysfs import device_nodes, driver_and_subsystem, driver_fits
 
@@ -72,8 +71,7 @@ class Usb(DiscoveryMethod):
             drivers = _drivers(link, root)
             if not any(_fits(selector, device, drivers) for selector in discovery.usb):
                 continue
-            directory = root.resolve(link)
-            nodes = tuple(device_nodes(directory, root)) if directory else ()
+            nodes = tuple(device_nodes(link, root))
             port = _physical_port(device.port, root)
             known_as = (device.port, port, *(node.path for node in nodes))
             by_port = discovery.identify_by == "port"

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...declaration.model import Discovery
-from .found import Found, Node
-from .method import DiscoveryMethod
+from .method import DiscoveryMethod, Found, Node
 from .pci import Function, functions, hexadecimal
 from .root import Root
 from .sysfs import numa_node

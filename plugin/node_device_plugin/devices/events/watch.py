@@ -23,12 +23,12 @@ SWEEP_WITHOUT_INOTIFY = 2.0
 class Watch:
     """Wakes the waiter in ``changed``. Belongs to the running event loop; the owner must call ``close``.
 
-    sweep: seconds until a wake-up without a change. calls: runs the calls to the file system.
+    sweep: seconds until a wake-up without a change.
     """
 
-    def __init__(self, sweep: float = SWEEP, calls: BoundedCalls | None = None) -> None:
+    def __init__(self, sweep: float = SWEEP) -> None:
         self._loop = asyncio.get_running_loop()
-        self._calls = calls or BoundedCalls()
+        self._calls = BoundedCalls()
         self._news = asyncio.Event()
         #: The directories changed since the last ``changed``; the directories that it reported.
         self._changed: set[str] = set()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import stat
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...cdi.directories import OURS, SpecFile
 from ...cdi.kinds import kinds_of
@@ -25,29 +24,6 @@ _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 _LATE = "the CDI specs are not read yet"
 
 
-class _Names(NamedTuple):
-    """The names in the specs. kinds: the kinds that were read.
-
-    paths: the host paths to check by fully qualified name, filled on demand: a kind of another program may have
-    thousands of nodes for each of its thousands of devices, of which a resource needs a few.
-    """
-
-    resolution: Resolution
-    kinds: frozenset[str]
-    paths: dict[str, tuple[HostPath, ...]]
-
-    def to_check(self, name: str) -> tuple[HostPath, ...]:
-        """The host paths to check for a name that resolves. nodes.py checks the device nodes of our own devices."""
-        if name not in self.paths:
-            is_foreign = self.resolution.is_foreign(name)
-            found = self.resolution.host_paths(name)
-            self.paths[name] = tuple(each for each in found if is_foreign or each.what != "device node")
-        return self.paths[name]
-
-
-_UNREAD = _Names(NO_SPECS, frozenset(), {})
-
-
 class CdiNames:
     """The CDI names that devices need, in the specs. directories: a later directory takes precedence.
 
@@ -58,41 +34,28 @@ class CdiNames:
         self._reader = SpecReader(directories)
         #: The key of the call that reads the specs; its group is empty, because no resource has an empty name.
         self.key = Key("", "CDI specs of " + " ".join(self._reader.directories))
-        #: Replaced as a whole, because device checks run meanwhile.
-        self._names = _UNREAD
+        #: The names as last read, and whether they were ever read. Device checks run while they are replaced.
+        self.resolution, self.is_known = NO_SPECS, False
         #: Mounts and hooks, each with whether it exists. Every device of a kind may have the same ones.
         self._looked: dict[HostPath, bool | Exception] = {}
         self.is_as_read = self._reader.is_as_read
 
-    @property
-    def resolution(self) -> Resolution:
-        """The names as last read."""
-        return self._names.resolution
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the specs were ever read."""
-        return self._names is not _UNREAD
-
     def read(self, names: Iterable[str]) -> None:
         """Read the specs of these names' kinds if any file changed. The next checks look at their host paths again."""
         self._looked = {}
-        kinds = kinds_of(names)
-        found, before = self._reader.read(kinds), self._names
-        self._names = _Names(found, kinds, before.paths if found is before.resolution else {})
+        self.resolution, self.is_known = self._reader.read(kinds_of(names)), True
 
     def problem(self, name: str) -> str | None:
         """Why a container cannot get the device of a CDI name, or would get another device; None if it can get it."""
-        known = self._names
-        names = known.resolution
+        names = self.resolution
         if name in names.files:
             if name in names.overridden:
                 path, why = names.overridden[name]
                 return Reason(why, path)
-            missing = next((each for each in known.to_check(name) if not self._exists(each)), None)
+            missing = next((each for each in _to_check(name, names) if not self._exists(each)), None)
             return None if missing is None else _missing(name, missing, names.files[name])
         directories = ", ".join(self._reader.directories)
-        if not kinds_of([name]) <= known.kinds:
+        if not kinds_of([name]) <= names.kinds:
             return Reason(f"cannot check the CDI name {name}: the specs in {directories} were not read in time", _LATE)
         places = f"is in no valid spec of {directories}"
         broken = names.broken.get(name)
@@ -101,8 +64,8 @@ class CdiNames:
 
     async def look_at_mounts_and_hooks(self, calls: BoundedCalls, names: Iterable[str]) -> None:
         """Look at the mounts and hooks of these names, each once: one that hangs takes one thread, not one a device."""
-        known = self._names
-        found = {each for name in names if name in known.resolution.files for each in known.to_check(name)}
+        known = self.resolution
+        found = {each for name in names if name in known.files for each in _to_check(name, known)}
         shared = {Key(each.path, each.what): each for each in found if each.what != "device node"}
         answers = await calls.run([(key, functools.partial(_exists, each)) for key, each in shared.items()])
         self._looked.update((shared[key], answer) for key, answer in answers.items())
@@ -116,6 +79,12 @@ class CdiNames:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def _to_check(name: str, names: Resolution) -> Iterator[HostPath]:
+    """The host paths to check for a name that resolves. nodes.py checks the device nodes of our own devices."""
+    is_foreign = names.is_foreign(name)
+    return (each for each in names.host_paths(name) if is_foreign or each.what != "device node")
 
 
 def source_problem(resource: Resource, device: Device) -> Reason | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -12,8 +12,9 @@ from node_device_plugin.cdi.links import Links
 from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.devices.discovery import Discovered, Discoverer, Offered
 from node_device_plugin.devices.discovery.root import Root
+from node_device_plugin.support.bounded_calls import BoundedCalls
 
-NONE: Mapping[str, str] = MappingProxyType({})
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Machine:
@@ -69,8 +70,8 @@ class Machine:
 class LinksInside(Links):
     """What paths lead to inside of another root directory."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__()
+    def __init__(self, root: str, calls: Optional[BoundedCalls] = None) -> None:
+        super().__init__(calls)
         self._root = root
 
     def real(self, path: str) -> str:
@@ -78,11 +79,11 @@ class LinksInside(Links):
 
 
 def discover(
-    resources: Sequence[Resource], root: str = "/", offered: Offered = dict, taken: Mapping[str, str] = NONE
+    resources: Sequence[Resource], root: str = "/", offered: Offered = dict, known: Mapping[str, Resource] = NONE
 ) -> dict[str, Discovered]:
     """What every resource finds in one look."""
     discoverer = Discoverer(LinksInside(root), root)
-    return asyncio.run(discoverer.discover(resources, offered, taken))
+    return asyncio.run(discoverer.discover(resources, offered, known))
 
 
 def find(resource: Resource, root: str = "/") -> list[Device]:

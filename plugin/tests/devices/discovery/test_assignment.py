@@ -7,10 +7,13 @@ import pytest
 from node_device_plugin.declaration import Device, Resource
 from node_device_plugin.declaration.model import ContainerEdits, DeviceNode
 from node_device_plugin.devices.discovery.assignment import Candidate, Claims, assigned
-from node_device_plugin.devices.discovery.cdi import NOTHING_RESERVED, Reserved
-from node_device_plugin.devices.discovery.found import Found
+from node_device_plugin.devices.discovery.cdi import Reserved
+from node_device_plugin.devices.discovery.method import Found
 
 A, B = "example.com/a", "example.com/b"
+
+
+NOTHING_RESERVED = Reserved({}, {}, {})
 
 
 def device(device_id: str, *paths: str) -> Device:

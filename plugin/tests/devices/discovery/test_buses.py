@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from node_device_plugin.cdi import writer
-from node_device_plugin.devices.discovery import with_discovered
 
 from ...cdi import specs
 from .conftest import Machine, discover, resource
@@ -65,7 +64,7 @@ def test_an_id_that_is_offered_stays_when_another_one_of_its_serial_number_comes
 
     def look() -> dict[str, str]:
         found = discover([one], str(machine.path), offered=lambda: writer.offered(cdi_dir))[one.name].devices
-        assert specs.write([with_discovered(one, found)], cdi_dir) == {}
+        assert specs.write([one._replace(devices=found)], cdi_dir) == {}
         return {device.id: device.properties["port"] for device in found}
 
     plain = "usb-0403-6001-0001"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from node_device_plugin.cdi.reader import SpecReader
+from node_device_plugin.cdi.resolution import Resolution
 from node_device_plugin.declaration import Device, parse_resources
 from node_device_plugin.devices.discovery import Cdi, Discovered, Discoverer
 from node_device_plugin.devices.discovery.root import Root
+from node_device_plugin.support.bounded_calls import BoundedCalls
 
 from .conftest import LinksInside, Machine
 
@@ -239,20 +242,23 @@ def test_a_number_belongs_to_another_node_once_the_driver_is_loaded(machine: Mac
     assert reader.is_as_read()
 
 
-def test_the_specs_of_kinds_that_are_no_longer_discovered_are_not_kept(machine: Machine) -> None:
-    kinds = {"amd.com/kept", "nvidia.com/kept"}
+async def test_the_specs_of_kinds_that_are_no_longer_discovered_are_not_kept(machine: Machine) -> None:
+    """Those of the former declaration are: a device may be the same under a name of another kind."""
+    kinds = ["amd.com/kept", "intel.com/kept", "nvidia.com/kept"]
+    discoverer = Discoverer(LinksInside(str(machine.path)), str(machine.path))
 
     def kept() -> set[str]:
         gc.collect()
         specs = [each for each in gc.get_objects() if type(each) is dict and "cdiVersion" in each]
-        return {each["kind"] for each in specs} & kinds
+        return {each["kind"] for each in specs}.intersection(kinds)
 
     for kind in kinds:
         write(machine, [device("gpu0", "/dev/null")], kind, f"/etc/cdi/{kind[:3]}.json")
-        assert list(found(machine, {"cdi": {"kind": kind}})) == ["gpu0"]
-        assert kept() == {kind}
-    found(machine, {"paths": ["/dev/none*"]})
-    assert kept() == set()
+        (gpus,) = parse_resources([{"name": "example.com/gpu", "discover": {"cdi": {"kind": kind}}}])
+        for _again in range(2):
+            listed = await discoverer.discover([gpus], dict, spec_dirs=["/etc/cdi"])
+            assert [each.id for each in listed[gpus.name].devices] == ["gpu0"]
+    assert kept() == {*kinds[1:]}
 
 
 def test_an_index_that_moves_is_no_id_where_the_pci_address_is_known(machine: Machine) -> None:
@@ -304,6 +310,46 @@ def test_an_odd_device_hides_no_other_one(machine: Machine, odd: dict[str, Any])
     listed = discovered(machine, {"name": "example.com/gpu", "discover": ALL}, lamps)
     assert len(listed["example.com/lamp"].devices) == 1
     assert {GPU0, "nvidia.com-gpu-2"} <= {each.id for each in listed["example.com/gpu"].devices}
+
+
+async def test_specs_that_hang_are_as_they_were_read_last_and_news_when_they_are_back(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news, released, read = asyncio.Event(), threading.Event(), SpecReader.read
+    root = str(machine.path)
+    discoverer = Discoverer(LinksInside(root, BoundedCalls(limit=1.0)), root, on_news=news.set)
+    write(machine, [device(GPU0, "/dev/nvidia0")])
+    gpus = {"name": "example.com/gpu", "discover": ALL}
+    late = "discovery by cdi did not answer in 1 s"
+
+    async def scan(*declared: Mapping[str, Any]) -> dict[str, list[str]]:
+        listed = await discoverer.discover(parse_resources([gpus, *declared]), dict, spec_dirs=["/var/run/cdi"])
+        return {name: [each.id for each in found.devices] for name, found in listed.items()}
+
+    def hang(reader: SpecReader, kinds: Collection[str]) -> Resolution:
+        released.wait(30)
+        return read(reader, kinds)
+
+    async def answer(*declared: Mapping[str, Any]) -> None:
+        released.set()
+        await asyncio.wait_for(news.wait(), 30)
+        # On a busy machine, a scan may be late once more; one that was not calls for no other one.
+        while discoverer.late or news.is_set():
+            news.clear()
+            found = await scan(*declared)
+            await asyncio.sleep(0)
+        assert found == {"example.com/gpu": [GPU0]}
+
+    monkeypatch.setattr(SpecReader, "read", hang)
+    assert (await scan(), discoverer.late) == ({}, {"example.com/gpu": late})
+    assert not news.is_set()
+    await answer()
+    released.clear()
+    assert (await scan(), discoverer.late) == ({"example.com/gpu": [GPU0]}, {"example.com/gpu": late})
+    # A device that is declared by another kind could be offered a second time.
+    declared = {"name": "example.com/set", "devices": [{"id": "set", "cdi_devices": ["vendor.com/set=0"]}]}
+    assert (await scan(declared), discoverer.late) == ({}, {"example.com/gpu": late})
+    await answer(declared)
 
 
 def test_a_method_that_fails_for_a_resource_hides_no_other_resource(

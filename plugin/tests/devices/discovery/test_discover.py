@@ -3,7 +3,6 @@
 import os
 
 from node_device_plugin.declaration import cdi, parse_resources
-from node_device_plugin.devices.discovery import with_discovered
 
 from .conftest import Machine, discover
 
@@ -65,14 +64,6 @@ def test_a_declared_link_is_the_node_that_it_leads_to(machine: Machine) -> None:
     assert [(device.id, why) for device, why in found.left_out] == [
         ("ttyUSB0", "/dev/ttyUSB0 is already a node of a.b/gps=gps")
     ]
-
-
-def test_declared_devices_keep_their_places(machine: Machine) -> None:
-    machine.file("/dev/a")
-    raw = {"name": "a.b/cc", "devices": [{"id": "z"}], "env": {"CC_{index}": "{id}"}, "discover": {"paths": ["/dev/a"]}}
-    (one,) = parse_resources([raw])
-    found = discover([one], str(machine.path))["a.b/cc"].devices
-    assert [device.id for device in with_discovered(one, found).devices] == ["z", "a"]
 
 
 def test_a_node_that_all_are_given_is_none_s_own(machine: Machine) -> None:
@@ -167,6 +158,6 @@ def test_a_node_whose_name_is_no_text_is_left_out_and_the_others_are_given(machi
         r"/dev/x\udcfe is a link to /dev/gone, which does not exist",
         r"'/dev/x\udcff' is not UTF-8, which CDI requires",
     ]
-    spec = cdi.render_spec(with_discovered(one, found.devices))
+    spec = cdi.render_spec(one._replace(devices=found.devices))
     assert spec is not None
     assert cdi.serialise(spec).encode()

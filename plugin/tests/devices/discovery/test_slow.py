@@ -103,11 +103,12 @@ async def test_a_slow_search_that_finds_the_same_asks_for_no_scan(machine: Machi
     await scans.found()
     slow.released.clear()
     await scans.found()
-    search = next(iter(scans.discoverer._slow.values()))
+    search = next(each for each in scans.discoverer._searches.values() if each.is_slow)
+    before = search.seconds
     # Its devices stayed, so nobody waits.
     scans.discoverer.late = {}
     slow.released.set()
-    while search.found is None:
+    while search.seconds == before:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -147,11 +148,12 @@ async def test_a_usual_slow_search_that_finds_another_device_asks_for_a_scan(
 async def test_a_search_of_a_former_declaration_asks_for_no_scan(machine: Machine, slow: Slow) -> None:
     scans = Scans(machine)
     await scans.found()
-    search = next(iter(scans.discoverer._slow.values()))
+    search = next(each for each in scans.discoverer._searches.values() if each.is_slow)
+    before = search.seconds
     scans.resources = scans.resources[1:]
     await scans.found()
     slow.released.set()
-    while search.found is None:
+    while search.seconds == before:
         await asyncio.sleep(0.01)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -175,3 +177,12 @@ async def test_a_command_waits_for_a_busy_search(machine: Machine, monkeypatch: 
     answer = await discoverer.discover(scans.resources[:1], dict)
     assert [device.id for device in answer[MANY].devices] == ["many0"]
     assert dict(discoverer.late) == {}
+
+
+async def test_a_slow_search_is_late_by_its_own_start_whichever_scan_meets_it(machine: Machine, slow: Slow) -> None:
+    scans = Scans(machine)
+    await scans.usually(slow)
+    await scans.found()
+    search = next(each for each in scans.discoverer._searches.values() if each.is_slow)
+    search.started -= 1e6
+    assert (await scans.found(), dict(scans.discoverer.late)) == ({MANY: [], OTHER: []}, WHY)

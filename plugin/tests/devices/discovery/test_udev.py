@@ -6,7 +6,6 @@ from typing import Any
 import yaml
 
 from node_device_plugin.cdi import writer
-from node_device_plugin.devices.discovery import with_discovered
 from node_device_plugin.devices.discovery.udev import Udev
 
 from ...cdi import specs
@@ -83,7 +82,7 @@ def test_twins_are_told_apart_by_their_ports_and_keep_what_is_offered(machine: M
 
     def look() -> dict[str, str]:
         found = discover([one], str(machine.path), offered=lambda: writer.offered(cdi_dir))[one.name].devices
-        assert specs.write([with_discovered(one, found)], cdi_dir) == {}
+        assert specs.write([one._replace(devices=found)], cdi_dir) == {}
         return {device.id: device.nodes[0].host_path for device in found}
 
     camera(machine, 0, BY_ID)
@@ -108,7 +107,7 @@ def test_a_device_that_is_offered_by_its_node_keeps_its_id_when_udev_makes_links
         machine.file(entry, database)
         (found,) = discover([one], str(machine.path), offered=lambda: writer.offered(cdi_dir)).values()
         assert [device.id for device in found.devices] == ["video0"]
-        assert specs.write([with_discovered(one, found.devices)], cdi_dir) == {}
+        assert specs.write([one._replace(devices=found.devices)], cdi_dir) == {}
 
 
 def test_a_device_waits_for_udev_if_the_node_has_it(machine: Machine) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.devices.discovery import Discoverer, with_discovered
+from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.devices.reason import kind_of
 from node_device_plugin.devices.table import GONE, DeviceTable
 
@@ -111,7 +111,7 @@ async def test_the_holder_keeps_a_device_that_is_away_for_a_moment(machine: Mach
         table.set_devices(devices)
         table.update({device.id: None for device in devices})
         # It runs a loop of its own.
-        assert await asyncio.to_thread(specs.write, [with_discovered(declared, devices)], cdi_dir) == {}
+        assert await asyncio.to_thread(specs.write, [declared._replace(devices=devices)], cdi_dir) == {}
         return {device.id: table.reason(device) for device in table.resource.devices}
 
     def in_spec() -> dict[str, str]:
@@ -186,7 +186,8 @@ def test_another_resource_cannot_offer_the_device_under_its_next_ids(machine: Ma
     resources = parse_resources([first, second])
     found = discover(resources, str(machine.path))
     assert [device.id for device in found["example.com/runtime"].devices] == [ID]
-    found = discover(resources, str(machine.path), taken={ID: "example.com/boot"})
+    boot = resources[0]._replace(devices=found["example.com/runtime"].devices)
+    found = discover(resources, str(machine.path), known={boot.name: boot})
     assert found["example.com/runtime"].devices == ()
     ((_device, why),) = found["example.com/runtime"].left_out
     assert why.startswith("example.com/boot already has a device with this id")
