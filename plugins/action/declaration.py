@@ -11,7 +11,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     declaration,
     host_devices,
     misspelled,
-    preflight,
     role_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
@@ -23,15 +22,14 @@ class ActionModule(HidingAction):
     _requires_connection = False
     _VALID_ARGS = frozenset(("roles", "offline"))
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
+    def act(self, given):
+        task_vars, look = self._vars, self.preflight
         template = self._templar.template
-        roles, look = self._task.args.get("roles") or (), preflight.Preflight(self, task_vars)
+        roles = given.get("roles") or ()
         known = None if roles else (look.known or {}).get("declaration")
         if known is not None:
-            return {**result, "changed": False, **known}
-        offline = boolean(self._task.args.get("offline", False))
+            return {"changed": False, **known}
+        offline = boolean(given.get("offline", False))
         unchecked = []
         failure = declaration.failed_expression
         if offline and boolean(look.variable("node_devices_gather_facts", False), strict=False):
@@ -66,7 +64,7 @@ class ActionModule(HidingAction):
             problems += found
             warned += [f"{look.host}: {each}" for each in warnings]
         # Ansible would print an empty list.
-        result = {**result, "warnings": warned} if warned else result
+        result = {"warnings": warned} if warned else {}
         if problems:
             # A role that calls this action may come after roles that have written on the node.
             done = "no node was touched" if roles else "this task wrote nothing"

@@ -28,7 +28,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     requirements,
     role_files,
     spec_arguments,
-    task_arguments,
     wheels,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
@@ -48,12 +47,10 @@ class ActionModule(HidingAction):
     """Runs a module and two commands on the node, all read-only. The status contains the errors."""
 
     only_shown = True
+    of_the_host = ("kubeconfig", "node_name", "api_only")
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        self._vars = task_vars or {}
-        self._arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
-        host = self._vars.get("inventory_hostname", "")
+    def act(self, given):
+        self._arguments, host = given, self.host
         self._api_only = boolean(self._arguments.get("api_only", False))
         self._is_pod = self._arguments.get("mode", "service") == "daemonset"
         problems = []
@@ -76,7 +73,7 @@ class ActionModule(HidingAction):
         parts.update(self._of_cluster(host, parts, problems))
         entry = node.entry(host, node.Read(**parts, problems=tuple(problems)))
         # Tables and the page of the whole fleet show these texts.
-        return {**result, "changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
+        return {"changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
 
     def _declaration(self, problems):
         variables = {**self._vars, "node_devices_api_only": self._api_only}

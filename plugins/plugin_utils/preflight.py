@@ -45,34 +45,6 @@ class NotReady(Exception):
 ERRORS = (NotReady, declaration.DeclarationProblems)
 
 
-class Seen(NamedTuple):
-    """A node's facts. settled: whether the preflight finished or undid an earlier run's change."""
-
-    node: dict[str, Any]
-    warnings: list[str]
-    settled: bool
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts that a module needs, so that it need not read them again."""
-        runtime, plugins = self.node.get("runtime") or {}, self.node.get("device_plugins") or {}
-        return {
-            "runtime": {key: runtime.get(key) for key in ("name", "version")},
-            "cdi_directories": self.node.get("cdi_directories") or ["/etc/cdi", "/var/run/cdi"],
-            "kubelet_root": (self.node.get("kubelet") or {}).get("root_dir"),
-            "served": (plugins.get("instance") or {}).get("resources", []),
-        }
-
-    def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the action's result with the preflight's warnings and change."""
-        more: dict[str, Any] = {}
-        if self.warnings:
-            more["warnings"] = [*self.warnings, *result.get("warnings", [])]
-        if self.settled:
-            more["changed"] = True
-        return {**result, **more}
-
-
 class Read(NamedTuple):
     """Facts for one look at a node. is_fresh: whether they are no earlier task's. settled: as a sentence, or None."""
 
@@ -89,6 +61,9 @@ class Preflight:
         self._action = action
         self._vars = task_vars or {}
         self.host: str = self._vars.get("inventory_hostname", "")
+        self._warnings: list[str] = []
+        #: Whether `look` finished or undid an earlier run's change.
+        self._has_settled = False
 
     def variable(self, name: str, default: Any = None) -> Any:
         """Return the value of a host's variable."""
@@ -194,15 +169,25 @@ class Preflight:
             declaration.refuse_names(read)
         return read
 
-    def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
+    def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the action's result with the warnings and the change of `look`."""
+        more: dict[str, Any] = {}
+        if self._warnings:
+            more["warnings"] = [*self._warnings, *result.get("warnings", [])]
+        if self._has_settled:
+            more["changed"] = True
+        return {**result, **more}
+
+    def node(self, given: Any, requires: list[str], **arguments: Any) -> dict[str, Any]:
         """Return the facts ``given`` of the task, or else a preflight's. requires: its checks. Raises NotReady."""
         if given is not None:
-            return Seen(declaration.plain(given), [], settled=False)
+            facts: dict[str, Any] = declaration.plain(given)
+            return facts
         return self.look({"requires": requires, **arguments})
 
-    def with_numbers(self, declared: dict[str, Any], seen: Seen) -> dict[str, Any]:
+    def with_numbers(self, declared: dict[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
         """Return the declaration with uids and gids instead of names of users and groups. Raises NotReady."""
-        accounts = self._accounts(seen.node, declared.get("accounts") or {})
+        accounts = self._accounts(node, declared.get("accounts") or {})
         declared, problems = declaration.with_numbers(declared, accounts)
         if problems:
             raise NotReady("\n".join(f"{self.host}: {problem}" for problem in problems))
@@ -255,8 +240,11 @@ class Preflight:
         }
         return {**places, **arguments}
 
-    def look(self, arguments: Mapping[str, Any]) -> Seen:
-        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError."""
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError.
+
+        Returns the node's facts. `told` adds the warnings to the action's result.
+        """
         given = {key: value for key, value in arguments.items() if value is not None}
         declared = declaration.plain(given.pop("declaration", None))
         if boolean(given.pop("declared", False)):
@@ -278,8 +266,9 @@ class Preflight:
         if asked.is_first and not self._is_check:
             facts["environment"] = play.environment(asked.of_module["lock"])
         settled = [read.settled] if read.settled else []
-        warnings = [f"{self.host}: {warning}" for warning in [*read.warnings, *warnings, *settled]]
-        return Seen(facts, warnings, read.settled is not None)
+        self._warnings = [f"{self.host}: {warning}" for warning in [*read.warnings, *warnings, *settled]]
+        self._has_settled = read.settled is not None
+        return facts
 
     def _judged(self, asked: Asked, read: Read) -> tuple[list[str], list[str], dict[str, Any]]:
         """Return problems, warnings, and the facts with what other sources add to them."""
@@ -364,14 +353,14 @@ class Preflight:
         makers = {name: self.variable(f"host_devices_{name}", []) for name in host_devices.MAKERS}
         return readiness.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
 
-    def _of_the_api_alone(self, arguments: Mapping[str, Any], of_play: Mapping[str, Any]) -> Seen:
+    def _of_the_api_alone(self, arguments: Mapping[str, Any], of_play: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of a node that only the API reaches, with ``joined``: whether the cluster has the node."""
         absent, path = "", arguments.get("kubeconfig")
         # Ask and warn only once in a play.
         if path and "joined" not in (self.known or {}):
             absent = cluster_access.not_joined(path, arguments.get("node_name") or self.host)
-        warnings = [f"{self.host}: {absent}"] if absent else []
-        return Seen({**_UNREACHED, "joined": not absent, **of_play}, warnings, settled=False)
+        self._warnings = [f"{self.host}: {absent}"] if absent else []
+        return {**_UNREACHED, "joined": not absent, **of_play}
 
     def _done(self, is_first: bool, settled: str | None) -> str:
         """Return what has been written on a node that is not ready. is_first: whether no task has written before."""
@@ -456,6 +445,17 @@ class Preflight:
             return [] if plugin_cli.is_there(self._action, command) else [str(plugin_cli.PluginCliMissing(command))]
         except plugin_cli.PluginCliError as error:
             return [str(error)]
+
+
+def facts_of_module(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that a module needs, so that it need not read them again."""
+    runtime, plugins = node.get("runtime") or {}, node.get("device_plugins") or {}
+    return {
+        "runtime": {key: runtime.get(key) for key in ("name", "version")},
+        "cdi_directories": node.get("cdi_directories") or ["/etc/cdi", "/var/run/cdi"],
+        "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
+        "served": (plugins.get("instance") or {}).get("resources", []),
+    }
 
 
 def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:

@@ -25,7 +25,7 @@ def action(monkeypatch):
     look = preflight.Preflight
     monkeypatch.setattr(look, "execute", lambda _look, module, given: answer_of(module, given))
     monkeypatch.setattr(look, "expects", lambda _look, module, given, key: action.expected and key == "restarted")
-    monkeypatch.setattr(look, "node", lambda *_given, **_more: preflight.Seen({}, [], settled=False))
+    monkeypatch.setattr(look, "node", lambda *_given, **_more: {})
     monkeypatch.setattr(look, "declaration", lambda _look, given: {"needs_cdi": action.needs_cdi})
     action.needs_cdi = True
 

@@ -135,7 +135,7 @@ def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(
     answered = {"host_devices": [{"answer": {"changed": False, "a": 1, **answered}, "has_unshown_work": False}]}
     known = {"read_in": "this play", "ledger": {}, "converged": preflight._by_arguments(asked, answered)}
     monkeypatch.setattr(preflight.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
-    monkeypatch.setattr(preflight.Preflight, "look", lambda self, arguments: preflight.Seen(known, [], False))
+    monkeypatch.setattr(preflight.Preflight, "look", lambda self, arguments: known)
     task["nodes"] = [{**NODE, **more}]
     variables = {"node_devices_node": known, **SETTINGS}
     answer, done = run({"a": 2}, variables, check, **task)
