@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    declaration,
     node_code,
     parallel_restarts,
     play,
@@ -22,8 +21,9 @@ class ActionModule(HidingAction):
         self.preflight.node(given.get("node"), ["python", "systemd", "runtime"] if is_wanted else ["python"], cdi=cdi)
         if not cdi:
             return {"changed": False, "skipped": True, "msg": "no resource uses CDI"}
+        arguments = self.preflight.arguments("cdi_runtime", given)
         try:
-            answer = self._in_turn(self._arguments(given), int(given.get("max_parallel_restarts", 1)))
+            answer = self._in_turn(arguments, int(given.get("max_parallel_restarts", 1)))
         except wheels.WheelsError as error:
             answer = {"failed": True, "msg": str(error)}
         if answer.get("failed"):
@@ -46,17 +46,3 @@ class ActionModule(HidingAction):
         # The environment of an earlier release runs this release's source, as an uninstall without an upgrade needs.
         this_release = self._sent("node-device-plugin.zip", node_code.archive(with_wire=True))
         return self.preflight.execute("cdi_runtime", {**arguments, "this_release": this_release})
-
-    def _arguments(self, given):
-        """Return the module's arguments. The preflight's arguments lack the optional ones."""
-        state = given.get("state", "present")
-        arguments = {
-            "state": state,
-            "command": given["command"],
-            "specs": given.get("specs"),
-            "cri_socket": self.preflight.variable("node_devices_cri_socket"),
-        }
-        if state == "absent":
-            settings = self.preflight.variable(declaration.SETTINGS, {})
-            arguments["device_plugin_dir"] = settings.get("kubelet_device_plugin_dir")
-        return {name: value for name, value in arguments.items() if value}

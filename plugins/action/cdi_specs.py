@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, preflight, spec_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "runtime"], "absent": ["python"]}
@@ -22,7 +22,7 @@ class ActionModule(HidingAction):
         # Do not check the declaration for a removal.
         checked = declared if state != "absent" else None
         node = self.preflight.node(given.get("node"), _REQUIRES[state], declaration=checked)
-        arguments = spec_arguments.module_arguments(declared, given)
+        arguments = self.preflight.arguments("cdi_specs", given, declared)
         answer = self.preflight.execute("cdi_specs", arguments, facts=preflight.facts_of_module(node))
         # An answer with all its keys fails because of problems of the specs.
         if answer.get("failed") and "files" in answer:

@@ -53,7 +53,11 @@ class ActionModule(HidingAction):
             # A task for all hosts uses the names that other tasks have checked.
             is_shared = arguments["state"] in _SHARED
             self._node = "" if is_shared else self.preflight.node_name(arguments)
-            self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
+            self._text = ""
+            if "declaration" in arguments:
+                # The pod does not see the node's users and groups.
+                declared = self.preflight.with_numbers(arguments["declaration"], self.preflight.known or {})
+                self._text = deployed.configuration_text(declared)
             self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
             self._renew = play.Renewal(self, self._vars)

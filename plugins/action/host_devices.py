@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, host_devices, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
@@ -17,7 +17,7 @@ class ActionModule(HidingAction):
         if lines:
             return {"failed": True, "msg": "\n".join(f"{self.host}: {line}" for line in lines)}
         node = self.preflight.node(given.get("node"), ["python", *(["systemd"] if is_wanted else [])])
-        arguments = host_devices.module_arguments(given, self.preflight.variable(declaration.SETTINGS, {}))
+        arguments = self.preflight.arguments("host_devices", given)
         missing = [*node.get("missing_devices", ()), *node.get("missing_host_paths", ())]
         awaited = [path for path in missing if host_devices.may_make(path, **makers)]
         facts = {**preflight.facts_of_module(node), "awaited": awaited}

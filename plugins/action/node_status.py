@@ -23,11 +23,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
     declaration,
+    module_arguments,
     plugin_cli,
     preflight,
     requirements,
     role_files,
-    spec_arguments,
     wheels,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
@@ -91,7 +91,7 @@ class ActionModule(HidingAction):
         if self._arguments.get("cri_socket"):
             arguments["cri_socket"] = self._arguments["cri_socket"]
         if declared is not None:
-            arguments["converge"] = {"cdi_specs": [spec_arguments.module_arguments(declared, {})]}
+            arguments["converge"] = {"cdi_specs": [module_arguments.completed("cdi_specs", {}, declared)]}
         try:
             facts = self._execute_with_code("nodedevices.kubernetes.node_preflight", arguments, self._vars)
         except AnsibleConnectionFailure:
@@ -100,8 +100,9 @@ class ActionModule(HidingAction):
             facts = {"failed": True, "msg": str(error)}
         if facts.get("unreachable"):
             raise AnsibleConnectionFailure(str(facts.get("msg", "")))
-        if facts.get("failed") or "runtime" not in facts:
-            problems.append(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
+        unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
+        if unanswered:
+            problems.append(unanswered)
             return {}
         problems.extend(requirements.unmet(_REQUIRED, facts, {}, cdi))
         instance = (facts["device_plugins"]["instance"] or {}).get("mode")

@@ -31,8 +31,8 @@ class ActionModule(HidingAction):
         # The node chooses the version for its Python.
         arguments.pop("name", None)
         try:
-            targets = wheels.targets()
-            arguments["targets"] = targets
+            arguments = self.preflight.arguments("node_tools", arguments)
+            targets = arguments["targets"]
             answer = self.preflight.execute("node_tools", arguments)
             if answer.get("failed") or not answer.get("incomplete"):
                 return answer

@@ -11,8 +11,8 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
@@ -21,7 +21,17 @@ from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 
-from . import declaration, host_devices, misspelled, play, plugin_cli, readiness, requirements, spec_templates
+from . import (
+    declaration,
+    host_devices,
+    misspelled,
+    module_arguments,
+    play,
+    plugin_cli,
+    readiness,
+    requirements,
+    spec_templates,
+)
 from .asked import Asked, parse
 from .kubernetes import cluster_access, same_machine
 from .wheels import WheelsError
@@ -45,15 +55,6 @@ class NotReady(Exception):
 ERRORS = (NotReady, declaration.DeclarationProblems)
 
 
-class Read(NamedTuple):
-    """Facts for one look at a node. is_fresh: whether they are no earlier task's. settled: as a sentence, or None."""
-
-    facts: dict[str, Any]
-    is_fresh: bool
-    warnings: Sequence[str] = ()
-    settled: str | None = None
-
-
 class Preflight:
     """Runs the preflight for an action. action: the running action. task_vars: its variables."""
 
@@ -62,8 +63,8 @@ class Preflight:
         self._vars = task_vars or {}
         self.host: str = self._vars.get("inventory_hostname", "")
         self._warnings: list[str] = []
-        #: Whether `look` finished or undid an earlier run's change.
-        self._has_settled = False
+        #: A sentence, if `look` finished or undid an earlier run's change.
+        self._settled: str | None = None
 
     def variable(self, name: str, default: Any = None) -> Any:
         """Return the value of a host's variable."""
@@ -92,6 +93,13 @@ class Preflight:
 
     def _play(self) -> str:
         return str(self._action._task.get_play()._uuid)
+
+    def arguments(
+        self, module: str, given: Mapping[str, Any], declared: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the module's arguments for the task's options, as the preflight gives them, too."""
+        defaults = self.variable(declaration.SETTINGS, {}), self.variable("node_devices_cri_socket")
+        return module_arguments.completed(module, given, declared, *defaults)
 
     def predicted(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the module's answer from the preflight for these arguments, if it still holds, else None."""
@@ -174,7 +182,7 @@ class Preflight:
         more: dict[str, Any] = {}
         if self._warnings:
             more["warnings"] = [*self._warnings, *result.get("warnings", [])]
-        if self._has_settled:
+        if self._settled:
             more["changed"] = True
         return {**result, **more}
 
@@ -187,8 +195,11 @@ class Preflight:
 
     def with_numbers(self, declared: dict[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
         """Return the declaration with uids and gids instead of names of users and groups. Raises NotReady."""
-        accounts = self._accounts(node, declared.get("accounts") or {})
-        declared, problems = declaration.with_numbers(declared, accounts)
+        wanted, found = declared.get("accounts") or {}, node.get("accounts") or {}
+        if not all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
+            # The facts are older than the declaration.
+            found = self._on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
+        declared, problems = declaration.with_numbers(declared, found)
         if problems:
             raise NotReady("\n".join(f"{self.host}: {problem}" for problem in problems))
         return declared
@@ -258,57 +269,51 @@ class Preflight:
         batch = self._vars.get("ansible_play_batch", ())
         defaults = self.variable("node_devices_cri_socket"), self.variable(declaration.SETTINGS, {})
         asked = parse(given, declared, self.host, len(batch), *defaults)
-        read = self._read(asked)
-        problems, warnings, facts = self._judged(asked, read)
+        facts, is_fresh = self._read(asked)
+        problems, warnings = self._judged(asked, facts, is_fresh)
         if problems:
-            self._refuse(asked, read, problems)
+            self._refuse(asked, problems)
         facts.update(read_in=self._play(), host=self.host)
         if asked.is_first and not self._is_check:
             facts["environment"] = play.environment(asked.of_module["lock"])
-        settled = [read.settled] if read.settled else []
-        self._warnings = [f"{self.host}: {warning}" for warning in [*read.warnings, *warnings, *settled]]
-        self._has_settled = read.settled is not None
+        settled = [self._settled] if self._settled else []
+        self._warnings = [f"{self.host}: {warning}" for warning in [*self._warnings, *warnings, *settled]]
         return facts
 
-    def _judged(self, asked: Asked, read: Read) -> tuple[list[str], list[str], dict[str, Any]]:
-        """Return problems, warnings, and the facts with what other sources add to them."""
+    def _judged(self, asked: Asked, facts: dict[str, Any], is_fresh: bool) -> tuple[list[str], list[str]]:
+        """Return problems and warnings. Add to the facts what other sources know.
+
+        is_fresh: whether this task has read the facts. Warn only once in a play, although each role runs this check.
+        """
         # With a declaration, the task that read the declaration has checked the names.
-        names = misspelled.found(self._vars).errors if asked.is_first and not asked.declared else ()
-        if not readiness.is_answered(read.facts):
-            return [*names, requirements.unanswered(read.facts, self._vars.get("ansible_python_interpreter"))], [], {}
-        cluster = self._ask_cluster(asked, read)
-        facts, unknown = readiness.with_drivers(read.facts, cluster.drivers), []
+        names = misspelled.found(self._vars).errors if asked.is_first and not asked.declared else []
+        unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
+        if unanswered:
+            return [*names, unanswered], []
+        cluster = self._ask_cluster(asked, facts, is_fresh)
+        if cluster.drivers:
+            plugins = facts["device_plugins"]
+            facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *cluster.drivers]}
         if asked.declared:
-            accounts = self._accounts(facts, asked.accounts)
-            facts["declaration"], unknown = declaration.with_numbers(asked.declared, accounts)
-        if read.is_fresh:
-            # The roles' tasks give numbers instead of names. For both, the node's answer is the same.
-            named, numbered = ((each or {}).get("configuration") for each in (asked.declared, facts.get("declaration")))
-            given = _replaced(asked.converge, named, numbered) if named != numbered else asked.converge
-            facts["converged"] = _by_arguments(given, facts.get("converged") or {})
-        refused, broken = readiness.of_specs(asked, facts)
+            facts["declaration"] = asked.declared
+        if is_fresh:
+            facts["converged"] = _by_arguments(asked.converge, facts.get("converged") or {})
         problems = [
             *names,
-            *readiness.of_node(asked, facts, self._present(asked, facts), self._runs_units(asked)),
+            *readiness.problems(asked, facts, self._present(asked, facts), self._runs_units(asked)),
             *self._without_command(asked, facts),
-            *unknown,
-            *refused,
-            *readiness.of_plugins(asked, facts),
-            *readiness.of_drain(asked),
             *cluster.problems,
         ]
-        # Warn only once in a play, although each role runs this check.
-        once = [*readiness.removed(asked, facts, cluster.removed), *requirements.untested(asked.of_node, facts)]
-        warnings = [*broken, *cluster.warnings, *once] if read.is_fresh else cluster.warnings
-        return list(dict.fromkeys(problems)), list(warnings), facts
+        warnings = readiness.warnings(asked, facts, cluster.removed) if is_fresh else []
+        return list(dict.fromkeys(problems)), [*warnings, *cluster.warnings]
 
-    def _ask_cluster(self, asked: Asked, read: Read) -> readiness.Cluster:
+    def _ask_cluster(self, asked: Asked, facts: Mapping[str, Any], is_fresh: bool) -> readiness.Cluster:
         """Ask the API server about the node, and whether the run may do its work."""
         path, name, declared = asked.kubeconfig, asked.node_name, asked.declared or {}
         if not path:
             return readiness.Cluster()
         drivers, warnings, problems = [], [], []
-        if read.is_fresh:
+        if is_fresh:
             if asked.mode and not asked.takeover and declared.get("foreign_kinds"):
                 drivers, unknown = cluster_access.dra_drivers(path, name)
                 warnings += [unknown] if unknown else []
@@ -316,12 +321,12 @@ class Preflight:
             problems += cluster_access.problems(path, name, needs_node, bool(declared.get("capacities")), pod)
         if not problems:
             try:
-                other, unchecked = self._other_machine(path, name, read.facts)
+                other, unchecked = self._other_machine(path, name, facts)
             except (ApiError, kubeconfig.KubeconfigError) as error:
                 other, unchecked = cluster_access.failure(path, error), ""
             problems += [other] if other else []
             warnings += [unchecked] if unchecked else []
-        is_removing = read.is_fresh and declared and asked.mode and not problems
+        is_removing = is_fresh and declared and asked.mode and not problems
         gone = cluster_access.removed(path, name, declared["capacities"]) if is_removing else ()
         return readiness.Cluster(drivers, problems, warnings, frozenset(gone))
 
@@ -330,12 +335,12 @@ class Preflight:
         wanted, skipped = set(self._vars.get("ansible_run_tags") or ["all"]), self._vars.get("ansible_skip_tags") or ()
         return wanted.isdisjoint(["all", *tags]) or not set(tags).isdisjoint(skipped)
 
-    def _refuse(self, asked: Asked, read: Read, problems: list[str]) -> None:
+    def _refuse(self, asked: Asked, problems: list[str]) -> None:
         """Release the lock that the preflight took, and raise NotReady."""
         if asked.is_first and not self._is_check:
             self._on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
-        head = f"The node is not ready; {self._done(asked.is_first, read.settled)}."
-        sentences = [*([read.settled] if read.settled else []), *problems]
+        head = f"The node is not ready; {self._done(asked.is_first)}."
+        sentences = [*([self._settled] if self._settled else []), *problems]
         raise NotReady("\n".join([head, *(f"{self.host}: {sentence}" for sentence in sentences)]))
 
     @property
@@ -362,50 +367,42 @@ class Preflight:
         self._warnings = [f"{self.host}: {absent}"] if absent else []
         return {**_UNREACHED, "joined": not absent, **of_play}
 
-    def _done(self, is_first: bool, settled: str | None) -> str:
+    def _done(self, is_first: bool) -> str:
         """Return what has been written on a node that is not ready. is_first: whether no task has written before."""
-        if settled and not self._is_check:
+        if self._settled and not self._is_check:
             return "only the change of an earlier run was finished or undone on it"
         if is_first:
             return "nothing was written on it"
         earlier = "; earlier tasks of this play may have written on it" if self.has_written else ""
         return f"this task wrote nothing on it{earlier}"
 
-    def _read(self, asked: Asked) -> Read:
-        """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node."""
+    def _read(self, asked: Asked) -> tuple[dict[str, Any], bool]:
+        """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node.
+
+        Also returns whether this task has read the facts.
+        """
         known = None if asked.is_first else self.known
         # The play's preflight has the runtime's obstacles if it required a runtime.
         if known and ("runtime" not in asked.requires or "obstacles" in known["runtime"]):
-            return Read(self._with_devices(known, asked), is_fresh=False)
-        facts, warnings = self._facts(asked.of_module), []
+            return self._with_devices(known, asked), False
+        facts = self._facts(asked.of_module)
         holder = facts.pop("locked_by", None)
         if holder and not self._is_check:
             raise NotReady(f"Nothing was written.\n{self.host}: {play.sentence(holder)}")
         if holder:
-            warnings.append(f"{play.sentence(holder)}; this result may show that play half done")
-        settled = None
-        if facts.get("transaction_left"):
-            facts, settled = self._settled(facts, asked.of_module)
-        return Read(facts, True, warnings, settled)
+            self._warnings.append(f"{play.sentence(holder)}; this result may show that play half done")
+        return (self._settle(asked.of_module) or facts) if facts.get("transaction_left") else facts, True
 
     def _with_devices(self, known: dict[str, Any], asked: Asked) -> dict[str, Any]:
         """Return the known facts. Read missing paths again, because a role may have created them."""
         if "devices" not in asked.requires:
-            return known
+            return dict(known)
         if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
-            return known
+            return dict(known)
         of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
         afresh = self._on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
-
-    def _accounts(self, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the node's users and groups. If a wanted name is not in the facts, read the names again."""
-        found: dict[str, Any] = facts.get("accounts") or {}
-        if all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
-            return found
-        afresh: dict[str, Any] = self._on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
-        return afresh
 
     def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Read the node's facts, and take over the lock of a play that has ended."""
@@ -423,17 +420,17 @@ class Preflight:
         except Exception as error:
             return {"failed": True, "msg": str(error)}
 
-    def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """Finish or undo an earlier run's unfinished change. Return the node's new facts and the outcome."""
+    def _settle(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """Finish or undo an earlier run's unfinished change. Return the node's new facts; None in check mode."""
         outcome = self._on_node("cdi_runtime", {"state": "recovered"})
         if outcome.get("failed"):
-            return outcome, None
-        if not outcome["changed"]:
-            # A killed play's module has finished the change since the first facts.
-            return self._on_node("node_preflight", arguments), None
-        if not self._is_check:
-            facts = self._on_node("node_preflight", arguments)
-        return facts, _became(outcome, self._is_check)
+            return outcome
+        # Without a change, a killed play's module has finished the change since the first facts.
+        if outcome["changed"]:
+            self._settled = _became(outcome, self._is_check)
+            if self._is_check:
+                return None
+        return self._on_node("node_preflight", arguments)
 
     def _without_command(self, asked: Asked, facts: Mapping[str, Any]) -> list[str]:
         """Return a message if the command is missing; none in check mode, because a real run installs it."""
@@ -468,15 +465,6 @@ def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict
         ]
         for name, each in asked.items()
     }
-
-
-def _replaced(value: Any, old: Any, new: Any) -> Any:
-    """Return data in which ``new`` is in every place of ``old``."""
-    if value == old:
-        return new
-    if isinstance(value, Mapping):
-        return {key: _replaced(each, old, new) for key, each in value.items()}
-    return [_replaced(each, old, new) for each in value] if isinstance(value, list) else value
 
 
 def _digest(arguments: Mapping[str, Any]) -> str:

@@ -49,10 +49,12 @@ def unmet(
 
 
 def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
-    """Return the message for a module that failed instead of returning facts.
+    """Return the message for a module node_preflight that returned no facts; empty if it returned them.
 
-    facts: the failed result. interpreter: the value of ansible_python_interpreter.
+    facts: its result. interpreter: the value of ansible_python_interpreter.
     """
+    if not facts.get("failed") and "runtime" in facts:
+        return ""
     said = str(facts.get("module_stderr") or facts.get("module_stdout") or facts.get("msg") or "").strip()
     text = f"{said}\n{facts.get('msg', '')}".lower()
     interpreter = str(interpreter or "auto")
