@@ -7,7 +7,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     node_code,
     parallel_restarts,
     play,
-    wheels,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
@@ -22,10 +21,7 @@ class ActionModule(HidingAction):
         if not cdi:
             return {"changed": False, "skipped": True, "msg": "no resource uses CDI"}
         arguments = self.preflight.arguments("cdi_runtime", given)
-        try:
-            answer = self._in_turn(arguments, int(given.get("max_parallel_restarts", 1)))
-        except wheels.WheelsError as error:
-            answer = {"failed": True, "msg": str(error)}
+        answer = self._in_turn(arguments, int(given.get("max_parallel_restarts", 1)))
         if answer.get("failed"):
             answer["msg"] = f"{self.host}: {answer['msg']}"
         return answer

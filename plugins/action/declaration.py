@@ -44,7 +44,6 @@ class ActionModule(HidingAction):
         # Not in the result, whose warnings get the host's name: Ansible prints equal warnings once in a run.
         for each in names.warnings:
             Display().warning(each)
-        warned = []
         try:
             read = look.read_declaration(failure)
         except declaration.DeclarationProblems as error:
@@ -53,16 +52,16 @@ class ActionModule(HidingAction):
         # These roles report the same problems, but only after the first roles have written to the nodes.
         if not problems and not unchecked:
             problems += _of_host_devices(values) if "host_devices" in roles else []
-            problems += _of_a_daemonset(task_vars, template, read.configuration) if "device_plugin" in roles else []
+            problems += self._of_a_daemonset(read.configuration) if "device_plugin" in roles else []
         if read is not None and roles:
             problems += combinations.problems(task_vars, template, read.capacities)
-        warned += [f"{look.host}: {each}" for each in unchecked]
+        warned = [*unchecked]
         what = "declaration" if problems else "cluster"
         # Check this now, because a node that only the API reaches has no preflight.
         if look.api_only and roles and not offline:
-            found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
+            found, warnings = self._of_the_cluster(None if problems else read)
             problems += found
-            warned += [f"{look.host}: {each}" for each in warnings]
+            warned += warnings
         # Ansible would print an empty list.
         result = {"warnings": warned} if warned else {}
         if problems:
@@ -70,6 +69,48 @@ class ActionModule(HidingAction):
             done = "no node was touched" if roles else "this task wrote nothing"
             return {**result, "failed": True, "msg": declaration.unusable(look.host, problems, what, done)}
         return {**result, "changed": False, **read.as_data()}
+
+    def _of_a_daemonset(self, configuration):
+        variable = self.preflight.variable
+        if variable("device_plugin_mode") != "daemonset":
+            return []
+        # Import late, because every role runs this action on every host, but only a DaemonSet needs this module.
+        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
+
+        deployment = variable("device_plugin_deployment", {})
+        return deployed.problems(deployment, variable("node_devices_kubeconfig"), configuration)
+
+    def _of_the_cluster(self, read):
+        """Return the reasons why the run cannot manage this node through the API, and warnings.
+
+        read: the declaration; None if invalid.
+        """
+        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import requirements
+        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
+
+        variable = self.preflight.variable
+        path = variable("node_devices_kubeconfig")
+        if not path:
+            return [], []
+        try:
+            node = variable("node_devices_node_name")
+        except AnsibleUndefinedVariable:
+            node = None
+        deployment = None
+        if read is not None and variable("device_plugin_mode") == "daemonset":
+            deployment = variable("device_plugin_deployment", {})
+        path, name = str(path), str(node or self.host)
+        problems = list(cluster_access.problems(path, name, False, bool(read and read.capacities), deployment))
+        if problems or read is None:
+            return problems, []
+        served = [resource.name for resource in read.configuration.resources]
+        warnings = requirements.removed(cluster_access.removed(path, name, read.capacities, served))
+        kinds = read.as_data()["foreign_kinds"]
+        if not kinds or boolean(variable("device_plugin_takeover", False)):
+            return [], warnings
+        drivers, unknown = cluster_access.dra_drivers(path, name)
+        warnings += [unknown] if unknown else []
+        return list(requirements.offered_twice((), drivers, kinds)), warnings
 
 
 def _without_facts(unchecked):
@@ -90,46 +131,3 @@ def _of_host_devices(values):
     return host_devices.problems(
         *(values.get(f"host_devices_{name}") or [] for name in ("modules", "udev_rules", "nodes"))
     )
-
-
-def _of_a_daemonset(task_vars, template, configuration):
-    if template(task_vars.get("device_plugin_mode")) != "daemonset":
-        return []
-    # Import late, because every role runs this action on every host, but only a DaemonSet needs this module.
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
-
-    deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
-    return deployed.problems(deployment, template(task_vars.get("node_devices_kubeconfig")), configuration)
-
-
-def _of_the_cluster(task_vars, template, read):
-    """Return the reasons why the run cannot manage this node through the API, and warnings.
-
-    read: the declaration; None if invalid.
-    """
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import requirements
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
-
-    path = template(task_vars.get("node_devices_kubeconfig"))
-    if not path:
-        return [], []
-    try:
-        node = template(task_vars.get("node_devices_node_name"))
-    except AnsibleUndefinedVariable:
-        node = None
-    deployment = None
-    if read is not None and template(task_vars.get("device_plugin_mode")) == "daemonset":
-        deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
-    name = str(node or task_vars.get("inventory_hostname", ""))
-    problems = list(cluster_access.problems(str(path), name, False, bool(read and read.capacities), deployment))
-    if problems or read is None:
-        return problems, []
-    served = [resource.name for resource in read.configuration.resources]
-    gone = cluster_access.removed(str(path), name, read.capacities, served)
-    warnings = requirements.removed(gone)
-    kinds = read.as_data()["foreign_kinds"]
-    if not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
-        return [], warnings
-    drivers, unknown = cluster_access.dra_drivers(str(path), name)
-    warnings += [unknown] if unknown else []
-    return list(requirements.offered_twice((), drivers, kinds)), warnings

@@ -10,6 +10,8 @@ from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
+    declaration,
+    module_arguments,
     play,
     plugin_cli,
     task_arguments,
@@ -27,7 +29,9 @@ class ActionModule(HidingAction):
         host = self.host
         policy, minutes = given["policy"], task_arguments.minutes(given, "node_devices_in_use_minutes")
         node = self.preflight.node(given.get("node"), ["python"])
-        ours, arguments = _Ours(node), self.preflight.kubelet(node, given)
+        kubelet_root = (node.get("kubelet") or {}).get("root_dir")
+        places = module_arguments.places(self.preflight.variable(declaration.SETTINGS, {}))
+        ours, arguments = _Ours(node), {"kubelet_root": kubelet_root, **places, **given}
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: must be one of keep, {', '.join(_POLICIES)}, not {policy}")
         result = {"changed": False, "held": []}

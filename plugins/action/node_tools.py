@@ -42,8 +42,7 @@ class ActionModule(HidingAction):
             gathered = wheels.gather(target, cache, wheelhouse)
             if wheels.targets() != targets:
                 raise wheels.WheelsError("the plugin's source changed while its wheel was built: run again")
-            archive = wheels.pack(targets[target]["environment"], gathered, cache)
-            arguments["archive"] = self._sent("wheels.tar", archive.read_bytes())
+            arguments["archive"] = self._sent("wheels.tar", wheels.packed(gathered))
             arguments["wheels"] = {wheel.path.name: wheel.sha256 for wheel in gathered}
             return self._execute_with_code(_MODULE, arguments, self._vars)
         except (wheels.WheelsError, OSError) as error:

@@ -18,6 +18,11 @@ from . import host_devices, wheels
 _OF_ACTION = frozenset(("declaration", "node", "pruned", "max_parallel_restarts"))
 
 
+def places(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the paths with which the plugin's command lists the pods that hold devices. settings: of the plugin."""
+    return {"device_plugin_dir": settings.get("kubelet_device_plugin_dir"), "cdi_dir": settings.get("dynamic_cdi_dir")}
+
+
 def completed(
     module: str,
     given: Mapping[str, Any],
@@ -33,24 +38,19 @@ def completed(
     is_removal = given.get("state") == "absent"
     defaults: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    places = {
-        "device_plugin_dir": settings.get("kubelet_device_plugin_dir"),
-        "cdi_dir": settings.get("dynamic_cdi_dir"),
-    }
     if module == "cdi_runtime":
         defaults = {"state": "present", "cri_socket": cri_socket}
-        own = {"device_plugin_dir": places["device_plugin_dir"] if is_removal else None}
+        own = {"device_plugin_dir": places(settings)["device_plugin_dir"] if is_removal else None}
     elif module == "cdi_specs":
+        # The declaration's settings have the defaults.
         configuration = (declared or {}).get("configuration", {})
-        places["device_plugin_dir"] = (declared or {}).get("kubelet_device_plugin_dir")
-        places["cdi_dir"] = configuration.get("dynamic_cdi_dir")
-        defaults = {"state": "present", **places}
+        defaults = {"state": "present", **places({**configuration, **(declared or {})})}
         if declared and not is_removal:
             specs = declared["cdi_specs"].items()
             templates = {name: spec for name, spec in specs if name.startswith(cdi.TEMPLATE_PREFIX)}
             own = {"configuration": configuration, "templates": templates}
     elif module == "host_devices":
-        defaults, own = places, dict.fromkeys(host_devices.MAKERS) if is_removal else {}
+        defaults, own = places(settings), dict.fromkeys(host_devices.MAKERS) if is_removal else {}
     elif module == "node_tools":
         # The node chooses by its Python.
         own = {"targets": wheels.targets()}

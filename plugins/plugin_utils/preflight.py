@@ -52,7 +52,8 @@ class NotReady(Exception):
     """The node is not ready. The text has one line for each problem, which begins with the host's name."""
 
 
-ERRORS = (NotReady, declaration.DeclarationProblems)
+#: The errors with which an action ends (`Preflight.failed`).
+ERRORS = (NotReady, declaration.DeclarationProblems, WheelsError)
 
 
 class Preflight:
@@ -101,36 +102,31 @@ class Preflight:
         defaults = self.variable(declaration.SETTINGS, {}), self.variable("node_devices_cri_socket")
         return module_arguments.completed(module, given, declared, *defaults)
 
-    def predicted(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the module's answer from the preflight for these arguments, if it still holds, else None."""
+    def _found(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what the preflight found for these arguments of a module; None if it was not asked."""
         digest = _digest(arguments)
-        for found in ((self.known or {}).get("converged") or {}).get(module, ()):
-            answer: dict[str, Any] = found["answer"]
-            is_right = self._is_check or not (answer["changed"] or found["has_unshown_work"])
-            if found["arguments"] == digest and is_right and not answer.get("in_use") and not self.has_written:
-                return answer
-        return None
+        known = ((self.known or {}).get("converged") or {}).get(module, ())
+        return next((found for found in known if found["arguments"] == digest), None)
 
     def execute(self, module: str, arguments: Mapping[str, Any], facts: Any = None) -> dict[str, Any]:
-        """Return the module's answer from the preflight, or else execute the module, which writes.
+        """Return the module's answer from the preflight, if it still holds, or else execute the module, which writes.
 
-        facts: of the preflight, for a module that needs them; None for other modules.
+        facts: of the preflight, for a module that needs them; None for other modules. Raises WheelsError.
         """
-        answer = self.predicted(module, arguments)
-        if answer is not None:
-            return answer
+        found = self._found(module, arguments)
+        if found is not None and not self.has_written:
+            answer: dict[str, Any] = found["answer"]
+            is_right = self._is_check or not (answer["changed"] or found["has_unshown_work"])
+            if is_right and not answer.get("in_use"):
+                return answer
         if self.known is not None and not self._is_check:
             self._written.touch()
-        try:
-            return self._execute(module, arguments if facts is None else {**arguments, "facts": facts})
-        except WheelsError as error:
-            return {"failed": True, "changed": False, "msg": f"{self.host}: {error}"}
+        return self._execute(module, arguments if facts is None else {**arguments, "facts": facts})
 
     def expects(self, module: str, arguments: Mapping[str, Any], key: str) -> bool:
         """Return whether the preflight's answer of the module has a true ``key``. The node may have changed since."""
-        digest = _digest(arguments)
-        known = ((self.known or {}).get("converged") or {}).get(module, ())
-        return any(found["arguments"] == digest and found["answer"].get(key) for found in known)
+        found = self._found(module, arguments)
+        return found is not None and bool(found["answer"].get(key))
 
     def _execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a module, with the plugin's code if it imports the code."""
@@ -235,21 +231,13 @@ class Preflight:
         return outcome
 
     def failed(self, error: Exception) -> dict[str, Any]:
-        """Return the failed result of an action that could not begin. error: NotReady or DeclarationProblems."""
+        """Return the failed result of an action. error: one of ERRORS."""
         message = str(error)
         if isinstance(error, declaration.DeclarationProblems):
             message = declaration.unusable(self.host, error.lines, done="this task wrote nothing")
+        elif isinstance(error, WheelsError):
+            message = f"{self.host}: {error}"
         return {"failed": True, "changed": False, "msg": message}
-
-    def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the task's arguments for plugin_cli.holders. The node's kubelet and CDI paths are the defaults."""
-        settings = self.variable(declaration.SETTINGS, {})
-        places = {
-            "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
-            "device_plugin_dir": settings.get("kubelet_device_plugin_dir"),
-            "cdi_dir": settings.get("dynamic_cdi_dir"),
-        }
-        return {**places, **arguments}
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError.
@@ -260,9 +248,9 @@ class Preflight:
         declared = declaration.plain(given.pop("declaration", None))
         if boolean(given.pop("declared", False)):
             declared = self.declaration(declared)
-        of_play = {"read_in": self._play(), **({"declaration": declared} if declared else {})}
         if self.api_only:
-            return self._of_the_api_alone(given, of_play)
+            facts = self._of_the_api_alone(given)
+            return {**facts, "read_in": self._play(), **({"declaration": declared} if declared else {})}
         if "converge" in given and self._skips("cdi_runtime", "configure"):
             # Another tool may own the runtime's configuration.
             given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
@@ -276,8 +264,7 @@ class Preflight:
         facts.update(read_in=self._play(), host=self.host)
         if asked.is_first and not self._is_check:
             facts["environment"] = play.environment(asked.of_module["lock"])
-        settled = [self._settled] if self._settled else []
-        self._warnings = [f"{self.host}: {warning}" for warning in [*self._warnings, *warnings, *settled]]
+        self._warnings += [*warnings, *([self._settled] if self._settled else [])]
         return facts
 
     def _judged(self, asked: Asked, facts: dict[str, Any], is_fresh: bool) -> tuple[list[str], list[str]]:
@@ -290,32 +277,39 @@ class Preflight:
         unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
         if unanswered:
             return [*names, unanswered], []
-        cluster = self._ask_cluster(asked, facts, is_fresh)
-        if cluster.drivers:
-            plugins = facts["device_plugins"]
-            facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *cluster.drivers]}
+        refused, warnings, in_cluster = self._ask_cluster(asked, facts, is_fresh)
         if asked.declared:
             facts["declaration"] = asked.declared
         if is_fresh:
             facts["converged"] = _by_arguments(asked.converge, facts.get("converged") or {})
+        # Whether systemd will run the plugin's command.
+        runs_units = asked.mode == "service" or boolean(self.variable("extended_resources_restore", False))
         problems = [
             *names,
-            *readiness.problems(asked, facts, self._present(asked, facts), self._runs_units(asked)),
+            *readiness.problems(asked, facts, self._present(asked, facts), runs_units),
             *self._without_command(asked, facts),
-            *cluster.problems,
+            *refused,
         ]
-        warnings = readiness.warnings(asked, facts, cluster.removed) if is_fresh else []
-        return list(dict.fromkeys(problems)), [*warnings, *cluster.warnings]
+        warnings += readiness.warnings(asked, facts, in_cluster) if is_fresh else []
+        return list(dict.fromkeys(problems)), warnings
 
-    def _ask_cluster(self, asked: Asked, facts: Mapping[str, Any], is_fresh: bool) -> readiness.Cluster:
-        """Ask the API server about the node, and whether the run may do its work."""
+    def _ask_cluster(
+        self, asked: Asked, facts: dict[str, Any], is_fresh: bool
+    ) -> tuple[list[str], list[str], set[str]]:
+        """Ask the API server about the node, and whether the run may do its work. Add the DRA drivers to the facts.
+
+        Returns problems, warnings, and the resources of an earlier run that the declaration does not have.
+        """
         path, name, declared = asked.kubeconfig, asked.node_name, asked.declared or {}
+        warnings: list[str] = []
+        problems: list[str] = []
         if not path:
-            return readiness.Cluster()
-        drivers, warnings, problems = [], [], []
+            return problems, warnings, set()
         if is_fresh:
             if asked.mode and not asked.takeover and declared.get("foreign_kinds"):
                 drivers, unknown = cluster_access.dra_drivers(path, name)
+                plugins = facts["device_plugins"]
+                facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *drivers]}
                 warnings += [unknown] if unknown else []
             needs_node, pod = bool(declared or asked.drain), asked.deployment if asked.mode == "daemonset" else None
             problems += cluster_access.problems(path, name, needs_node, bool(declared.get("capacities")), pod)
@@ -327,8 +321,7 @@ class Preflight:
             problems += [other] if other else []
             warnings += [unchecked] if unchecked else []
         is_removing = is_fresh and declared and asked.mode and not problems
-        gone = cluster_access.removed(path, name, declared["capacities"]) if is_removing else ()
-        return readiness.Cluster(drivers, problems, warnings, frozenset(gone))
+        return problems, warnings, cluster_access.removed(path, name, declared["capacities"]) if is_removing else set()
 
     def _skips(self, *tags: str) -> bool:
         """Return whether the run skips a role. tags: the role's."""
@@ -339,17 +332,19 @@ class Preflight:
         """Release the lock that the preflight took, and raise NotReady."""
         if asked.is_first and not self._is_check:
             self._on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
-        head = f"The node is not ready; {self._done(asked.is_first)}."
+        done = "nothing was written on it"
+        if self._settled and not self._is_check:
+            done = "only the change of an earlier run was finished or undone on it"
+        elif not asked.is_first:
+            earlier = "; earlier tasks of this play may have written on it" if self.has_written else ""
+            done = f"this task wrote nothing on it{earlier}"
+        head = f"The node is not ready; {done}."
         sentences = [*([self._settled] if self._settled else []), *problems]
         raise NotReady("\n".join([head, *(f"{self.host}: {sentence}" for sentence in sentences)]))
 
     @property
     def _is_check(self) -> bool:
         return bool(self._action._task.check_mode)
-
-    def _runs_units(self, asked: Asked) -> bool:
-        """Return whether systemd will run the plugin's command."""
-        return asked.mode == "service" or boolean(self.variable("extended_resources_restore", False))
 
     def _present(self, asked: Asked, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the facts; before role host_devices has run, without the missing paths that it will create."""
@@ -358,23 +353,14 @@ class Preflight:
         makers = {name: self.variable(f"host_devices_{name}", []) for name in host_devices.MAKERS}
         return readiness.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
 
-    def _of_the_api_alone(self, arguments: Mapping[str, Any], of_play: Mapping[str, Any]) -> dict[str, Any]:
+    def _of_the_api_alone(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of a node that only the API reaches, with ``joined``: whether the cluster has the node."""
         absent, path = "", arguments.get("kubeconfig")
         # Ask and warn only once in a play.
         if path and "joined" not in (self.known or {}):
             absent = cluster_access.not_joined(path, arguments.get("node_name") or self.host)
-        self._warnings = [f"{self.host}: {absent}"] if absent else []
-        return {**_UNREACHED, "joined": not absent, **of_play}
-
-    def _done(self, is_first: bool) -> str:
-        """Return what has been written on a node that is not ready. is_first: whether no task has written before."""
-        if self._settled and not self._is_check:
-            return "only the change of an earlier run was finished or undone on it"
-        if is_first:
-            return "nothing was written on it"
-        earlier = "; earlier tasks of this play may have written on it" if self.has_written else ""
-        return f"this task wrote nothing on it{earlier}"
+        self._warnings += [absent] if absent else []
+        return {**_UNREACHED, "joined": not absent}
 
     def _read(self, asked: Asked) -> tuple[dict[str, Any], bool]:
         """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node.
@@ -385,8 +371,13 @@ class Preflight:
         # The play's preflight has the runtime's obstacles if it required a runtime.
         if known and ("runtime" not in asked.requires or "obstacles" in known["runtime"]):
             return self._with_devices(known, asked), False
-        facts = self._facts(asked.of_module)
+        facts = self._on_node("node_preflight", asked.of_module)
         holder = facts.pop("locked_by", None)
+        if holder and play.is_over(holder):
+            # Take over the lock of a play that has ended.
+            lock = {**asked.of_module["lock"], "over": holder["owner"]}
+            facts = self._on_node("node_preflight", {**asked.of_module, "lock": lock})
+            holder = facts.pop("locked_by", None)
         if holder and not self._is_check:
             raise NotReady(f"Nothing was written.\n{self.host}: {play.sentence(holder)}")
         if holder:
@@ -403,14 +394,6 @@ class Preflight:
         afresh = self._on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
-
-    def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Read the node's facts, and take over the lock of a play that has ended."""
-        facts = self._on_node("node_preflight", arguments)
-        if facts.get("locked_by") and play.is_over(facts["locked_by"]):
-            lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
-            facts = self._on_node("node_preflight", {**arguments, "lock": lock})
-        return facts
 
     def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -4,20 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import host_devices, requirements
 from .asked import Asked
 from .kubernetes import drain
-
-
-class Cluster(NamedTuple):
-    """What the API server says of the node. removed: resources of an earlier run that the declaration lacks."""
-
-    drivers: Sequence[str] = ()
-    problems: Sequence[str] = ()
-    warnings: Sequence[str] = ()
-    removed: frozenset[str] = frozenset()
 
 
 def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any], runs_units: bool) -> list[str]:
@@ -39,7 +30,7 @@ def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any],
     return found + (list(drain.obstacles(asked.drain, bool(asked.kubeconfig))) if asked.drain else [])
 
 
-def warnings(asked: Asked, facts: Mapping[str, Any], in_cluster: frozenset[str]) -> list[str]:
+def warnings(asked: Asked, facts: Mapping[str, Any], in_cluster: set[str]) -> list[str]:
     """Return other owners' CDI specs that runtimes do not load, resources that the run removes, and untested versions.
 
     in_cluster: resources of an earlier run that only the cluster has.

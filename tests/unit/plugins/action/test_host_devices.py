@@ -131,7 +131,9 @@ def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(
 ):
     """The preflight asks with the role's variables, and the role with the same ones or others."""
     task = {**NOTHING, "nodes": [NODE], "prune": False, "command": "/bin/plugin"}
-    asked = {"host_devices": [module_arguments.completed("host_devices", task, None, SETTINGS["node_devices_settings"])]}
+    asked = {
+        "host_devices": [module_arguments.completed("host_devices", task, None, SETTINGS["node_devices_settings"])]
+    }
     answered = {"host_devices": [{"answer": {"changed": False, "a": 1, **answered}, "has_unshown_work": False}]}
     known = {"read_in": "this play", "ledger": {}, "converged": preflight._by_arguments(asked, answered)}
     monkeypatch.setattr(preflight.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
