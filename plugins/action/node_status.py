@@ -92,12 +92,7 @@ class ActionModule(HidingAction):
             arguments["cri_socket"] = self._arguments["cri_socket"]
         if declared is not None:
             arguments["converge"] = {"cdi_specs": [module_arguments.completed("cdi_specs", {}, declared)]}
-        try:
-            facts = self._execute_with_code("nodedevices.kubernetes.node_preflight", arguments, self._vars)
-        except AnsibleConnectionFailure:
-            raise
-        except Exception as error:  # for example, Ansible finds no interpreter
-            facts = {"failed": True, "msg": str(error)}
+        facts = self.preflight.on_node("node_preflight", arguments)
         if facts.get("unreachable"):
             raise AnsibleConnectionFailure(str(facts.get("msg", "")))
         unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))

@@ -194,7 +194,7 @@ class Preflight:
         wanted, found = declared.get("accounts") or {}, node.get("accounts") or {}
         if not all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
             # The facts are older than the declaration.
-            found = self._on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
+            found = self.on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
         declared, problems = declaration.with_numbers(declared, found)
         if problems:
             raise NotReady("\n".join(f"{self.host}: {problem}" for problem in problems))
@@ -222,7 +222,7 @@ class Preflight:
         if checked.exists():
             return same_machine.Checked()
         if "identity" not in (facts or {}):
-            facts = self.known if "identity" in (self.known or {}) else self._on_node("node_preflight", {})
+            facts = self.known if "identity" in (self.known or {}) else self.on_node("node_preflight", {})
         if (facts or {}).get("failed"):
             return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
         outcome = same_machine.check(Api(kubeconfig.read(path)), path, name, (facts or {}).get("identity"))
@@ -331,7 +331,7 @@ class Preflight:
     def _refuse(self, asked: Asked, problems: list[str]) -> None:
         """Release the lock that the preflight took, and raise NotReady."""
         if asked.is_first and not self._is_check:
-            self._on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
+            self.on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
         done = "nothing was written on it"
         if self._settled and not self._is_check:
             done = "only the change of an earlier run was finished or undone on it"
@@ -371,12 +371,12 @@ class Preflight:
         # The play's preflight has the runtime's obstacles if it required a runtime.
         if known and ("runtime" not in asked.requires or "obstacles" in known["runtime"]):
             return self._with_devices(known, asked), False
-        facts = self._on_node("node_preflight", asked.of_module)
+        facts = self.on_node("node_preflight", asked.of_module)
         holder = facts.pop("locked_by", None)
         if holder and play.is_over(holder):
             # Take over the lock of a play that has ended.
             lock = {**asked.of_module["lock"], "over": holder["owner"]}
-            facts = self._on_node("node_preflight", {**asked.of_module, "lock": lock})
+            facts = self.on_node("node_preflight", {**asked.of_module, "lock": lock})
             holder = facts.pop("locked_by", None)
         if holder and not self._is_check:
             raise NotReady(f"Nothing was written.\n{self.host}: {play.sentence(holder)}")
@@ -391,21 +391,22 @@ class Preflight:
         if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
             return dict(known)
         of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
-        afresh = self._on_node("node_preflight", of_module)
+        afresh = self.on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
 
-    def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return a module's answer; a failed one also if the module cannot run. Raises AnsibleConnectionFailure."""
         try:
             return self._execute(module, arguments)
         except AnsibleConnectionFailure:
             raise
-        except Exception as error:
+        except Exception as error:  # for example, Ansible finds no interpreter
             return {"failed": True, "msg": str(error)}
 
     def _settle(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
         """Finish or undo an earlier run's unfinished change. Return the node's new facts; None in check mode."""
-        outcome = self._on_node("cdi_runtime", {"state": "recovered"})
+        outcome = self.on_node("cdi_runtime", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome
         # Without a change, a killed play's module has finished the change since the first facts.
@@ -413,7 +414,7 @@ class Preflight:
             self._settled = _became(outcome, self._is_check)
             if self._is_check:
                 return None
-        return self._on_node("node_preflight", arguments)
+        return self.on_node("node_preflight", arguments)
 
     def _without_command(self, asked: Asked, facts: Mapping[str, Any]) -> list[str]:
         """Return a message if the command is missing; none in check mode, because a real run installs it."""

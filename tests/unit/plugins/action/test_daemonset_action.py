@@ -173,7 +173,7 @@ def test_the_pod_gets_the_numbers_of_the_nodes_groups(cluster, monkeypatch, vide
     declared = declaration.read({"node_devices_resources": [CAMERA]}, lambda value: value).as_data()
     found = {"accounts": {"users": {}, "groups": {"video": video}}}
     monkeypatch.setattr(preflight.Preflight, "known", found if is_known else None)
-    monkeypatch.setattr(preflight.Preflight, "_on_node", lambda *_given: {} if is_known else found)
+    monkeypatch.setattr(preflight.Preflight, "on_node", lambda *_given: {} if is_known else found)
     result = run("configured", "worker1", declaration=declared)
     if video is None:
         assert result["msg"].startswith("host1: a.example/camera.devices (one).nodes[0].gid: the node has no group")
