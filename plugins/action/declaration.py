@@ -51,7 +51,9 @@ class ActionModule(HidingAction):
             problems += error.lines
         # These roles report the same problems, but only after the first roles have written to the nodes.
         if not problems and not unchecked:
-            problems += _of_host_devices(values) if "host_devices" in roles else []
+            if "host_devices" in roles and values.get("host_devices_state") != "absent":
+                makers = (values.get(f"host_devices_{name}") or [] for name in host_devices.MAKERS)
+                problems += host_devices.problems(*makers)
             problems += self._of_a_daemonset(read.configuration) if "device_plugin" in roles else []
         if read is not None and roles:
             problems += combinations.problems(task_vars, template, read.capacities)
@@ -123,11 +125,3 @@ def _without_facts(unchecked):
         return None
 
     return failure
-
-
-def _of_host_devices(values):
-    if values.get("host_devices_state") == "absent":
-        return []
-    return host_devices.problems(
-        *(values.get(f"host_devices_{name}") or [] for name in ("modules", "udev_rules", "nodes"))
-    )

@@ -34,11 +34,6 @@ class Asked(NamedTuple):
     of_module: dict[str, Any]
 
     @property
-    def of_node(self) -> list[str]:
-        """The requirements that the node's facts show."""
-        return [name for name in self.requires if name != "command"]
-
-    @property
     def device_paths(self) -> dict[str, Any]:
         return self.of_module.get("device_paths") or {}
 

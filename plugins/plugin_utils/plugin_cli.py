@@ -15,9 +15,10 @@ from . import answer_shapes, answers, framed
 PluginCliError, PluginCliMissing = plugin_command.CommandError, plugin_command.CommandMissing
 
 
-def is_there(action: Any, command: str) -> bool:
-    """Return whether the node has the command. Raises PluginCliError."""
-    return _run(action, f"test -x {shlex.quote(command)}").code == 0
+def require(action: Any, command: str) -> None:
+    """Raise PluginCliError if the node does not have the command."""
+    if _run(action, f"test -x {shlex.quote(command)}").code:
+        raise PluginCliMissing(command)
 
 
 def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:

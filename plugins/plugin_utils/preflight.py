@@ -28,7 +28,6 @@ from . import (
     module_arguments,
     play,
     plugin_cli,
-    readiness,
     requirements,
     spec_templates,
 )
@@ -286,11 +285,11 @@ class Preflight:
         runs_units = asked.mode == "service" or boolean(self.variable("extended_resources_restore", False))
         problems = [
             *names,
-            *readiness.problems(asked, facts, self._present(asked, facts), runs_units),
+            *requirements.problems(asked, facts, self._present(asked, facts), runs_units),
             *self._without_command(asked, facts),
             *refused,
         ]
-        warnings += readiness.warnings(asked, facts, in_cluster) if is_fresh else []
+        warnings += requirements.warnings(asked, facts, in_cluster) if is_fresh else []
         return list(dict.fromkeys(problems)), warnings
 
     def _ask_cluster(
@@ -351,7 +350,7 @@ class Preflight:
         if "devices" not in asked.requires or not (asked.is_first or self._is_check):
             return facts
         makers = {name: self.variable(f"host_devices_{name}", []) for name in host_devices.MAKERS}
-        return readiness.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
+        return requirements.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
 
     def _of_the_api_alone(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of a node that only the API reaches, with ``joined``: whether the cluster has the node."""
@@ -423,9 +422,10 @@ class Preflight:
             return []
         try:
             # The known facts may be older than the command's installation.
-            return [] if plugin_cli.is_there(self._action, command) else [str(plugin_cli.PluginCliMissing(command))]
+            plugin_cli.require(self._action, command)
         except plugin_cli.PluginCliError as error:
             return [str(error)]
+        return []
 
 
 def facts_of_module(node: Mapping[str, Any]) -> dict[str, Any]:
