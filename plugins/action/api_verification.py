@@ -38,7 +38,6 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
     Outcome,
     Row,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -58,20 +57,15 @@ class ActionModule(HidingAction):
     only_shown = True
 
     _requires_connection = False
+    of_the_host = ("kubeconfig", "node_name")
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
-        look = preflight.Preflight(self, task_vars)
+    def act(self, given):
+        host, arguments = self.host, given
         if arguments.get("state") == "absent":
-            return {**result, **self._remove(arguments, host, look)}
+            return self._remove(arguments, host)
         if self._task.check_mode:
-            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
-        try:
-            arguments["declaration"] = look.declaration(arguments.get("declaration"))
-        except preflight.ERRORS as error:
-            return {**result, **look.failed(error)}
+            return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
+        arguments["declaration"] = self.preflight.declaration(arguments.get("declaration"))
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(
@@ -81,27 +75,20 @@ class ActionModule(HidingAction):
             cluster = DaemonSet(
                 Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
             )
-            report, changed = _verify(cluster, look.node_name(arguments), arguments)
-        except preflight.NotReady as error:
-            return {**result, **look.failed(error)}
+            report, changed = _verify(cluster, self.preflight.node_name(arguments), arguments)
         except (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError) as error:
-            return {**result, "failed": True, "msg": f"{host}: {error}"}
-        return {
-            **result,
-            "changed": changed,
-            **reports.judged(report, host, boolean(arguments.get("require_proof", False))),
-        }
+            return {"failed": True, "msg": f"{host}: {error}"}
+        return {"changed": changed, **reports.judged(report, host, boolean(arguments.get("require_proof", False)))}
 
-    def _remove(self, arguments, host, look):
+    def _remove(self, arguments, host):
         """Delete the proofs' priority class and the node's proof pods. An error of the API server is only a warning."""
         if not arguments.get("kubeconfig"):
             return {"changed": False}
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
             namespaces = {"kube-system", deployed.parse(arguments.get("deployment", {})).namespace}
-            change = proof.remove(api, sorted(namespaces), look.node_name(arguments), self._task.check_mode)
-        except preflight.NotReady as error:
-            return look.failed(error)
+            node = self.preflight.node_name(arguments)
+            change = proof.remove(api, sorted(namespaces), node, self._task.check_mode)
         except (ApiError, DeclarationError, kubeconfig.KubeconfigError) as error:
             return {
                 "changed": False,

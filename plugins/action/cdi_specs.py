@@ -5,12 +5,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    plugin_cli,
-    preflight,
-    spec_arguments,
-    task_arguments,
-)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "runtime"], "absent": ["python"]}
@@ -21,23 +16,18 @@ _KEYS = ("changed", "failed", "msg", "written", "contents", "removed", "kept", "
 class ActionModule(HidingAction):
     """Executes its module at most once."""
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        look, arguments = preflight.Preflight(self, task_vars), task_arguments.of(self)
-        state = arguments.get("state", "present")
-        try:
-            declared = look.declaration(arguments.get("declaration"))
-            # Do not check the declaration for a removal.
-            checked = declared if state != "absent" else None
-            seen = look.node(arguments.get("node"), _REQUIRES[state], declaration=checked)
-        except preflight.ERRORS as error:
-            return {**result, **look.failed(error)}
-        given = spec_arguments.module_arguments(declared, arguments)
-        answer = look.execute("cdi_specs", given, facts=seen.facts)
+    def act(self, given):
+        state = given.get("state", "present")
+        declared = self.preflight.declaration(given.get("declaration"))
+        # Do not check the declaration for a removal.
+        checked = declared if state != "absent" else None
+        node = self.preflight.node(given.get("node"), _REQUIRES[state], declaration=checked)
+        arguments = self.preflight.arguments("cdi_specs", given, declared)
+        answer = self.preflight.execute("cdi_specs", arguments, facts=preflight.facts_of_module(node))
         # An answer with all its keys fails because of problems of the specs.
         if answer.get("failed") and "files" in answer:
-            answer["msg"] = "\n".join(f"{look.host}: {line}" for line in answer["msg"].splitlines())
-        return seen.told({**result, **_result(answer, _dynamic(arguments))})
+            answer["msg"] = "\n".join(f"{self.host}: {line}" for line in answer["msg"].splitlines())
+        return _result(answer, _dynamic(given))
 
 
 def _dynamic(arguments):

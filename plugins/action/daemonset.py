@@ -9,7 +9,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
@@ -43,27 +43,29 @@ class ActionModule(HidingAction):
     """Contacts the API from the controller. On the node, it only reads the running plugin's report."""
 
     _requires_connection = False
+    of_the_host = ("kubeconfig", "node_name", "api_only")
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
+    def act(self, given):
+        result, arguments = {}, given
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(deployed.NO_CLUSTER)
             # A task for all hosts uses the names that other tasks have checked.
             is_shared = arguments["state"] in _SHARED
-            self._host = host
-            self._node = "" if is_shared else preflight.Preflight(self, task_vars).node_name(arguments)
-            self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
+            self._node = "" if is_shared else self.preflight.node_name(arguments)
+            self._text = ""
+            if "declaration" in arguments:
+                # The pod does not see the node's users and groups.
+                declared = self.preflight.with_numbers(arguments["declaration"], self.preflight.known or {})
+                self._text = deployed.configuration_text(declared)
             self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
-            self._renew = play.Renewal(self, task_vars)
+            self._renew = play.Renewal(self, self._vars)
             step = getattr(self, _STEPS[arguments["state"]])
             if is_shared:
-                to_come = _to_come(arguments.get("to_come", ()), (task_vars or {}).get("hostvars", {}))
+                to_come = _to_come(arguments.get("to_come", ()), self._vars.get("hostvars", {}))
                 arguments["pending"] = [*arguments.get("pending", ()), *to_come]
-                everybody = (task_vars or {}).get("ansible_play_hosts", [host])
+                everybody = self._vars.get("ansible_play_hosts", [self.host])
                 _require_one_run(self._task, everybody)
                 result.update(self._for_each_daemon_set(step, arguments, everybody))
             else:
@@ -72,10 +74,8 @@ class ActionModule(HidingAction):
                 result.update(step(arguments))
             if self._warnings:
                 result["warnings"] = self._warnings
-        except preflight.NotReady as error:
-            result.update(failed=True, msg=str(error))
         except _ERRORS as error:
-            result.update(failed=True, msg=_lines([host], error))
+            result.update(failed=True, msg=_lines([self.host], error))
         return result
 
     def _daemon_set(self, path, deployment):
@@ -127,7 +127,7 @@ class ActionModule(HidingAction):
         if places:
             # No label matches two DaemonSets, so Kubernetes ends the one pod when it starts the other.
             self._warnings.append(
-                f"{self._host}: the node moves from DaemonSet {' and '.join(place['name'] for place in places)} to "
+                f"{self.host}: the node moves from DaemonSet {' and '.join(place['name'] for place in places)} to "
                 f"{self._cluster.deployment.name}. Its devices are not allocatable for some seconds, until the new pod "
                 "has registered them. Containers that run keep their devices"
             )
@@ -137,7 +137,7 @@ class ActionModule(HidingAction):
         """Return this host's facts for the tasks that run once for all hosts. places: the node's other DaemonSets."""
         return {
             "other_daemonsets": places,
-            "host": self._host,
+            "host": self.host,
             "node": self._node,
             "kubeconfig": arguments["kubeconfig"],
             "deployment": arguments.get("deployment", {}),
@@ -208,7 +208,7 @@ class ActionModule(HidingAction):
 
             rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._timeout)
         except (DeclarationError, DeploymentError) as error:
-            self._warnings.append(f"{self._host}: CDI specs that the plugin wrote stay on the node: {error}")
+            self._warnings.append(f"{self.host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes
 
     def _leave(self, _arguments, results):

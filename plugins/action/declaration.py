@@ -11,7 +11,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     declaration,
     host_devices,
     misspelled,
-    preflight,
     role_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
@@ -23,15 +22,14 @@ class ActionModule(HidingAction):
     _requires_connection = False
     _VALID_ARGS = frozenset(("roles", "offline"))
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        task_vars = task_vars or {}
+    def act(self, given):
+        task_vars, look = self._vars, self.preflight
         template = self._templar.template
-        roles, look = self._task.args.get("roles") or (), preflight.Preflight(self, task_vars)
+        roles = given.get("roles") or ()
         known = None if roles else (look.known or {}).get("declaration")
         if known is not None:
-            return {**result, "changed": False, **known}
-        offline = boolean(self._task.args.get("offline", False))
+            return {"changed": False, **known}
+        offline = boolean(given.get("offline", False))
         unchecked = []
         failure = declaration.failed_expression
         if offline and boolean(look.variable("node_devices_gather_facts", False), strict=False):
@@ -46,7 +44,6 @@ class ActionModule(HidingAction):
         # Not in the result, whose warnings get the host's name: Ansible prints equal warnings once in a run.
         for each in names.warnings:
             Display().warning(each)
-        warned = []
         try:
             read = look.read_declaration(failure)
         except declaration.DeclarationProblems as error:
@@ -54,24 +51,68 @@ class ActionModule(HidingAction):
             problems += error.lines
         # These roles report the same problems, but only after the first roles have written to the nodes.
         if not problems and not unchecked:
-            problems += _of_host_devices(values) if "host_devices" in roles else []
-            problems += _of_a_daemonset(task_vars, template, read.configuration) if "device_plugin" in roles else []
+            if "host_devices" in roles and values.get("host_devices_state") != "absent":
+                makers = (values.get(f"host_devices_{name}") or [] for name in host_devices.MAKERS)
+                problems += host_devices.problems(*makers)
+            problems += self._of_a_daemonset(read.configuration) if "device_plugin" in roles else []
         if read is not None and roles:
             problems += combinations.problems(task_vars, template, read.capacities)
-        warned += [f"{look.host}: {each}" for each in unchecked]
+        warned = [*unchecked]
         what = "declaration" if problems else "cluster"
         # Check this now, because a node that only the API reaches has no preflight.
         if look.api_only and roles and not offline:
-            found, warnings = _of_the_cluster(task_vars, template, None if problems else read)
+            found, warnings = self._of_the_cluster(None if problems else read)
             problems += found
-            warned += [f"{look.host}: {each}" for each in warnings]
+            warned += warnings
         # Ansible would print an empty list.
-        result = {**result, "warnings": warned} if warned else result
+        result = {"warnings": warned} if warned else {}
         if problems:
             # A role that calls this action may come after roles that have written on the node.
             done = "no node was touched" if roles else "this task wrote nothing"
             return {**result, "failed": True, "msg": declaration.unusable(look.host, problems, what, done)}
         return {**result, "changed": False, **read.as_data()}
+
+    def _of_a_daemonset(self, configuration):
+        variable = self.preflight.variable
+        if variable("device_plugin_mode") != "daemonset":
+            return []
+        # Import late, because every role runs this action on every host, but only a DaemonSet needs this module.
+        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
+
+        deployment = variable("device_plugin_deployment", {})
+        return deployed.problems(deployment, variable("node_devices_kubeconfig"), configuration)
+
+    def _of_the_cluster(self, read):
+        """Return the reasons why the run cannot manage this node through the API, and warnings.
+
+        read: the declaration; None if invalid.
+        """
+        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import requirements
+        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
+
+        variable = self.preflight.variable
+        path = variable("node_devices_kubeconfig")
+        if not path:
+            return [], []
+        try:
+            node = variable("node_devices_node_name")
+        except AnsibleUndefinedVariable:
+            node = None
+        deployment = None
+        if read is not None and variable("device_plugin_mode") == "daemonset":
+            deployment = variable("device_plugin_deployment", {})
+        path, name = str(path), str(node or self.host)
+        problems = list(cluster_access.problems(path, name, False, bool(read and read.capacities), deployment))
+        if problems or read is None:
+            return problems, []
+        served = [resource.name for resource in read.configuration.resources]
+        warnings = requirements.removed(cluster_access.removed(path, name, read.capacities, served))
+        kinds = read.as_data()["foreign_kinds"]
+        if not kinds or boolean(variable("device_plugin_takeover", False)):
+            return [], warnings
+        drivers, unknown = cluster_access.dra_drivers(path, name)
+        warnings += [unknown] if unknown else []
+        return list(requirements.offered_twice((), drivers, kinds)), warnings
 
 
 def _without_facts(unchecked):
@@ -84,54 +125,3 @@ def _without_facts(unchecked):
         return None
 
     return failure
-
-
-def _of_host_devices(values):
-    if values.get("host_devices_state") == "absent":
-        return []
-    return host_devices.problems(
-        *(values.get(f"host_devices_{name}") or [] for name in ("modules", "udev_rules", "nodes"))
-    )
-
-
-def _of_a_daemonset(task_vars, template, configuration):
-    if template(task_vars.get("device_plugin_mode")) != "daemonset":
-        return []
-    # Import late, because every role runs this action on every host, but only a DaemonSet needs this module.
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
-
-    deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
-    return deployed.problems(deployment, template(task_vars.get("node_devices_kubeconfig")), configuration)
-
-
-def _of_the_cluster(task_vars, template, read):
-    """Return the reasons why the run cannot manage this node through the API, and warnings.
-
-    read: the declaration; None if invalid.
-    """
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import requirements
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
-
-    path = template(task_vars.get("node_devices_kubeconfig"))
-    if not path:
-        return [], []
-    try:
-        node = template(task_vars.get("node_devices_node_name"))
-    except AnsibleUndefinedVariable:
-        node = None
-    deployment = None
-    if read is not None and template(task_vars.get("device_plugin_mode")) == "daemonset":
-        deployment = declaration.plain(template(task_vars.get("device_plugin_deployment"))) or {}
-    name = str(node or task_vars.get("inventory_hostname", ""))
-    problems = list(cluster_access.problems(str(path), name, False, bool(read and read.capacities), deployment))
-    if problems or read is None:
-        return problems, []
-    served = [resource.name for resource in read.configuration.resources]
-    gone = cluster_access.removed(str(path), name, read.capacities, served)
-    warnings = requirements.removed(gone)
-    kinds = read.as_data()["foreign_kinds"]
-    if not kinds or boolean(template(task_vars.get("device_plugin_takeover")) or False):
-        return [], warnings
-    drivers, unknown = cluster_access.dra_drivers(str(path), name)
-    warnings += [unknown] if unknown else []
-    return list(requirements.offered_twice((), drivers, kinds)), warnings

@@ -10,9 +10,10 @@ from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
+    declaration,
+    module_arguments,
     play,
     plugin_cli,
-    preflight,
     task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
@@ -24,24 +25,20 @@ _PAUSE = 2.0
 class ActionModule(HidingAction):
     """Queries the holders until no pod holds a device or the time is over. Skips nodes without our devices."""
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        arguments = task_arguments.of(self)
-        host = (task_vars or {}).get("inventory_hostname", "")
-        policy, minutes = arguments["policy"], task_arguments.minutes(arguments, "node_devices_in_use_minutes")
-        look = preflight.Preflight(self, task_vars)
-        try:
-            seen = look.node(arguments.get("node"), ["python"])
-        except preflight.ERRORS as error:
-            return {**result, **look.failed(error)}
-        ours, arguments = _Ours(seen.node), look.kubelet(seen.node, arguments)
+    def act(self, given):
+        host = self.host
+        policy, minutes = given["policy"], task_arguments.minutes(given, "node_devices_in_use_minutes")
+        node = self.preflight.node(given.get("node"), ["python"])
+        kubelet_root = (node.get("kubelet") or {}).get("root_dir")
+        places = module_arguments.places(self.preflight.variable(declaration.SETTINGS, {}))
+        ours, arguments = _Ours(node), {"kubelet_root": kubelet_root, **places, **given}
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: must be one of keep, {', '.join(_POLICIES)}, not {policy}")
-        result.update(changed=False, held=[])
+        result = {"changed": False, "held": []}
         if not ours:
             return result
         timeout = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
-        until, said, renew = time.monotonic() + timeout, None, play.Renewal(self, task_vars)
+        until, said, renew = time.monotonic() + timeout, None, play.Renewal(self, self._vars)
         while True:
             try:
                 held = ours.held(plugin_cli.holders(self, arguments))

@@ -21,8 +21,6 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubele
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     combinations,
     framed,
-    preflight,
-    task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
@@ -40,10 +38,10 @@ class Stopped(Exception):
 class ActionModule(HidingAction):
     """Contacts the API from the controller. If a connection reaches the node, also reads one file on the node."""
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
+    of_the_host = ("kubeconfig", "node_name", "api_only")
+
+    def act(self, given):
+        result, host, arguments = {}, self.host, given
         state, declared = arguments.get("state", "present"), arguments["declaration"]
         capacities = declared["capacities"] if state != "absent" else {}
         if not arguments.get("kubeconfig"):
@@ -53,7 +51,7 @@ class ActionModule(HidingAction):
             return result
         try:
             cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
-            name = preflight.Preflight(self, task_vars).node_name(arguments)
+            name = self.preflight.node_name(arguments)
             if state == "absent" and cluster.get(Place("nodes", name)) is None:
                 result.update(changed=False, resources=[], lingering=[], warnings=[_gone(host, name)])
                 return result
@@ -71,9 +69,6 @@ class ActionModule(HidingAction):
                 outcome = {"changed": False, "resources": rows, "lingering": [], "problems": problems}
             else:
                 outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
-        except preflight.NotReady as error:
-            result.update(failed=True, msg=str(error))
-            return result
         except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result

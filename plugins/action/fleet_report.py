@@ -21,15 +21,13 @@ class ActionModule(HidingAction):
     _requires_connection = False
     _VALID_ARGS = frozenset(("hosts", "directory"))
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        hostvars = (task_vars or {}).get("hostvars", {})
-        hosts = plain(self._task.args["hosts"])
-        nodes = [_entry(host, hostvars.get(host, {})) for host in hosts]
+    def act(self, given):
+        hostvars = self._vars.get("hostvars", {})
+        nodes = [_entry(host, hostvars.get(host, {})) for host in given["hosts"]]
         data = document.document(nodes, wheels.version(), datetime.datetime.now(datetime.UTC))
-        result.update(changed=False, table=table.text(data), summary=data["summary"])
+        result = {"changed": False, "table": table.text(data), "summary": data["summary"]}
         if not self._task.check_mode:
-            directory = Path(self._task.args["directory"]).expanduser().absolute()
+            directory = Path(given["directory"]).expanduser().absolute()
             try:
                 files = {
                     "json": _written(directory / "status.json", json.dumps(data, indent=1) + "\n"),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _KEYS = ("changed", "failed", "skipped", "msg", "rc", "stdout", "stderr", "warnings", "traceback")
@@ -14,16 +13,15 @@ class ActionModule(HidingAction):
 
     _VALID_ARGS = frozenset(("argv", "check_argv", "removes"))
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
+    def act(self, given):
         # Ansible's own action for this module sets this key, too.
-        arguments = {**task_arguments.of(self), "_uses_shell": False}
+        arguments = {**given, "_uses_shell": False}
         instead = arguments.pop("check_argv", None)
         if instead and self._task.check_mode:
             # The variable ansible_check_mode does not tell the check mode of a role or a block.
             arguments["argv"], self._task.check_mode = instead, False
-        answer = self._execute_module(module_name="ansible.legacy.command", module_args=arguments, task_vars=task_vars)
+        answer = self._execute_module(module_name="ansible.legacy.command", module_args=arguments, task_vars=self._vars)
         if not answer.get("failed") and answer.get("start") is None:
             # The module writes its reason into the output.
             answer.update(stdout="", stderr="")
-        return {**result, **{key: answer[key] for key in _KEYS if key in answer}}
+        return {key: answer[key] for key in _KEYS if key in answer}

@@ -10,7 +10,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, preflight, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
@@ -23,25 +23,21 @@ class ActionModule(HidingAction):
     """Contacts the API from the controller. On the node, it only renews the play's lock while pods end."""
 
     _requires_connection = False
+    of_the_host = ("kubeconfig", "node_name")
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
-        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
-        result["changed"] = False
+    def act(self, given):
+        result = {"changed": False}
         try:
-            if not arguments.get("kubeconfig"):
+            if not given.get("kubeconfig"):
                 raise drain.NotDrained(drain.NO_CLUSTER)
-            self._node = preflight.Preflight(self, task_vars).node_name(arguments)
-            self._rules = _rules(arguments)
-            self._api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            self._node = self.preflight.node_name(given)
+            self._rules = _rules(given)
+            self._api = Api(kubeconfig.read(given["kubeconfig"]))
             self._drain = drain.Drain(self._api, self._node, dry_run=self._task.check_mode)
-            self._renew = play.Renewal(self, task_vars)
-            getattr(self, "_" + arguments["state"])(arguments, result)
-        except preflight.NotReady as error:
-            result.update(failed=True, msg=str(error))
+            self._renew = play.Renewal(self, self._vars)
+            getattr(self, "_" + given["state"])(given, result)
         except (drain.NotDrained, ApiError, kubeconfig.KubeconfigError) as error:
-            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
+            result.update(failed=True, msg="\n".join(f"{self.host}: {line}" for line in str(error).splitlines()))
         return result
 
     def _drained(self, _arguments, result):

@@ -12,14 +12,12 @@ class ActionModule(HidingAction):
 
     gives_facts = True
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        answer = self._execute_module(module_name="ansible.legacy.setup", module_args={}, task_vars=task_vars)
+    def act(self, given):
+        answer = self._execute_module(module_name="ansible.legacy.setup", module_args={}, task_vars=self._vars)
         if answer.get("failed"):
-            return {**result, **answer}
-        facts, refused = gathered_facts.selected(answer.get("ansible_facts") or {}, task_vars or {})
-        result.update(changed=False, ansible_facts=facts)
+            return answer
+        facts, refused = gathered_facts.selected(answer.get("ansible_facts") or {}, self._vars)
+        result = {"changed": False, "ansible_facts": facts}
         if refused:
-            host = (task_vars or {}).get("inventory_hostname", "")
-            result["warnings"] = [f"{host}: {each}" for each in refused[: answers.MOST_WARNINGS]]
+            result["warnings"] = [f"{self.host}: {each}" for each in refused[: answers.MOST_WARNINGS]]
         return result

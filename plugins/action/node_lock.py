@@ -10,12 +10,11 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 class ActionModule(HidingAction):
     """Executes its module, except in check mode, which takes no lock."""
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
+    def act(self, given):
         if self._task.check_mode:
-            return {**result, "changed": False}
+            return {"changed": False}
         return self._execute_module(
             module_name="nodedevices.kubernetes.node_lock",
-            module_args={"owner": play.wanted_lock(0, host=(task_vars or {}).get("inventory_hostname", ""))["owner"]},
-            task_vars=task_vars,
+            module_args={"owner": play.wanted_lock(0, host=self.host)["owner"]},
+            task_vars=self._vars,
         )

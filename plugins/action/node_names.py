@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters, duplicate_nodes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
@@ -15,25 +14,22 @@ class ActionModule(HidingAction):
 
     _requires_connection = False
     _VALID_ARGS = frozenset(("offline",))
+    of_the_host = ("kubeconfig",)
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        # Read the play's kubeconfig here, because `hostvars` has no play variables.
-        given = task_arguments.of(self, variables, "kubeconfig").get("kubeconfig", "")
+    def act(self, given):
         # This variable has the hosts of all batches, including failed hosts.
-        names = variables.get("ansible_play_hosts_all", ())
-        hosts = [_host(plain(name), variables.get("hostvars", {}), given) for name in names]
+        names = self._vars.get("ansible_play_hosts_all", ())
+        # `hostvars` has no play variables, so use the play's kubeconfig.
+        kubeconfig = given.get("kubeconfig", "")
+        hosts = [_host(plain(name), self._vars.get("hostvars", {}), kubeconfig) for name in names]
         # Without the API, only equal paths mean the same cluster.
-        cluster_of = str if boolean(self._task.args.get("offline", False)) else clusters.identity
+        cluster_of = str if boolean(given.get("offline", False)) else clusters.identity
         lines = list(duplicate_nodes.found([host for host in hosts if host is not None], cluster_of))
         if lines:
             # In a role, earlier roles of the play may have written on the nodes.
             done = "No node was touched." if self._task._role is None else "This task wrote nothing."
-            result.update(failed=True, msg=f"{done}\n" + "\n".join(lines))
-            return result
-        result.update(changed=False)
-        return result
+            return {"failed": True, "msg": f"{done}\n" + "\n".join(lines)}
+        return {"changed": False}
 
 
 def _host(name, hostvars, kubeconfig):

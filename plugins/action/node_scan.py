@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels import WheelsError
 
@@ -13,10 +12,8 @@ class ActionModule(HidingAction):
 
     only_shown = True
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        arguments = task_arguments.of(self, task_vars)
+    def act(self, given):
         try:
-            return {**result, **self._execute_with_code("nodedevices.kubernetes.node_scan", arguments, task_vars)}
+            return self._execute_with_code("nodedevices.kubernetes.node_scan", given, self._vars)
         except WheelsError as error:
-            return {**result, "failed": True, "msg": str(error)}
+            return {"failed": True, "msg": str(error)}

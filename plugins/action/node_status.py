@@ -23,12 +23,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
     declaration,
+    module_arguments,
     plugin_cli,
     preflight,
     requirements,
     role_files,
-    spec_arguments,
-    task_arguments,
     wheels,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
@@ -48,12 +47,10 @@ class ActionModule(HidingAction):
     """Runs a module and two commands on the node, all read-only. The status contains the errors."""
 
     only_shown = True
+    of_the_host = ("kubeconfig", "node_name", "api_only")
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        self._vars = task_vars or {}
-        self._arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
-        host = self._vars.get("inventory_hostname", "")
+    def act(self, given):
+        self._arguments, host = given, self.host
         self._api_only = boolean(self._arguments.get("api_only", False))
         self._is_pod = self._arguments.get("mode", "service") == "daemonset"
         problems = []
@@ -76,7 +73,7 @@ class ActionModule(HidingAction):
         parts.update(self._of_cluster(host, parts, problems))
         entry = node.entry(host, node.Read(**parts, problems=tuple(problems)))
         # Tables and the page of the whole fleet show these texts.
-        return {**result, "changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
+        return {"changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
 
     def _declaration(self, problems):
         variables = {**self._vars, "node_devices_api_only": self._api_only}
@@ -94,17 +91,13 @@ class ActionModule(HidingAction):
         if self._arguments.get("cri_socket"):
             arguments["cri_socket"] = self._arguments["cri_socket"]
         if declared is not None:
-            arguments["converge"] = {"cdi_specs": [spec_arguments.module_arguments(declared, {})]}
-        try:
-            facts = self._execute_with_code("nodedevices.kubernetes.node_preflight", arguments, self._vars)
-        except AnsibleConnectionFailure:
-            raise
-        except Exception as error:  # for example, Ansible finds no interpreter
-            facts = {"failed": True, "msg": str(error)}
+            arguments["converge"] = {"cdi_specs": [module_arguments.completed("cdi_specs", {}, declared)]}
+        facts = self.preflight.on_node("node_preflight", arguments)
         if facts.get("unreachable"):
             raise AnsibleConnectionFailure(str(facts.get("msg", "")))
-        if facts.get("failed") or "runtime" not in facts:
-            problems.append(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
+        unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
+        if unanswered:
+            problems.append(unanswered)
             return {}
         problems.extend(requirements.unmet(_REQUIRED, facts, {}, cdi))
         instance = (facts["device_plugins"]["instance"] or {}).get("mode")

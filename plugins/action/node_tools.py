@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pathlib
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight, wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _MODULE = "nodedevices.kubernetes.node_tools"
@@ -14,32 +14,26 @@ _MODULE = "nodedevices.kubernetes.node_tools"
 class ActionModule(HidingAction):
     """Executes its module to check the environment, and again to create an incomplete environment."""
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        arguments = {key: value for key, value in self._task.args.items() if value is not None}
-        node = arguments.pop("node", None)
-        specs, host_devices = arguments.pop("specs", None), arguments.pop("host_devices", None)
-        cache = pathlib.Path(arguments.pop("cache", None) or "~/.cache/node-devices").expanduser()
-        wheelhouse = arguments.pop("wheelhouse", None)
+    def act(self, given):
+        node = given.pop("node", None)
+        specs, host_devices = given.pop("specs", None), given.pop("host_devices", None)
+        cache = pathlib.Path(given.pop("cache", None) or "~/.cache/node-devices").expanduser()
+        wheelhouse = given.pop("wheelhouse", None)
         wheelhouse = pathlib.Path(wheelhouse).expanduser() if wheelhouse else None
-        if arguments.setdefault("state", "present") == "absent":
-            return self._remove(arguments, specs, host_devices, task_vars)
-        if arguments["state"] == "rolled_back":
-            return self._on_node(arguments, task_vars)
-        look = preflight.Preflight(self, task_vars)
-        try:
-            seen = look.node(node, ["python"])
-        except preflight.ERRORS as error:
-            return {**result, **look.failed(error)}
-        return seen.told({**result, **self._installed(look, arguments, cache, wheelhouse, task_vars)})
+        if given.setdefault("state", "present") == "absent":
+            return self._remove(given, specs, host_devices)
+        if given["state"] == "rolled_back":
+            return self._on_node(given)
+        self.preflight.node(node, ["python"])
+        return self._installed(given, cache, wheelhouse)
 
-    def _installed(self, look, arguments, cache, wheelhouse, task_vars):
+    def _installed(self, arguments, cache, wheelhouse):
         # The node chooses the version for its Python.
         arguments.pop("name", None)
         try:
-            targets = wheels.targets()
-            arguments["targets"] = targets
-            answer = look.execute("node_tools", arguments)
+            arguments = self.preflight.arguments("node_tools", arguments)
+            targets = arguments["targets"]
+            answer = self.preflight.execute("node_tools", arguments)
             if answer.get("failed") or not answer.get("incomplete"):
                 return answer
             target = answer.get("target")
@@ -48,14 +42,13 @@ class ActionModule(HidingAction):
             gathered = wheels.gather(target, cache, wheelhouse)
             if wheels.targets() != targets:
                 raise wheels.WheelsError("the plugin's source changed while its wheel was built: run again")
-            archive = wheels.pack(targets[target]["environment"], gathered, cache)
-            arguments["archive"] = self._sent("wheels.tar", archive.read_bytes())
+            arguments["archive"] = self._sent("wheels.tar", wheels.packed(gathered))
             arguments["wheels"] = {wheel.path.name: wheel.sha256 for wheel in gathered}
-            return self._execute_with_code(_MODULE, arguments, task_vars)
+            return self._execute_with_code(_MODULE, arguments, self._vars)
         except (wheels.WheelsError, OSError) as error:
             return {"failed": True, "msg": str(error)}
 
-    def _remove(self, arguments, specs, host_devices, task_vars):
+    def _remove(self, arguments, specs, host_devices):
         specs = specs or {}
         dynamic = specs.get("dynamic")
         if dynamic or (self._task.check_mode and "stays" in specs):
@@ -69,7 +62,7 @@ class ActionModule(HidingAction):
                 "host_devices": kept,
             }
             arguments["left"] = [role for role, stays in left.items() if stays]
-        return self._on_node(arguments, task_vars)
+        return self._on_node(arguments)
 
-    def _on_node(self, arguments, task_vars):
-        return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=task_vars)
+    def _on_node(self, arguments):
+        return self._execute_module(module_name=_MODULE, module_args=arguments, task_vars=self._vars)

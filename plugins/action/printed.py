@@ -20,11 +20,10 @@ class ActionModule(HidingAction):
     _requires_connection = False
     _VALID_ARGS = frozenset(("text",))
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        given = self._values(task_vars).hide(str(self._task.args["text"]))
+    def act(self, given):
+        hidden = self._values(self._vars).hide(str(given["text"]))
         # A node's text must not control the terminal.
-        text = "\n".join(tables.printable(line) for line in given.split("\n"))
+        text = "\n".join(tables.printable(line) for line in hidden.split("\n"))
         if constants.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] not in _FOR_PROGRAMS:
             Display().display(f"{text}\n")
-        return {**result, "changed": False, "msg": text}
+        return {"changed": False, "msg": text}

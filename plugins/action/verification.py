@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
     Outcome,
     Row,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -38,35 +38,27 @@ class ActionModule(HidingAction):
     """
 
     only_shown = True
+    of_the_host = ("kubeconfig", "node_name")
 
-    def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
+    def act(self, given):
         if self._task.check_mode:
-            return {**result, "skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
-        arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
-        look = preflight.Preflight(self, task_vars)
-        try:
-            declared = look.declaration(arguments.get("declaration"))
-            seen = look.node(arguments.get("node"), _REQUIRES, command=arguments["tool"], declaration=declared)
-            declared = look.with_numbers(declared, seen)
-            self._preflight, self._facts = look, seen.node
-            verified = self._verified(declared["configuration"], seen.node, arguments, host, task_vars)
-        except preflight.ERRORS as error:
-            return {**result, **look.failed(error)}
-        return seen.told({**result, **verified})
+            return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
+        look = self.preflight
+        declared = look.declaration(given.get("declaration"))
+        self._facts = look.node(given.get("node"), _REQUIRES, command=given["tool"], declaration=declared)
+        declared = look.with_numbers(declared, self._facts)
+        return self._verified(declared["configuration"], self._facts, given, self.host)
 
-    def _verified(self, configuration, node, arguments, host, task_vars):
+    def _verified(self, configuration, node, arguments, host):
         result = {}
         try:
             self._command = [*_command(arguments, node), "--plugin", _plugin(arguments)]
-            self._task_vars = task_vars
-            self._renew = play.Renewal(self, task_vars)
+            self._renew = play.Renewal(self, self._vars)
             if not arguments.get("kubeconfig"):
                 # The node's command makes all proofs. Each static pod may need the timeout to start, and again to end.
                 number = 2 * len(configuration["resources"]) + 1
                 self._renew.ahead(number * float(arguments.get("timeout", 60)))
-            report = plugin_cli.answer(self, self._command, json.dumps(configuration), task_vars)
+            report = plugin_cli.answer(self, self._command, json.dumps(configuration), self._vars)
             report["problems"] += self._restarted(arguments, host)
             if arguments.get("kubeconfig"):
                 self._prove_by_pods(report, configuration, host, arguments)
@@ -78,7 +70,7 @@ class ActionModule(HidingAction):
             written = self._execute_module(
                 module_name="nodedevices.kubernetes.managed_files",
                 module_args={"owner": _OWNER, "files": [{"path": arguments["record"], "content": content}]},
-                task_vars=task_vars,
+                task_vars=self._vars,
             )
             if written.get("failed"):
                 return written
@@ -110,7 +102,7 @@ class ActionModule(HidingAction):
 
         try:
             api = Api(kubeconfig.read(arguments["kubeconfig"]))
-            node = self._preflight.node_name(arguments, self._facts)
+            node = self.preflight.node_name(arguments, self._facts)
             # Raise an error if the node does not exist, because the pods would wait for the node.
             api.node(node)
             kind = _kind(api, report["image"], arguments)
@@ -130,7 +122,7 @@ class ActionModule(HidingAction):
         command = [*self._command]
         for pod in pods.values():
             command += ["--proof-pod", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"]
-        found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}), self._task_vars)
+        found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}), self._vars)
         outcomes = {}
         for row in (Row(**row) for row in found["resources"]):
             name = row.resource

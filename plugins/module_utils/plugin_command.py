@@ -41,11 +41,16 @@ def ask(node, command, *arguments):
     except OSError:
         # The command's Python may be missing, too.
         raise CommandMissing(command[0]) from None
+    return parsed(f"{command[0]} {arguments[0]}", code, output, errors)
+
+
+def parsed(command, code, output, errors):
+    """Return a command's output in JSON as data. Raises CommandError with the last line of any other output."""
     try:
         return json.loads(output)
     except (RecursionError, ValueError):
         lines = (errors.strip() or output.strip() or str(code)).splitlines()
-    problem = f"{command[0]} {arguments[0]} failed: {lines[-1]}"
+    problem = f"{command} failed: {lines[-1]}"
     if "unrecognized arguments" not in lines[-1]:
         raise CommandError(problem)
     raise OtherRelease(
@@ -57,6 +62,14 @@ def ask(node, command, *arguments):
 def runtime_question(command, socket):
     """Return the command that asks the running container runtime, and answers in JSON."""
     return [command, "runtime", "--socket", socket, "-o", "json"]
+
+
+def holders_question(command, places):
+    """Return the command that lists the pods that hold devices, and answers in JSON. places: as PARAMS."""
+    options = []
+    for name in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
+        options += ["--" + name.replace("_", "-"), places[name]] if places.get(name) else []
+    return [command, "holders", *options, "-o", "json"]
 
 
 def runtime(node, command, socket):
@@ -76,12 +89,9 @@ def holders(node, params):
     nothing = {"held": [], "allocatable": {}}
     if not params["command"]:
         return nothing
-    options = []
-    for name in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
-        place = params.get(name) or node.facts.get(name)
-        options += ["--" + name.replace("_", "-"), place] if place else []
+    places = {name: params.get(name) or node.facts.get(name) for name in PARAMS}
     try:
-        answer = ask(node, [params["command"]], "holders", *options, "-o", "json")
+        answer = ask(node, [params["command"]], *holders_question(params["command"], places)[1:])
     except CommandMissing as missing:
         # Without the command, only the checkpoint shows whether the kubelet ever allocated a device.
         checkpoint = os.path.join(params.get("device_plugin_dir") or _DEVICE_PLUGIN_DIR, _CHECKPOINT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .answers import ANY, Each, Matching, Null, Within
+from .answers import ANY, Matching, Null, Within
 
 _TEXTS = [str]
 _PID = Within(0, (1 << 31) - 1)
@@ -37,7 +37,7 @@ _FILES: dict[str, Any] = {
     "contents?": _TEXTS,
     "removed?": _TEXTS,
     "kept?": [{"path": str, "reason": str}],
-    "diff?": [Each(str)],
+    "diff?": [{...: str}],
 }
 _HOST_DEVICES = {**_FILES, "actions?": _TEXTS, "leftovers?": bool, "in_use?": _TEXTS}
 _NODE_TOOLS = {
@@ -51,7 +51,7 @@ _NODE_TOOLS = {
 }
 _CDI_SPECS = {
     **_FILES,
-    "files?": Each(str),
+    "files?": {...: str},
     "devices?": [{"device": str, "reason": str}],
     **dict.fromkeys(("in_use?", "crashing?", "broken?"), _TEXTS),
 }
@@ -80,14 +80,11 @@ _RUNTIME = {
 }
 #: The answer of module cdi_runtime.
 _CDI_RUNTIME = {
+    **_FILES,
+    "kept?": _TEXTS,
     "restarted?": bool,
     "seconds?": Null(float),
     "answers?": bool,
-    "kept?": _TEXTS,
-    "written?": _TEXTS,
-    "contents?": _TEXTS,
-    "removed?": _TEXTS,
-    "diff?": [Each(str)],
     "other_release?": bool,
     "begun?": bool,
     "error?": Null(str),
@@ -134,7 +131,7 @@ def _converged(answer: dict[str, Any]) -> list[Any]:
 MODULES: dict[str, dict[str, Any]] = {
     "cdi_runtime": _CDI_RUNTIME,
     "command": {"start?": Null(str), "end?": Null(str), "delta?": Null(str)},
-    "setup": {"ansible_facts?": Each(ANY)},
+    "setup": {"ansible_facts?": {...: ANY}},
     "host_devices": _HOST_DEVICES,
     "cdi_specs": _CDI_SPECS,
     "managed_files": _FILES,
@@ -165,10 +162,10 @@ MODULES: dict[str, dict[str, Any]] = {
         "kubelet_problem": Null(str),
         "identity": {"name": Null(str), "machine_id": Null(str), "system_uuid": Null(str)},
         "missing_devices": _TEXTS,
-        "device_links": Each(str),
-        "other_than_devices": Each(str),
+        "device_links": {...: str},
+        "other_than_devices": {...: str},
         "missing_host_paths": _TEXTS,
-        "accounts": Each(Each(Null(Within(0, (1 << 32) - 1)))),
+        "accounts": {...: {...: Null(Within(0, (1 << 32) - 1))}},
         "commands": _TEXTS,
         "device_plugins": {
             "instance": Null({"mode": str, "resources": _TEXTS}),
@@ -178,7 +175,7 @@ MODULES: dict[str, dict[str, Any]] = {
         },
         "cdi_directories": _TEXTS,
         "cdi_files": [{"path": str, "directory": str, "name": str, "devices?": _TEXTS, "sha256?": str}],
-        "ledger": Each(_LEDGER_ENTRY),
+        "ledger": {...: _LEDGER_ENTRY},
         "ledger_problem?": str,
         "settled": _TEXTS,
         "transaction_left": bool,
@@ -211,13 +208,13 @@ _HOLDERS = {
             "cdi_names?": _TEXTS,
         }
     ],
-    "allocatable": Each(_TEXTS),
+    "allocatable": {...: _TEXTS},
     "unanswered?": Null(str),
 }
 #: The answers of the plugin's commands, by the command's words.
 COMMANDS: dict[str, dict[str, Any]] = {
     "holders": _HOLDERS,
-    "cdi prune": {"removed?": _TEXTS, "kept?": _TEXTS, "holders?": Each(str)},
+    "cdi prune": {"removed?": _TEXTS, "kept?": _TEXTS, "holders?": {...: str}},
     "runtime": {
         "cdi": _CDI,
         "containers?": [{"id": str, "pid": _PID, "unit": Null(str)}],
@@ -236,8 +233,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
                         "name": str,
                         "registered": bool,
                         "devices": [_DEVICE],
-                        "refused": Each(str),
-                        "left_out?": Each(str),
+                        "refused": {...: str},
+                        "left_out?": {...: str},
                         "late?": Null(str),
                         "problem?": Null(str),
                         ...: ANY,
@@ -268,8 +265,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
             _MOST_RESOURCES,
         ],
         "problems": _TEXTS,
-        "proven": Each(str),
-        "proven_before": Each(str),
+        "proven": {...: str},
+        "proven_before": {...: str},
         "image": Null(str),
         "warnings?": _TEXTS,
     },

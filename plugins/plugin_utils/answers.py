@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 #: Largest answer of a module or of the plugin's command, in characters. The status of 50,000 devices has 25 million.
 LONGEST = 64 << 20
@@ -37,32 +37,24 @@ class AnswerError(Exception):
     """An answer does not have its shape. The message has the path of the key, the found and the expected type."""
 
 
-class Null:
+class Null(NamedTuple):
     """The shape of a value that may be null."""
 
-    def __init__(self, shape: Any) -> None:
-        self.shape = shape
+    shape: Any
 
 
-class Each:
-    """The shape of a mapping with any keys, whose values have one shape."""
-
-    def __init__(self, shape: Any) -> None:
-        self.shape = shape
-
-
-class Matching:
+class Matching(NamedTuple):
     """The shape of a text that matches a pattern. what: names the text in an error."""
 
-    def __init__(self, pattern: str, what: str) -> None:
-        self.pattern, self.what = re.compile(pattern), what
+    pattern: str
+    what: str
 
 
-class Within:
+class Within(NamedTuple):
     """The shape of a whole number in a range."""
 
-    def __init__(self, least: int, most: int) -> None:
-        self.least, self.most = least, most
+    least: int
+    most: int
 
 
 def shaped(shape: Any, value: Any, where: str = "") -> Any:
@@ -79,9 +71,6 @@ def shaped(shape: Any, value: Any, where: str = "") -> Any:
         return None if value is None else shaped(shape.shape, value, where)
     if isinstance(shape, dict):
         return _mapping(shape, value, where)
-    if isinstance(shape, Each):
-        _require(isinstance(value, Mapping), value, "a mapping", where)
-        return {_key(key, where): shaped(shape.shape, each, f"{where}.{key}") for key, each in value.items()}
     if isinstance(shape, list):
         _require(isinstance(value, (list, tuple)), value, "a list", where)
         if len(value) > (shape[1] if len(shape) > 1 else math.inf):
@@ -89,7 +78,7 @@ def shaped(shape: Any, value: Any, where: str = "") -> Any:
         return [shaped(shape[0], each, f"{where}[{position}]") for position, each in enumerate(value)]
     if isinstance(shape, Matching):
         text = shaped(str, value, where)
-        if not shape.pattern.fullmatch(text):
+        if not re.fullmatch(shape.pattern, text):
             raise AnswerError(f"{where} is {text[:60]!r}, expected {shape.what}")
         return text
     if isinstance(shape, Within):

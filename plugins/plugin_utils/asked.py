@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from . import host_devices, play, spec_arguments, task_arguments, wheels
+from . import module_arguments, play, task_arguments
 from .declaration import plain
 
 
@@ -34,22 +34,12 @@ class Asked(NamedTuple):
     of_module: dict[str, Any]
 
     @property
-    def of_node(self) -> list[str]:
-        """The requirements that the node's facts show."""
-        return [name for name in self.requires if name != "command"]
-
-    @property
     def device_paths(self) -> dict[str, Any]:
         return self.of_module.get("device_paths") or {}
 
     @property
     def host_paths(self) -> dict[str, Any]:
         return (self.declared or {}).get("host_paths", {})
-
-    @property
-    def accounts(self) -> dict[str, Any]:
-        """The names of users and groups whose numbers are needed."""
-        return self.of_module.get("accounts") or {}
 
     @property
     def converge(self) -> dict[str, Any]:
@@ -71,11 +61,6 @@ def parse(
     settings: node_devices_settings.
     """
     rest = plain(dict(arguments))
-    for of_tools in rest.get("converge", {}).get("node_tools", ()):
-        # The node chooses by its Python, as in the role's task.
-        of_tools["targets"] = wheels.targets()
-    for of_devices in rest.get("converge", {}).get("host_devices", ()):
-        of_devices.update(host_devices.module_arguments(of_devices, settings))
     requires = rest.pop("requires", [])
     command, lock, drain = rest.pop("command", None), rest.pop("lock", None), rest.pop("drain", None)
     if drain:
@@ -97,16 +82,16 @@ def parse(
     requires = requires.split(",") if isinstance(requires, str) else list(requires)
     if "runtime" in requires:
         rest["cdi"] = cdi
+    if cri_socket is not None:
+        rest.setdefault("cri_socket", cri_socket)
     if not cdi:
         rest.get("converge", {}).pop("cdi_runtime", None)
-    if cri_socket is not None:
-        for place in (rest, *rest.get("converge", {}).get("cdi_runtime", ())):
-            place.setdefault("cri_socket", cri_socket)
     if declared or (cdi and "runtime" in requires):
         # The node also judges other owners' specs.
         converge = rest.setdefault("converge", {})
-        given = converge.get("cdi_specs") or [{}]
-        converge["cdi_specs"] = [spec_arguments.module_arguments(declared, each) for each in given]
+        converge["cdi_specs"] = converge.get("cdi_specs") or [{}]
+    for name, each in rest.get("converge", {}).items():
+        rest["converge"][name] = [module_arguments.completed(name, of, declared, settings, cri_socket) for of in each]
     return Asked(
         declared=declared,
         requires=requires,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .answers import ANY, AnswerError, Each, shaped
+from .answers import ANY, AnswerError, shaped
 
 _PREFIX = "ansible_"
 #: Facts that are not part of the answer's meaning.
@@ -48,7 +48,7 @@ _SHAPES: dict[str, Any] = {
         (_TEXTS, str),
         (_NUMBERS, float),
         (_LISTS, [ANY]),
-        (_MAPPINGS, Each(ANY)),
+        (_MAPPINGS, {...: ANY}),
         (_FLAGS, bool),
     )
     for name in names.split()

@@ -25,19 +25,6 @@ _MADE = ("/dev/", "/proc/", "/run/", "/sys/", "/var/run/")
 _RULE = re.compile(r'\s*([A-Z_]+(\{[^}]+\})?\s*(==|!=|=|\+=|-=|:=)\s*(e|i)?"([^"\\]|\\.)*"\s*,?\s*)+')
 
 
-def module_arguments(given: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the module's arguments, for the role's action and for the preflight.
-
-    given: the task's options. settings: node_devices_settings. A removal needs no variables of the role.
-    """
-    unused = ("node", *(MAKERS if given.get("state") == "absent" else ()))
-    places = {
-        "device_plugin_dir": settings.get("kubelet_device_plugin_dir"),
-        "cdi_dir": settings.get("dynamic_cdi_dir"),
-    }
-    return {name: value for name, value in {**places, **given}.items() if name not in unused}
-
-
 def problems(
     modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
 ) -> list[str]:

@@ -123,12 +123,12 @@ def _written() -> Iterator[str]:
 
 
 # The strategy imports this module before it forks a process for each host, so the files are read once.
-_OPTIONS = role_arguments.names()
-_PREFIXES = ("node_devices_", *(f"{role}_" for role in role_arguments.roles()))
+_PREFIXES = ("node_devices_", *(f"{role}_" for role in role_arguments.OPTIONS))
 _TEXTS = list(_written())
 #: The variables that users set: the roles' options, and the variables that the comments of the playbooks explain.
 _PUBLIC = sorted(
-    {*_OPTIONS, "node_devices_hosts", "node_devices_gather_facts", _OWN}
+    {name for options in role_arguments.OPTIONS.values() for name in options}
+    | {"node_devices_hosts", "node_devices_gather_facts", _OWN}
     | {name for text in _TEXTS for name in re.findall(r"^#   (\w+)", text, re.MULTILINE)}
 )
 #: All variables in the playbooks and roles, among them their registered results.

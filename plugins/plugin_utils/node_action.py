@@ -8,13 +8,12 @@ an action's result has no such key, whatever its parts come from.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from . import answer_shapes, answers, node_code
+from . import answer_shapes, answers, node_code, preflight, task_arguments
 
 #: Keys of a result that Ansible obeys.
 _OBEYED = frozenset(("ansible_facts", "add_host", "add_group", "ansible_stats", "include", "include_args", "results"))
@@ -23,17 +22,49 @@ _PRINTED = ("msg", "warnings", "problems", "diff")
 
 
 class NodeAction(ActionBase):
-    """An action that uses a node's answers only as plain data of a known shape."""
+    """An action that uses a node's answers only as plain data of a known shape.
+
+    A subclass defines `act`, never ``run``.
+    """
+
+    #: Options of the task whose default is a host variable (task_arguments.of).
+    of_the_host: tuple[str, ...] = ()
 
     #: Whether the result may have ``ansible_facts``, which the action has checked.
     gives_facts = False
     #: Whether a module may answer that the node does not have the code, instead of the keys of its shape.
     _may_lack_code = False
 
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        if "run" in vars(cls):
-            cls.run = _guarded(cls.run)
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        """Return the result of `act`, without keys that Ansible obeys, and with what the preflight said and changed."""
+        result = super().run(tmp, task_vars)
+        self._vars = task_vars or {}
+        self.preflight = preflight.Preflight(self, self._vars)
+        self.host = self.preflight.host
+        try:
+            result.update(self.act(task_arguments.of(self, self._vars, *self.of_the_host)))
+        except preflight.ERRORS as error:
+            result.update(self.preflight.failed(error))
+        return self._guarded(self.preflight.told(result))
+
+    def act(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Do the task, and return its result. given: the task's arguments. May raise preflight.ERRORS."""
+        raise NotImplementedError
+
+    def _guarded(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a result as plain data, without keys that Ansible obeys."""
+        kept = {key: each for key, each in result.items() if key not in _OBEYED and not key.startswith("_ansible_")}
+        try:
+            kept = answers.plain(kept, "the result")
+        except answers.AnswerError as error:
+            return {"failed": True, "changed": False, "msg": str(error)}
+        kept.update({key: answers.legible(kept[key]) for key in _PRINTED if key in kept})
+        facts = dict(result.get("ansible_facts") or {}) if self.gives_facts else {}
+        discovered = getattr(self, "_discovered_interpreter_key", None)
+        # With run_once, Ansible would store the interpreter of one host for all hosts.
+        if discovered and not getattr(self._task, "run_once", False):
+            facts[discovered] = answers.plain(self._discovered_interpreter)
+        return {**kept, "ansible_facts": facts} if facts else kept
 
     def _execute_module(self, module_name: str = "", *positional: Any, **given: Any) -> dict[str, Any]:
         """Execute a module. If its answer does not have its shape, return a failed result that says so."""
@@ -113,23 +144,3 @@ def _message(warning: Any) -> str:
     if not isinstance(message, str):
         raise answers.AnswerError(f"warnings has {type(warning).__name__}, expected texts")
     return str.__str__(message)
-
-
-def _guarded(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    @functools.wraps(run)
-    def guarded(self: Any, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result = run(self, tmp, task_vars)
-        kept = {key: each for key, each in result.items() if key not in _OBEYED and not key.startswith("_ansible_")}
-        try:
-            kept = answers.plain(kept, "the result")
-        except answers.AnswerError as error:
-            return {"failed": True, "changed": False, "msg": str(error)}
-        kept.update({key: answers.legible(kept[key]) for key in _PRINTED if key in kept})
-        facts = dict(result.get("ansible_facts") or {}) if self.gives_facts else {}
-        discovered = getattr(self, "_discovered_interpreter_key", None)
-        # With run_once, Ansible would store the interpreter of one host for all hosts.
-        if discovered and not getattr(self._task, "run_once", False):
-            facts[discovered] = answers.plain(self._discovered_interpreter)
-        return {**kept, "ansible_facts": facts} if facts else kept
-
-    return guarded

@@ -4,46 +4,33 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
+
 from . import answer_shapes, answers, framed
 
-
-class PluginCliError(Exception):
-    """The command is missing or failed. The message has the fix or the command's error."""
+PluginCliError, PluginCliMissing = plugin_command.CommandError, plugin_command.CommandMissing
 
 
-class PluginCliMissing(PluginCliError):
-    """The command is missing."""
-
-    def __init__(self, command: str) -> None:
-        super().__init__(f"{command} is not installed on the node: run role node_tools (site.yml) first")
-
-
-def is_there(action: Any, command: str) -> bool:
-    """Return whether the node has the command. Raises PluginCliError."""
-    return _run(action, f"test -x {shlex.quote(command)}").code == 0
-
-
-def ask(action: Any, command: str, *arguments: str) -> dict[str, Any]:
-    """Run the plugin's command with JSON output, in check mode too. Raises PluginCliError. action: the caller."""
-    return answer(action, [command, *arguments, "-o", "json"])
+def require(action: Any, command: str) -> None:
+    """Raise PluginCliError if the node does not have the command."""
+    if _run(action, f"test -x {shlex.quote(command)}").code:
+        raise PluginCliMissing(command)
 
 
 def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the pods that hold devices. arguments: the task's ``command`` and optional kubelet and CDI paths."""
-    question = ["holders"]
-    for option in ("kubelet_root", "device_plugin_dir", "cdi_dir"):
-        if arguments.get(option):
-            question += ["--" + option.replace("_", "-"), arguments[option]]
-    return ask(action, arguments["command"], *question)
+    return answer(action, plugin_command.holders_question(arguments["command"], arguments))
 
 
 def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
-    """Run a command that prints JSON. Raises PluginCliError. given: its input. task_vars: necessary with ``given``."""
+    """Run a command that prints JSON, in check mode too. Raises PluginCliError.
+
+    action: the caller. given: the command's input. task_vars: necessary with ``given``.
+    """
     said = _fed(action, command, given, task_vars) if given else _run(action, shlex.join(command))
     if said.code in (126, 127):
         if "/" in command[0]:
@@ -54,16 +41,9 @@ def answer(action: Any, command: list[str], given: str = "", task_vars: Any = No
             f"the answer of node-device-plugin {command[1]} is longer than {answers.LONGEST} characters"
         )
     try:
-        data = json.loads(said.output)
-    except (RecursionError, ValueError):
-        lines = (said.errors.strip() or said.output.strip()).splitlines()
-        why = answers.readable(lines[-1] if lines else str(said.code), 2000)
-        if "unrecognized arguments" in why:
-            raise PluginCliError(
-                f"{command[0]} {command[1]} failed: {why}; the node's command is of another release than this "
-                "collection: run upgrade.yml, or use the collection of the node's release"
-            ) from None
-        raise PluginCliError(f"{command[0]} {command[1]} failed: {why}") from None
+        data = plugin_command.parsed(f"{command[0]} {command[1]}", *said)
+    except PluginCliError as error:
+        raise PluginCliError(answers.readable(str(error), 2000)) from None
     # An interpreter's words may come before the command's.
     pairs = map(" ".join, itertools.pairwise(command))
     return checked(next(words for words in (*pairs, *command) if words in answer_shapes.COMMANDS), data)

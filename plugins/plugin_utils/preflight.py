@@ -11,8 +11,8 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
@@ -21,7 +21,16 @@ from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 
-from . import declaration, host_devices, misspelled, play, plugin_cli, readiness, requirements, spec_templates
+from . import (
+    declaration,
+    host_devices,
+    misspelled,
+    module_arguments,
+    play,
+    plugin_cli,
+    requirements,
+    spec_templates,
+)
 from .asked import Asked, parse
 from .kubernetes import cluster_access, same_machine
 from .wheels import WheelsError
@@ -42,44 +51,8 @@ class NotReady(Exception):
     """The node is not ready. The text has one line for each problem, which begins with the host's name."""
 
 
-ERRORS = (NotReady, declaration.DeclarationProblems)
-
-
-class Seen(NamedTuple):
-    """A node's facts. settled: whether the preflight finished or undid an earlier run's change."""
-
-    node: dict[str, Any]
-    warnings: list[str]
-    settled: bool
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The facts that a module needs, so that it need not read them again."""
-        runtime, plugins = self.node.get("runtime") or {}, self.node.get("device_plugins") or {}
-        return {
-            "runtime": {key: runtime.get(key) for key in ("name", "version")},
-            "cdi_directories": self.node.get("cdi_directories") or ["/etc/cdi", "/var/run/cdi"],
-            "kubelet_root": (self.node.get("kubelet") or {}).get("root_dir"),
-            "served": (plugins.get("instance") or {}).get("resources", []),
-        }
-
-    def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the action's result with the preflight's warnings and change."""
-        more: dict[str, Any] = {}
-        if self.warnings:
-            more["warnings"] = [*self.warnings, *result.get("warnings", [])]
-        if self.settled:
-            more["changed"] = True
-        return {**result, **more}
-
-
-class Read(NamedTuple):
-    """Facts for one look at a node. is_fresh: whether they are no earlier task's. settled: as a sentence, or None."""
-
-    facts: dict[str, Any]
-    is_fresh: bool
-    warnings: Sequence[str] = ()
-    settled: str | None = None
+#: The errors with which an action ends (`Preflight.failed`).
+ERRORS = (NotReady, declaration.DeclarationProblems, WheelsError)
 
 
 class Preflight:
@@ -89,6 +62,9 @@ class Preflight:
         self._action = action
         self._vars = task_vars or {}
         self.host: str = self._vars.get("inventory_hostname", "")
+        self._warnings: list[str] = []
+        #: A sentence, if `look` finished or undid an earlier run's change.
+        self._settled: str | None = None
 
     def variable(self, name: str, default: Any = None) -> Any:
         """Return the value of a host's variable."""
@@ -118,36 +94,38 @@ class Preflight:
     def _play(self) -> str:
         return str(self._action._task.get_play()._uuid)
 
-    def predicted(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the module's answer from the preflight for these arguments, if it still holds, else None."""
+    def arguments(
+        self, module: str, given: Mapping[str, Any], declared: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the module's arguments for the task's options, as the preflight gives them, too."""
+        defaults = self.variable(declaration.SETTINGS, {}), self.variable("node_devices_cri_socket")
+        return module_arguments.completed(module, given, declared, *defaults)
+
+    def _found(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what the preflight found for these arguments of a module; None if it was not asked."""
         digest = _digest(arguments)
-        for found in ((self.known or {}).get("converged") or {}).get(module, ()):
-            answer: dict[str, Any] = found["answer"]
-            is_right = self._is_check or not (answer["changed"] or found["has_unshown_work"])
-            if found["arguments"] == digest and is_right and not answer.get("in_use") and not self.has_written:
-                return answer
-        return None
+        known = ((self.known or {}).get("converged") or {}).get(module, ())
+        return next((found for found in known if found["arguments"] == digest), None)
 
     def execute(self, module: str, arguments: Mapping[str, Any], facts: Any = None) -> dict[str, Any]:
-        """Return the module's answer from the preflight, or else execute the module, which writes.
+        """Return the module's answer from the preflight, if it still holds, or else execute the module, which writes.
 
-        facts: of the preflight, for a module that needs them; None for other modules.
+        facts: of the preflight, for a module that needs them; None for other modules. Raises WheelsError.
         """
-        answer = self.predicted(module, arguments)
-        if answer is not None:
-            return answer
+        found = self._found(module, arguments)
+        if found is not None and not self.has_written:
+            answer: dict[str, Any] = found["answer"]
+            is_right = self._is_check or not (answer["changed"] or found["has_unshown_work"])
+            if is_right and not answer.get("in_use"):
+                return answer
         if self.known is not None and not self._is_check:
             self._written.touch()
-        try:
-            return self._execute(module, arguments if facts is None else {**arguments, "facts": facts})
-        except WheelsError as error:
-            return {"failed": True, "changed": False, "msg": f"{self.host}: {error}"}
+        return self._execute(module, arguments if facts is None else {**arguments, "facts": facts})
 
     def expects(self, module: str, arguments: Mapping[str, Any], key: str) -> bool:
         """Return whether the preflight's answer of the module has a true ``key``. The node may have changed since."""
-        digest = _digest(arguments)
-        known = ((self.known or {}).get("converged") or {}).get(module, ())
-        return any(found["arguments"] == digest and found["answer"].get(key) for found in known)
+        found = self._found(module, arguments)
+        return found is not None and bool(found["answer"].get(key))
 
     def _execute(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Execute a module, with the plugin's code if it imports the code."""
@@ -194,16 +172,29 @@ class Preflight:
             declaration.refuse_names(read)
         return read
 
-    def node(self, given: Any, requires: list[str], **arguments: Any) -> Seen:
+    def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the action's result with the warnings and the change of `look`."""
+        more: dict[str, Any] = {}
+        if self._warnings:
+            more["warnings"] = [*self._warnings, *result.get("warnings", [])]
+        if self._settled:
+            more["changed"] = True
+        return {**result, **more}
+
+    def node(self, given: Any, requires: list[str], **arguments: Any) -> dict[str, Any]:
         """Return the facts ``given`` of the task, or else a preflight's. requires: its checks. Raises NotReady."""
         if given is not None:
-            return Seen(declaration.plain(given), [], settled=False)
+            facts: dict[str, Any] = declaration.plain(given)
+            return facts
         return self.look({"requires": requires, **arguments})
 
-    def with_numbers(self, declared: dict[str, Any], seen: Seen) -> dict[str, Any]:
+    def with_numbers(self, declared: dict[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
         """Return the declaration with uids and gids instead of names of users and groups. Raises NotReady."""
-        accounts = self._accounts(seen.node, declared.get("accounts") or {})
-        declared, problems = declaration.with_numbers(declared, accounts)
+        wanted, found = declared.get("accounts") or {}, node.get("accounts") or {}
+        if not all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
+            # The facts are older than the declaration.
+            found = self.on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
+        declared, problems = declaration.with_numbers(declared, found)
         if problems:
             raise NotReady("\n".join(f"{self.host}: {problem}" for problem in problems))
         return declared
@@ -230,7 +221,7 @@ class Preflight:
         if checked.exists():
             return same_machine.Checked()
         if "identity" not in (facts or {}):
-            facts = self.known if "identity" in (self.known or {}) else self._on_node("node_preflight", {})
+            facts = self.known if "identity" in (self.known or {}) else self.on_node("node_preflight", {})
         if (facts or {}).get("failed"):
             return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
         outcome = same_machine.check(Api(kubeconfig.read(path)), path, name, (facts or {}).get("identity"))
@@ -239,212 +230,190 @@ class Preflight:
         return outcome
 
     def failed(self, error: Exception) -> dict[str, Any]:
-        """Return the failed result of an action that could not begin. error: NotReady or DeclarationProblems."""
+        """Return the failed result of an action. error: one of ERRORS."""
         message = str(error)
         if isinstance(error, declaration.DeclarationProblems):
             message = declaration.unusable(self.host, error.lines, done="this task wrote nothing")
+        elif isinstance(error, WheelsError):
+            message = f"{self.host}: {error}"
         return {"failed": True, "changed": False, "msg": message}
 
-    def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the task's arguments for plugin_cli.holders. The node's kubelet and CDI paths are the defaults."""
-        settings = self.variable(declaration.SETTINGS, {})
-        places = {
-            "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
-            "device_plugin_dir": settings.get("kubelet_device_plugin_dir"),
-            "cdi_dir": settings.get("dynamic_cdi_dir"),
-        }
-        return {**places, **arguments}
+    def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError.
 
-    def look(self, arguments: Mapping[str, Any]) -> Seen:
-        """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError."""
+        Returns the node's facts. `told` adds the warnings to the action's result.
+        """
         given = {key: value for key, value in arguments.items() if value is not None}
         declared = declaration.plain(given.pop("declaration", None))
         if boolean(given.pop("declared", False)):
             declared = self.declaration(declared)
-        of_play = {"read_in": self._play(), **({"declaration": declared} if declared else {})}
         if self.api_only:
-            return self._of_the_api_alone(given, of_play)
+            facts = self._of_the_api_alone(given)
+            return {**facts, "read_in": self._play(), **({"declaration": declared} if declared else {})}
         if "converge" in given and self._skips("cdi_runtime", "configure"):
             # Another tool may own the runtime's configuration.
             given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
         batch = self._vars.get("ansible_play_batch", ())
         defaults = self.variable("node_devices_cri_socket"), self.variable(declaration.SETTINGS, {})
         asked = parse(given, declared, self.host, len(batch), *defaults)
-        read = self._read(asked)
-        problems, warnings, facts = self._judged(asked, read)
+        facts, is_fresh = self._read(asked)
+        problems, warnings = self._judged(asked, facts, is_fresh)
         if problems:
-            self._refuse(asked, read, problems)
+            self._refuse(asked, problems)
         facts.update(read_in=self._play(), host=self.host)
         if asked.is_first and not self._is_check:
             facts["environment"] = play.environment(asked.of_module["lock"])
-        settled = [read.settled] if read.settled else []
-        warnings = [f"{self.host}: {warning}" for warning in [*read.warnings, *warnings, *settled]]
-        return Seen(facts, warnings, read.settled is not None)
+        self._warnings += [*warnings, *([self._settled] if self._settled else [])]
+        return facts
 
-    def _judged(self, asked: Asked, read: Read) -> tuple[list[str], list[str], dict[str, Any]]:
-        """Return problems, warnings, and the facts with what other sources add to them."""
+    def _judged(self, asked: Asked, facts: dict[str, Any], is_fresh: bool) -> tuple[list[str], list[str]]:
+        """Return problems and warnings. Add to the facts what other sources know.
+
+        is_fresh: whether this task has read the facts. Warn only once in a play, although each role runs this check.
+        """
         # With a declaration, the task that read the declaration has checked the names.
-        names = misspelled.found(self._vars).errors if asked.is_first and not asked.declared else ()
-        if not readiness.is_answered(read.facts):
-            return [*names, requirements.unanswered(read.facts, self._vars.get("ansible_python_interpreter"))], [], {}
-        cluster = self._ask_cluster(asked, read)
-        facts, unknown = readiness.with_drivers(read.facts, cluster.drivers), []
+        names = misspelled.found(self._vars).errors if asked.is_first and not asked.declared else []
+        unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
+        if unanswered:
+            return [*names, unanswered], []
+        refused, warnings, in_cluster = self._ask_cluster(asked, facts, is_fresh)
         if asked.declared:
-            accounts = self._accounts(facts, asked.accounts)
-            facts["declaration"], unknown = declaration.with_numbers(asked.declared, accounts)
-        if read.is_fresh:
-            # The roles' tasks give numbers instead of names. For both, the node's answer is the same.
-            named, numbered = ((each or {}).get("configuration") for each in (asked.declared, facts.get("declaration")))
-            given = _replaced(asked.converge, named, numbered) if named != numbered else asked.converge
-            facts["converged"] = _by_arguments(given, facts.get("converged") or {})
-        refused, broken = readiness.of_specs(asked, facts)
+            facts["declaration"] = asked.declared
+        if is_fresh:
+            facts["converged"] = _by_arguments(asked.converge, facts.get("converged") or {})
+        # Whether systemd will run the plugin's command.
+        runs_units = asked.mode == "service" or boolean(self.variable("extended_resources_restore", False))
         problems = [
             *names,
-            *readiness.of_node(asked, facts, self._present(asked, facts), self._runs_units(asked)),
+            *requirements.problems(asked, facts, self._present(asked, facts), runs_units),
             *self._without_command(asked, facts),
-            *unknown,
             *refused,
-            *readiness.of_plugins(asked, facts),
-            *readiness.of_drain(asked),
-            *cluster.problems,
         ]
-        # Warn only once in a play, although each role runs this check.
-        once = [*readiness.removed(asked, facts, cluster.removed), *requirements.untested(asked.of_node, facts)]
-        warnings = [*broken, *cluster.warnings, *once] if read.is_fresh else cluster.warnings
-        return list(dict.fromkeys(problems)), list(warnings), facts
+        warnings += requirements.warnings(asked, facts, in_cluster) if is_fresh else []
+        return list(dict.fromkeys(problems)), warnings
 
-    def _ask_cluster(self, asked: Asked, read: Read) -> readiness.Cluster:
-        """Ask the API server about the node, and whether the run may do its work."""
+    def _ask_cluster(
+        self, asked: Asked, facts: dict[str, Any], is_fresh: bool
+    ) -> tuple[list[str], list[str], set[str]]:
+        """Ask the API server about the node, and whether the run may do its work. Add the DRA drivers to the facts.
+
+        Returns problems, warnings, and the resources of an earlier run that the declaration does not have.
+        """
         path, name, declared = asked.kubeconfig, asked.node_name, asked.declared or {}
+        warnings: list[str] = []
+        problems: list[str] = []
         if not path:
-            return readiness.Cluster()
-        drivers, warnings, problems = [], [], []
-        if read.is_fresh:
+            return problems, warnings, set()
+        if is_fresh:
             if asked.mode and not asked.takeover and declared.get("foreign_kinds"):
                 drivers, unknown = cluster_access.dra_drivers(path, name)
+                plugins = facts["device_plugins"]
+                facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *drivers]}
                 warnings += [unknown] if unknown else []
             needs_node, pod = bool(declared or asked.drain), asked.deployment if asked.mode == "daemonset" else None
             problems += cluster_access.problems(path, name, needs_node, bool(declared.get("capacities")), pod)
         if not problems:
             try:
-                other, unchecked = self._other_machine(path, name, read.facts)
+                other, unchecked = self._other_machine(path, name, facts)
             except (ApiError, kubeconfig.KubeconfigError) as error:
                 other, unchecked = cluster_access.failure(path, error), ""
             problems += [other] if other else []
             warnings += [unchecked] if unchecked else []
-        is_removing = read.is_fresh and declared and asked.mode and not problems
-        gone = cluster_access.removed(path, name, declared["capacities"]) if is_removing else ()
-        return readiness.Cluster(drivers, problems, warnings, frozenset(gone))
+        is_removing = is_fresh and declared and asked.mode and not problems
+        return problems, warnings, cluster_access.removed(path, name, declared["capacities"]) if is_removing else set()
 
     def _skips(self, *tags: str) -> bool:
         """Return whether the run skips a role. tags: the role's."""
         wanted, skipped = set(self._vars.get("ansible_run_tags") or ["all"]), self._vars.get("ansible_skip_tags") or ()
         return wanted.isdisjoint(["all", *tags]) or not set(tags).isdisjoint(skipped)
 
-    def _refuse(self, asked: Asked, read: Read, problems: list[str]) -> None:
+    def _refuse(self, asked: Asked, problems: list[str]) -> None:
         """Release the lock that the preflight took, and raise NotReady."""
         if asked.is_first and not self._is_check:
-            self._on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
-        head = f"The node is not ready; {self._done(asked.is_first, read.settled)}."
-        sentences = [*([read.settled] if read.settled else []), *problems]
+            self.on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
+        done = "nothing was written on it"
+        if self._settled and not self._is_check:
+            done = "only the change of an earlier run was finished or undone on it"
+        elif not asked.is_first:
+            earlier = "; earlier tasks of this play may have written on it" if self.has_written else ""
+            done = f"this task wrote nothing on it{earlier}"
+        head = f"The node is not ready; {done}."
+        sentences = [*([self._settled] if self._settled else []), *problems]
         raise NotReady("\n".join([head, *(f"{self.host}: {sentence}" for sentence in sentences)]))
 
     @property
     def _is_check(self) -> bool:
         return bool(self._action._task.check_mode)
 
-    def _runs_units(self, asked: Asked) -> bool:
-        """Return whether systemd will run the plugin's command."""
-        return asked.mode == "service" or boolean(self.variable("extended_resources_restore", False))
-
     def _present(self, asked: Asked, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the facts; before role host_devices has run, without the missing paths that it will create."""
         if "devices" not in asked.requires or not (asked.is_first or self._is_check):
             return facts
         makers = {name: self.variable(f"host_devices_{name}", []) for name in host_devices.MAKERS}
-        return readiness.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
+        return requirements.without_awaited(facts, makers, self._vars.get("ansible_skip_tags") or ())
 
-    def _of_the_api_alone(self, arguments: Mapping[str, Any], of_play: Mapping[str, Any]) -> Seen:
+    def _of_the_api_alone(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of a node that only the API reaches, with ``joined``: whether the cluster has the node."""
         absent, path = "", arguments.get("kubeconfig")
         # Ask and warn only once in a play.
         if path and "joined" not in (self.known or {}):
             absent = cluster_access.not_joined(path, arguments.get("node_name") or self.host)
-        warnings = [f"{self.host}: {absent}"] if absent else []
-        return Seen({**_UNREACHED, "joined": not absent, **of_play}, warnings, settled=False)
+        self._warnings += [absent] if absent else []
+        return {**_UNREACHED, "joined": not absent}
 
-    def _done(self, is_first: bool, settled: str | None) -> str:
-        """Return what has been written on a node that is not ready. is_first: whether no task has written before."""
-        if settled and not self._is_check:
-            return "only the change of an earlier run was finished or undone on it"
-        if is_first:
-            return "nothing was written on it"
-        earlier = "; earlier tasks of this play may have written on it" if self.has_written else ""
-        return f"this task wrote nothing on it{earlier}"
+    def _read(self, asked: Asked) -> tuple[dict[str, Any], bool]:
+        """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node.
 
-    def _read(self, asked: Asked) -> Read:
-        """Return the play's facts, or read the node's facts. Raises NotReady if another play has locked the node."""
+        Also returns whether this task has read the facts.
+        """
         known = None if asked.is_first else self.known
         # The play's preflight has the runtime's obstacles if it required a runtime.
         if known and ("runtime" not in asked.requires or "obstacles" in known["runtime"]):
-            return Read(self._with_devices(known, asked), is_fresh=False)
-        facts, warnings = self._facts(asked.of_module), []
+            return self._with_devices(known, asked), False
+        facts = self.on_node("node_preflight", asked.of_module)
         holder = facts.pop("locked_by", None)
+        if holder and play.is_over(holder):
+            # Take over the lock of a play that has ended.
+            lock = {**asked.of_module["lock"], "over": holder["owner"]}
+            facts = self.on_node("node_preflight", {**asked.of_module, "lock": lock})
+            holder = facts.pop("locked_by", None)
         if holder and not self._is_check:
             raise NotReady(f"Nothing was written.\n{self.host}: {play.sentence(holder)}")
         if holder:
-            warnings.append(f"{play.sentence(holder)}; this result may show that play half done")
-        settled = None
-        if facts.get("transaction_left"):
-            facts, settled = self._settled(facts, asked.of_module)
-        return Read(facts, True, warnings, settled)
+            self._warnings.append(f"{play.sentence(holder)}; this result may show that play half done")
+        return (self._settle(asked.of_module) or facts) if facts.get("transaction_left") else facts, True
 
     def _with_devices(self, known: dict[str, Any], asked: Asked) -> dict[str, Any]:
         """Return the known facts. Read missing paths again, because a role may have created them."""
         if "devices" not in asked.requires:
-            return known
+            return dict(known)
         if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
-            return known
+            return dict(known)
         of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
-        afresh = self._on_node("node_preflight", of_module)
+        afresh = self.on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
 
-    def _accounts(self, facts: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the node's users and groups. If a wanted name is not in the facts, read the names again."""
-        found: dict[str, Any] = facts.get("accounts") or {}
-        if all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
-            return found
-        afresh: dict[str, Any] = self._on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
-        return afresh
-
-    def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Read the node's facts, and take over the lock of a play that has ended."""
-        facts = self._on_node("node_preflight", arguments)
-        if facts.get("locked_by") and play.is_over(facts["locked_by"]):
-            lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
-            facts = self._on_node("node_preflight", {**arguments, "lock": lock})
-        return facts
-
-    def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return a module's answer; a failed one also if the module cannot run. Raises AnsibleConnectionFailure."""
         try:
             return self._execute(module, arguments)
         except AnsibleConnectionFailure:
             raise
-        except Exception as error:
+        except Exception as error:  # for example, Ansible finds no interpreter
             return {"failed": True, "msg": str(error)}
 
-    def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
-        """Finish or undo an earlier run's unfinished change. Return the node's new facts and the outcome."""
-        outcome = self._on_node("cdi_runtime", {"state": "recovered"})
+    def _settle(self, arguments: dict[str, Any]) -> dict[str, Any] | None:
+        """Finish or undo an earlier run's unfinished change. Return the node's new facts; None in check mode."""
+        outcome = self.on_node("cdi_runtime", {"state": "recovered"})
         if outcome.get("failed"):
-            return outcome, None
-        if not outcome["changed"]:
-            # A killed play's module has finished the change since the first facts.
-            return self._on_node("node_preflight", arguments), None
-        if not self._is_check:
-            facts = self._on_node("node_preflight", arguments)
-        return facts, _became(outcome, self._is_check)
+            return outcome
+        # Without a change, a killed play's module has finished the change since the first facts.
+        if outcome["changed"]:
+            self._settled = _became(outcome, self._is_check)
+            if self._is_check:
+                return None
+        return self.on_node("node_preflight", arguments)
 
     def _without_command(self, asked: Asked, facts: Mapping[str, Any]) -> list[str]:
         """Return a message if the command is missing; none in check mode, because a real run installs it."""
@@ -453,9 +422,21 @@ class Preflight:
             return []
         try:
             # The known facts may be older than the command's installation.
-            return [] if plugin_cli.is_there(self._action, command) else [str(plugin_cli.PluginCliMissing(command))]
+            plugin_cli.require(self._action, command)
         except plugin_cli.PluginCliError as error:
             return [str(error)]
+        return []
+
+
+def facts_of_module(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that a module needs, so that it need not read them again."""
+    runtime, plugins = node.get("runtime") or {}, node.get("device_plugins") or {}
+    return {
+        "runtime": {key: runtime.get(key) for key in ("name", "version")},
+        "cdi_directories": node.get("cdi_directories") or ["/etc/cdi", "/var/run/cdi"],
+        "kubelet_root": (node.get("kubelet") or {}).get("root_dir"),
+        "served": (plugins.get("instance") or {}).get("resources", []),
+    }
 
 
 def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -468,15 +449,6 @@ def _by_arguments(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> dict
         ]
         for name, each in asked.items()
     }
-
-
-def _replaced(value: Any, old: Any, new: Any) -> Any:
-    """Return data in which ``new`` is in every place of ``old``."""
-    if value == old:
-        return new
-    if isinstance(value, Mapping):
-        return {key: _replaced(each, old, new) for key, each in value.items()}
-    return [_replaced(each, old, new) for each in value] if isinstance(value, list) else value
 
 
 def _digest(arguments: Mapping[str, Any]) -> str:

@@ -42,7 +42,12 @@ def checked(
     """
     options: dict[str, Any] = {}
     for role in roles:
-        options.update(_options(str(role)))
+        if role not in OPTIONS:
+            raise AnsibleError(
+                f"roles: {role} is not a role of this collection with argument specs ({_ROLES / str(role)}): use "
+                f"{', '.join(OPTIONS)}"
+            )
+        options.update(OPTIONS[role])
     # Skip the declaration, because the plugin's schema has better error messages.
     for name in [*declaration.variables_of(options), declaration.SETTINGS]:
         options.pop(name, None)
@@ -93,25 +98,6 @@ def _of_type(where: str, value: Any, option: Mapping[str, Any]) -> Iterator[str]
                 yield from _of_type(f"{where}.{key}", value[key], inner)
 
 
-def roles() -> list[str]:
-    """Return the names of all roles."""
-    return list(_OPTIONS)
-
-
-def names() -> set[str]:
-    """Return the names of the variables that the roles' argument specs describe."""
-    return {name for options in _OPTIONS.values() for name in options}
-
-
-def _options(role: str) -> dict[str, Any]:
-    if role not in _OPTIONS:
-        raise AnsibleError(
-            f"roles: {role} is not a role of this collection with argument specs ({_ROLES / role}): use "
-            f"{', '.join(_OPTIONS)}"
-        )
-    return _OPTIONS[role]
-
-
 def _read(path: pathlib.Path) -> dict[str, Any]:
     options: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 (a safe one)
     return dict(options["argument_specs"]["main"]["options"])
@@ -119,4 +105,4 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
 
 #: Maps each role to the options of its argument specs. The strategy imports this module before it forks a process for
 #: each host, so each file is read only once.
-_OPTIONS = {path.parts[-3]: _read(path) for path in sorted(_ROLES.glob("*/meta/argument_specs.yml"))}
+OPTIONS = {path.parts[-3]: _read(path) for path in sorted(_ROLES.glob("*/meta/argument_specs.yml"))}

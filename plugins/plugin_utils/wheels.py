@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -173,20 +174,14 @@ def run(command: list[str], cwd: pathlib.Path, missing: str) -> None:
     raise WheelsError(f"{' '.join(command[1:5])} failed on the controller: " + "\n".join(said))
 
 
-def pack(name: str, wheels: list[Wheel], cache: pathlib.Path) -> pathlib.Path:
+def packed(wheels: Iterable[Wheel]) -> bytes:
     """Return the archive of all wheels for a node."""
-    archive = cache / "archives" / f"{name}.tar"
-    with locked(cache):
-        if archive.exists():
-            return archive
-        archive.parent.mkdir(exist_ok=True)
-        partial = archive.with_suffix(f".{os.getpid()}")
-        # Do not compress the archive, because wheels are already compressed.
-        with tarfile.open(partial, "w", format=tarfile.USTAR_FORMAT) as tar:
-            for wheel in wheels:
-                tar.add(wheel.path, arcname=wheel.path.name, filter=_without_owner)
-        partial.replace(archive)
-    return archive
+    content = io.BytesIO()
+    # Do not compress the archive, because wheels are already compressed.
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for wheel in wheels:
+            tar.add(wheel.path, arcname=wheel.path.name, filter=_without_owner)
+    return content.getvalue()
 
 
 def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -18,6 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import (
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import read
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import same_machine as same_machines
 from test_preflight_access import FACTS
 
 DEVICE = {"name": "a.example/dev", "devices": [{"id": "one"}], "env": {"X": "/one"}}
@@ -122,7 +123,7 @@ def test_the_machine_s_own_node_is_changed(node, run):
 def test_what_is_checked_once_is_not_asked_again(node, run, monkeypatch):
     mine = {"name": node.name, "machine_id": None, "system_uuid": None}
     assert "failed" not in run("uncordon", node.name, mine)
-    monkeypatch.setattr(extended_resources.preflight.same_machine, "check", None)
+    monkeypatch.setattr(same_machines, "check", None)
     assert "failed" not in run("uncordon", node.name, mine)
 
 

@@ -13,8 +13,8 @@ import sys
 
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, host_devices
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.spec_arguments import module_arguments as arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.module_arguments import completed
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 ACTION = """
@@ -116,7 +116,7 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
     assert asked["host_devices"][0]["nodes"] == LAMPS["host_devices_nodes"]
     (runtime,) = asked["cdi_runtime"]
     assert runtime == {name: done["cdi_runtime"][0][name] for name in ("state", "command")}
-    specs = [[arguments({}, each) for each in every] for every in (asked["cdi_specs"], done["cdi_specs"])]
+    specs = [[completed("cdi_specs", each) for each in every] for every in (asked["cdi_specs"], done["cdi_specs"])]
     assert [each["state"] for each in specs[0]] == ["present", "pruned"]
     assert specs[0] == specs[1]
     (tools,) = asked["node_tools"]
@@ -135,5 +135,5 @@ def test_an_uninstall_asks_whether_the_role_has_devices(given):
     (asked,) = done["node_preflight"][0]["converge"]["host_devices"]
     (given_to_role,) = done["host_devices"]
     assert given_to_role["state"] == "absent"
-    asked_by_role = host_devices.module_arguments(given_to_role, {})
+    asked_by_role = completed("host_devices", given_to_role)
     assert asked == {name: value for name, value in asked_by_role.items() if value is not None}

@@ -87,11 +87,11 @@ _PROGRAMS = {
 def example(shape: Any) -> Any:
     """The least data of a shape that has every key."""
     if isinstance(shape, dict):
+        if list(shape) == [...]:
+            return {"a": example(shape[...])}
         return {key.removesuffix("?"): example(each) for key, each in shape.items() if key is not ...}
     if isinstance(shape, list):
         return [example(shape[0])]
-    if isinstance(shape, answers.Each):
-        return {"a": example(shape.shape)}
     if isinstance(shape, answers.Null):
         return example(shape.shape)
     if isinstance(shape, answers.Within):

@@ -25,7 +25,7 @@ def action(monkeypatch):
     look = preflight.Preflight
     monkeypatch.setattr(look, "execute", lambda _look, module, given: answer_of(module, given))
     monkeypatch.setattr(look, "expects", lambda _look, module, given, key: action.expected and key == "restarted")
-    monkeypatch.setattr(look, "node", lambda *_given, **_more: preflight.Seen({}, [], settled=False))
+    monkeypatch.setattr(look, "node", lambda *_given, **_more: {})
     monkeypatch.setattr(look, "declaration", lambda _look, given: {"needs_cdi": action.needs_cdi})
     action.needs_cdi = True
 
@@ -102,7 +102,7 @@ def test_a_refusal_names_the_host_and_takes_no_turn(action):
         raise wheels.WheelsError("the controller's Python has no tomlkit")
 
     action.answer = unpacked
-    assert run(action) == {"failed": True, "msg": "worker1: the controller's Python has no tomlkit"}
+    assert run(action) == {"failed": True, "changed": False, "msg": "worker1: the controller's Python has no tomlkit"}
 
 
 def test_a_node_that_is_not_ready_is_not_asked(action, monkeypatch):

@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proven, rollout
 
 LABEL = "nodedevices.kubernetes/device-plugin"
@@ -161,6 +162,25 @@ def run(state, node=None, *resources, check=False, strategy="linear", hosts=("ho
     play = types.SimpleNamespace(strategy=strategy)
     action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
     return action.run(None, {"inventory_hostname": "host1", "ansible_play_hosts": list(hosts)})
+
+
+CAMERA = {"name": "a.example/camera", "devices": [{"id": "one", "nodes": [{"path": "/dev/video0", "gid": "video"}]}]}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("video", [44, None])
+def test_the_pod_gets_the_numbers_of_the_nodes_groups(cluster, monkeypatch, video, is_known):
+    declared = declaration.read({"node_devices_resources": [CAMERA]}, lambda value: value).as_data()
+    found = {"accounts": {"users": {}, "groups": {"video": video}}}
+    monkeypatch.setattr(preflight.Preflight, "known", found if is_known else None)
+    monkeypatch.setattr(preflight.Preflight, "on_node", lambda *_given: {} if is_known else found)
+    result = run("configured", "worker1", declaration=declared)
+    if video is None:
+        assert result["msg"].startswith("host1: a.example/camera.devices (one).nodes[0].gid: the node has no group")
+        assert cluster.changes == []
+    else:
+        (resource,) = manifests.read_configuration_text(result["text"]).resources
+        assert resource.devices[0].nodes[0].gid == video
 
 
 @pytest.mark.parametrize("strategy", ["free", "ansible.builtin.host_pinned", "mitogen_free"])

@@ -54,14 +54,15 @@ def run(monkeypatch):
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         left = list(answers)
 
-        def ask(_action, *question):
-            asked.append(question)
+        def ask(_action, command):
+            assert command[-2:] == ["-o", "json"]
+            asked.append(tuple(command[:-2]))
             answer = left.pop(0) if len(left) > 1 else left[0]
             if isinstance(answer, Exception):
                 raise answer
             return {"source": "kubelet", "held": answer, "allocatable": {}}
 
-        monkeypatch.setattr(plugin_cli, "ask", ask)
+        monkeypatch.setattr(plugin_cli, "answer", ask)
         return action.run(None, {"inventory_hostname": "node1"})
 
     return types.SimpleNamespace(action=run_action, clock=clock, shown=shown, asked=asked)

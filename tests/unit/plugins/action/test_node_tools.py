@@ -56,13 +56,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setattr(wheels, "targets", lambda: TARGETS)
     monkeypatch.setattr(wheels, "gather", gather)
 
-    def pack(name, packed, cache):
-        assert (name, packed) == (NAME, [wheel])
-        cache.mkdir()
-        (cache / "packed.tar").write_bytes(b"all wheels")
-        return cache / "packed.tar"
-
-    monkeypatch.setattr(wheels, "pack", pack)
+    monkeypatch.setattr(wheels, "packed", lambda gathered: b"all wheels" if gathered == [wheel] else None)
     return made
 
 

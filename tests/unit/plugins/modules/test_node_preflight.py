@@ -28,8 +28,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight i
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     declaration,
     framed,
+    module_arguments,
     preflight,
-    spec_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
@@ -69,7 +69,7 @@ def look(monkeypatch):
 
     def run_action(facts=FACTS, code=1, check=False, answers=(), known=None, variables=(), **arguments):
         answers = list(answers)
-        action = object.__new__(node_preflight.ActionModule)
+        action = run_action.action = object.__new__(node_preflight.ActionModule)
         play = types.SimpleNamespace(_uuid=PLAY)
         action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
         given = []
@@ -191,6 +191,15 @@ def test_a_kubelet_that_nobody_tested_is_a_warning_once_a_play(look):
     assert "warnings" not in tested
 
 
+def numbered(action, result):
+    """The number that a declaration has instead of its name."""
+    declared = action.preflight.with_numbers(result["declaration"], result)
+    (spec,) = declared["cdi_specs"].values()
+    of_spec = spec["devices"][0]["containerEdits"]["deviceNodes"][0]["gid"]
+    assert declared["configuration"]["resources"][0]["devices"][0]["nodes"][0]["gid"] == of_spec
+    return of_spec
+
+
 CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
 
 
@@ -198,16 +207,16 @@ def test_names_of_groups_become_numbers_before_anything_is_written(look):
     facts = {**FACTS, "accounts": {"users": {}, "groups": {"video": 44}}}
     result, given = look(facts, variables={"node_devices_resources": [CAMERA]}, declared=True)
     assert [each["accounts"] for each in given] == [{"groups": ["video"]}]
-    assert result["declaration"]["configuration"]["resources"][0]["devices"][0]["nodes"][0]["gid"] == 44
+    assert numbered(look.action, result) == 44
     again, given = look(known=result, variables={"node_devices_resources": [CAMERA]}, declared=True)
     assert (again["declaration"], given) == (result["declaration"], [])
 
 
 def test_a_group_that_the_node_does_not_know_is_said_with_node_and_field(look):
-    facts = {**FACTS, "accounts": {"users": {}, "groups": {"video": None}}}
-    result, given = look(facts, variables={"node_devices_resources": [CAMERA]}, declared=True)
-    assert len(given) == 1
-    assert result["msg"].splitlines()[1:] == [
+    result, _given = look(variables={"node_devices_resources": [CAMERA]}, declared=True)
+    with pytest.raises(preflight.NotReady) as refused:
+        numbered(look.action, {**result, "accounts": {"users": {}, "groups": {"video": None}}})
+    assert str(refused.value).splitlines() == [
         "node1: example.com/camera.devices (a).nodes[0].gid: the node has no group 'video': create the group there, or "
         "give its number"
     ]
@@ -217,9 +226,9 @@ def test_facts_from_before_a_name_was_declared_are_not_trusted(look):
     known, _given = look()
     afresh = {"accounts": {"groups": {"video": 44}}}
     result, given = look(afresh, known=known, variables={"node_devices_resources": [CAMERA]}, declared=True)
+    assert given == []
+    assert numbered(look.action, result) == 44
     assert given == [{"accounts": {"groups": ["video"]}}]
-    (spec,) = result["declaration"]["cdi_specs"].values()
-    assert spec["devices"][0]["containerEdits"]["deviceNodes"][0]["gid"] == 44
 
 
 def test_a_name_on_a_node_that_only_the_api_reaches_is_refused(look):
@@ -319,6 +328,7 @@ def test_a_run_that_skips_the_role_refuses_no_runtime(look, tags, skipped):
     """Another tool may own the runtime's configuration."""
     asked = {"cdi_runtime": [{"command": "/bin/plugin"}], "service": []}
     _result, (given,) = look(converge=asked, variables=tags)
+    asked["cdi_runtime"][0]["state"] = "present"
     assert given["converge"] == ({"service": []} if skipped else asked)
 
 
@@ -339,23 +349,19 @@ def test_facts_without_obstacles_are_read_again_where_a_runtime_is_required(look
     assert look(requires=["runtime"], known={**FACTS, "read_in": PLAY})[1] == []
 
 
-def test_an_answer_for_names_of_groups_is_the_answer_for_their_numbers(look, monkeypatch):
-    """The roles' tasks give the numbers."""
-    monkeypatch.setattr(preflight.readiness.requirements, "unmet", lambda *_given: [])
+def test_an_answer_belongs_to_the_arguments_that_the_roles_tasks_give(look):
+    """The node replaces names of groups, for the preflight and for the roles' tasks."""
     declared = declaration.read({"node_devices_resources": [CAMERA]}, lambda value: value).as_data()
-    named = declared["configuration"]
-    asked = {"managed_files": [{"owner": "us", "files": [{"path": "/x", "configuration": named}]}], "cdi_specs": [{}]}
-    answered = {name: [of_module(changed=False, problems=[])] for name in asked}
-    facts = {**FACTS, "accounts": {"users": {}, "groups": {"video": 44}}, "converged": answered}
-    result, (given,) = look(facts, declaration=declared, requires=["runtime"], converge=asked)
-    assert given["converge"]["managed_files"] == asked["managed_files"]
-    numbered = result["declaration"]["configuration"]
-    found = {name: each["arguments"] for name, (each,) in result["converged"].items()}
-    assert found == {
-        "managed_files": preflight._digest({"owner": "us", "files": [{"path": "/x", "configuration": numbered}]}),
-        "cdi_specs": preflight._digest(spec_arguments.module_arguments(result["declaration"], {})),
+    files = {"owner": "us", "files": [{"path": "/x", "configuration": declared["configuration"]}]}
+    answered = {name: [of_module(changed=False, problems=[])] for name in ("managed_files", "cdi_specs")}
+    facts = {**FACTS, "converged": answered}
+    asked = {"managed_files": [files], "cdi_specs": [{}]}
+    result, _given = look(facts, declaration=declared, requires=["runtime"], converge=asked)
+    assert result["declaration"] == declared
+    assert {name: each["arguments"] for name, (each,) in result["converged"].items()} == {
+        "managed_files": preflight._digest(files),
+        "cdi_specs": preflight._digest(module_arguments.completed("cdi_specs", {}, declared)),
     }
-    assert numbered != named
 
 
 @pytest.mark.parametrize(

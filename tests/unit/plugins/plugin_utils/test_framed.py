@@ -91,18 +91,19 @@ def command(tmp_path):
 def test_the_plugin_s_command_answers_through_the_text_of_others(command, monkeypatch):
     noisy = node(NOISE, LATER)
     monkeypatch.setattr(plugin_cli, "checked", lambda _words, data: data)
-    assert plugin_cli.ask(noisy, command, "status") == {"arguments": "status -o json"}
-    assert plugin_cli.is_there(noisy, command)
-    assert not plugin_cli.is_there(noisy, command + ".old")
+    assert plugin_cli.answer(noisy, [command, "status", "-o", "json"]) == {"arguments": "status -o json"}
+    plugin_cli.require(noisy, command)
     with pytest.raises(plugin_cli.PluginCliMissing):
-        plugin_cli.ask(noisy, command + ".old", "status")
+        plugin_cli.require(noisy, command + ".old")
+    with pytest.raises(plugin_cli.PluginCliMissing):
+        plugin_cli.answer(noisy, [command + ".old", "status"])
     assert plugin_cli.answer(noisy, [command, "verify"], '{"a": 1}') == {"arguments": "verify"}
 
 
 def test_a_node_that_runs_nothing_does_not_lack_the_command(command):
     """A refused password would say that the command is missing, and so that no pod can hold a device."""
     refused = node("echo 'sudo: a password is required' >&2; exit 127; ")
-    for ask in (plugin_cli.is_there, plugin_cli.ask):
+    for ask in (plugin_cli.require, lambda *given: plugin_cli.answer(given[0], [given[1], "status"])):
         with pytest.raises(plugin_cli.PluginCliError, match="a password is required") as error:
             ask(refused, command)
         assert type(error.value) is plugin_cli.PluginCliError

@@ -16,9 +16,10 @@ KEY = "discovered_interpreter_python"
 
 def ran(result, run_once=False, discovered=None, gives_facts=False):
     """The result of an action that makes this one."""
-    made = type("Action", (NodeAction,), {"run": lambda self, tmp, task_vars: result, "gives_facts": gives_facts})
+    made = type("Action", (NodeAction,), {"act": lambda self, given: result, "gives_facts": gives_facts})
     action = object.__new__(made)
-    action._task = types.SimpleNamespace(run_once=run_once)
+    action._task = types.SimpleNamespace(args={}, async_val=0, check_mode=False, run_once=run_once)
+    action._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/tmp/of-ansible"))
     action._discovered_interpreter_key, action._discovered_interpreter = (
         (KEY, discovered) if discovered else (None, False)
     )
@@ -28,7 +29,7 @@ def ran(result, run_once=False, discovered=None, gives_facts=False):
 def answered(monkeypatch, module, data):
     """A module's answer, as Ansible's base class decodes it."""
     monkeypatch.setattr(ActionBase, "_parse_returned_data", lambda self, res, profile: data)
-    action = object.__new__(type("Action", (NodeAction,), {"run": lambda self, tmp, task_vars: {}}))
+    action = object.__new__(type("Action", (NodeAction,), {}))
     action._asked, action._asked_host = module, "node1"
     return action._parse_returned_data({"stdout": "{}"}, "legacy")
 
@@ -105,7 +106,7 @@ def test_only_a_module_that_was_asked_so_may_answer_that_code_is_missing(monkeyp
     monkeypatch.setattr(answer_shapes, "MODULES", shapes)
     monkeypatch.setattr(node_code, "archive", lambda: b"the code")
     monkeypatch.setattr(ActionBase, "_parse_returned_data", lambda self, res, profile: answers.pop(0))
-    action = object.__new__(type("Action", (NodeAction,), {"run": lambda self, tmp, task_vars: {}}))
+    action = object.__new__(type("Action", (NodeAction,), {}))
     action._sent = lambda name, content: f"/tmp/{name}" if content == b"the code" else None
 
     def execute(self, module_name, module_args, task_vars):

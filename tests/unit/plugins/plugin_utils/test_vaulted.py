@@ -41,11 +41,13 @@ def test_a_longer_value_goes_first():
 
 def action(result, only_shown=False):
     class Action(HidingAction):
-        def run(self, tmp=None, task_vars=None):
+        def act(self, given):
             return result
 
     Action.only_shown = only_shown
     made = object.__new__(Action)
+    made._task = types.SimpleNamespace(args={}, async_val=0, check_mode=False)
+    made._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir="/tmp/of-ansible"))
     made._values = lambda _task_vars: Values([VALUE])
     return made
 
@@ -88,7 +90,7 @@ def test_a_nodes_syslog_does_not_get_it(monkeypatch, arguments, hidden):
 
 
 def test_without_a_password_no_variable_is_read():
-    made = object.__new__(type("Action", (HidingAction,), {"run": lambda self: {}}))
+    made = object.__new__(type("Action", (HidingAction,), {}))
     made._loader = types.SimpleNamespace(_vault=types.SimpleNamespace(secrets=[]))
     assert not made._values(types.SimpleNamespace())
 

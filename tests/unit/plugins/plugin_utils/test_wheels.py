@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -134,8 +135,8 @@ def test_the_environments_name_hangs_on_the_target_its_wheels_and_the_sources(ta
 
 def test_one_archive(tmp_path):
     (tmp_path / "a-1-py3-none-any.whl").write_text("x")
-    archive = wheels.pack("0.1.0-x", [wheels.Wheel(tmp_path / "a-1-py3-none-any.whl", "")], tmp_path / "cache")
-    with tarfile.open(archive) as tar:
+    archive = wheels.packed([wheels.Wheel(tmp_path / "a-1-py3-none-any.whl", "")])
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         assert tar.getnames() == ["a-1-py3-none-any.whl"]
 
 
@@ -150,8 +151,8 @@ def test_the_archive_does_not_have_the_controllers_user(tmp_path, monkeypatch):
 
     monkeypatch.setattr(tarfile.TarFile, "gettarinfo", of_a_large_id)
     (tmp_path / "a-1-py3-none-any.whl").write_text("x")
-    archive = wheels.pack("0.1.0-x", [wheels.Wheel(tmp_path / "a-1-py3-none-any.whl", "")], tmp_path / "cache")
-    with tarfile.open(archive) as tar:
+    archive = wheels.packed([wheels.Wheel(tmp_path / "a-1-py3-none-any.whl", "")])
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         (member,) = tar.getmembers()
         assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")
         assert tar.extractfile(member).read() == b"x"
