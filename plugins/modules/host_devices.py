@@ -87,14 +87,11 @@ leftovers:
   returned: success
 """
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import host_devices, node
 
 
 def main():
-    arguments = {**host_devices.PARAMS, "facts": {"type": "dict"}}
-    module = AnsibleModule(argument_spec=arguments, supports_check_mode=True)
-    node.finish(module, host_devices.converge)
+    node.door(host_devices)
 
 
 if __name__ == "__main__":

@@ -138,20 +138,11 @@ kept:
   returned: success
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, node_tools
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec={**node_tools.PARAMS, "code": node_code.ARGUMENT},
-        required_if=[("state", "present", ["targets", "code"])],
-        supports_check_mode=True,
-    )
-    if module.params["state"] == "present":
-        node_code.load_for(module)
-    node.finish(module, node_tools.converge)
+    node.door(node_tools)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,12 @@ import contextlib
 import functools
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import cdi_needed, plugin_command, runtime_trial
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
+    cdi_needed,
+    node_code,
+    plugin_command,
+    runtime_trial,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart as restarts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict, sha256
@@ -26,23 +31,27 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_res
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
 
 PARAMS = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "command": {"type": "path", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent", "recovered"], "default": "present"},
+    "command": {"type": "path"},
     "cri_socket": {"type": "path"},
     "device_plugin_dir": {"type": "path"},
     "specs": {"type": "dict", "default": {}},
     "may_restart": {"type": "bool", "default": False},
     "this_release": {"type": "path"},
+    "code": node_code.ARGUMENT,
 }
+CHECKS = {"required_if": [("state", state, ["command"]) for state in ("present", "absent")]}
 
 
 def converge(node, params):
-    """Make CDI effective, or restore the earlier values of the CDI keys.
+    """Make CDI effective, restore the earlier values of the CDI keys, or end an interrupted change.
 
     Beside the usual keys, the answer has ``msg``; ``restarted`` and ``seconds`` of a restart; ``answers`` if a change
     failed: whether the runtime answers; and ``other_release`` if the plugin's command cannot list the holders. Without
     ``may_restart``, the answer to a necessary restart is the answer in check mode.
     """
+    if params["state"] == "recovered":
+        return _recover(node)
     from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
     role = _Role(node, params)
@@ -57,7 +66,7 @@ def converge(node, params):
         return {"changed": False, "problems": [f"{role.path}: {error}"], **answers}
 
 
-def recover(node, _params):
+def _recover(node):
     """Finish or undo an interrupted change. The answer says whether it had ``begun``, and its ``error``."""
     if not restarts.PLACES.left():
         return {"changed": False}
@@ -222,7 +231,7 @@ class _Role:
         return {"changed": False, "msg": kept, "kept": reasons}
 
     def _put_back(self):
-        return files.converge(self._node, {"owner": OWNER, "files": [], "pending": {}})
+        return files.converge(self._node, {"owner": OWNER, "files": []})
 
 
 def _text_before(entry):

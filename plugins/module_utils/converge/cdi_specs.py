@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code, plugin_command
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
 
@@ -17,6 +17,8 @@ PARAMS = {
     "configuration": {"type": "dict", "default": {"resources": []}},
     "templates": {"type": "dict", "default": {}},
     **plugin_command.PARAMS,
+    "facts": {"type": "dict"},
+    "code": node_code.ARGUMENT,
 }
 _OWNER = "cdi_specs"
 # Seconds that the kubelet may take to notice that the plugin no longer offers a device.

@@ -30,6 +30,7 @@ PARAMS = {
     "nodes": {"type": "list", "elements": "dict"},
     "prune": {"type": "bool", "default": True},
     **plugin_command.PARAMS,
+    "facts": {"type": "dict"},
 }
 OWNER = "host_devices"
 # udevd's socket; udevd does not run in containers.

@@ -6,6 +6,7 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import targets
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
@@ -22,7 +23,9 @@ PARAMS = {
     "targets": {"type": "dict"},
     "archive": {"type": "path"},
     "wheels": {"type": "dict"},
+    "code": node_code.ARGUMENT,
 }
+CHECKS = {"required_if": [("state", "present", ["targets"])]}
 
 
 def converge(node, params):

@@ -39,7 +39,7 @@ def answers(module, asked, facts=None):
 
 
 def _answer(module, file, params, facts):
-    validated = ArgumentSpecValidator(file.PARAMS).validate(params)
+    validated = ArgumentSpecValidator(file.PARAMS, **getattr(file, "CHECKS", {})).validate(params)
     if validated.error_messages:
         return None
     node = Node(module, check_mode=True, facts=facts)

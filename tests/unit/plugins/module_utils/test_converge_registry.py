@@ -93,8 +93,10 @@ def test_every_arguments_have_an_answer_in_their_order(node):
     asked = {"node_tools": [node.settings, {"keep": "many"}, elsewhere]}
     first, wrong, other = registry.answers(node, asked)["node_tools"]
     assert first["answer"]["environment"].endswith(A)
-    # The module itself says what is wrong with its arguments.
+    # The module itself says what is wrong with its arguments, or with one beside another.
     assert wrong is None
+    alone = {"name": "x.service", "reload_files": ["/x"]}
+    assert registry.answers(node, {"service": [alone, {**alone, "reload_check": ["x"]}]})["service"][0] is None
     assert str(node.root / "other" / "current") in other["answer"]["written"]
 
 

@@ -381,11 +381,11 @@ def test_a_change_by_someone_else_stays_when_ours_goes(node):
 def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     ended = []
     module = types.SimpleNamespace(
-        params={"owner": "role", "files": [], "pending": {}},
+        params={"owner": "role", "files": []},
         check_mode=check,
         exit_json=lambda **answer: ended.append(answer),
     )
-    monkeypatch.setattr(managed_files, "AnsibleModule", lambda **_arguments: module)
+    monkeypatch.setattr(node_module, "AnsibleModule", lambda **_arguments: module)
     monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(node.ledger))
     node.converge(node.file("a", "ours"), node.file("b", "ours"))
     (node.root / "a").write_text("theirs")

@@ -454,7 +454,7 @@ def test_wheels_of_what_was_refused_are_not_sent(refused, monkeypatch, name, say
     monkeypatch.setattr(targets, "own", lambda table: "mine")
     monkeypatch.setattr(node_code, "load_for", lambda module: None)
     refused.exit_json = refused.fail_json = end
-    monkeypatch.setattr(node_tools, "AnsibleModule", lambda **_arguments: refused)
+    monkeypatch.setattr(node_module, "AnsibleModule", lambda **_arguments: refused)
     monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(refused.ledger_directory))
     monkeypatch.setattr(environments, "Unit", lambda _service: refused.unit)
     with pytest.raises(Ended, match=says):
