@@ -18,7 +18,6 @@ PARAMS = {
     "pending": {"type": "bool", "default": False},
     "pending_reload": {"type": "bool", "default": False},
 }
-CHECKS = {"required_by": {"reload_files": ["reload_check"]}}
 _PROPERTIES = (
     "LoadState",
     "ActiveState",

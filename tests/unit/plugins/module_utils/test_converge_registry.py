@@ -95,8 +95,10 @@ def test_every_arguments_have_an_answer_in_their_order(node):
     assert first["answer"]["environment"].endswith(A)
     # The module itself says what is wrong with its arguments, or with one beside another.
     assert wrong is None
-    alone = {"name": "x.service", "reload_files": ["/x"]}
-    assert registry.answers(node, {"service": [alone, {**alone, "reload_check": ["x"]}]})["service"][0] is None
+    no_targets = {"root": node.settings["root"]}
+    asked = {"node_tools": [no_targets, {**no_targets, "state": "absent"}], "cdi_runtime": [{"state": "absent"}]}
+    lacking = registry.answers(node, asked)
+    assert [each is None for name in asked for each in lacking[name]] == [True, False, True]
     assert str(node.root / "other" / "current") in other["answer"]["written"]
 
 
