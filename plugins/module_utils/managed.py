@@ -39,12 +39,6 @@ class Report:
     def changed(self):
         return bool(self.written or self.removed)
 
-    def add_first(self, earlier):
-        """Prepend an earlier report's changes."""
-        self.written = earlier.written + self.written
-        self.contents = earlier.contents + self.contents
-        self.diffs = earlier.diffs + self.diffs
-
     def add_diff(self, path, before, after):
         texts = [_shown(before), _shown(after)]
         if texts[0] == texts[1]:

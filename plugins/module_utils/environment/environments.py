@@ -45,11 +45,13 @@ class Environments:
         self.previous = os.path.join(self.root, "previous")
         #: Further keys of the module's result.
         self.told = {}
-        #: Report of the directories that `install` created before the environment.
-        self.laid_out = Report()
+        self.report = Report()
 
-    def managed(self):
-        return self.node.managed(self.ledger, self.owner)
+    def managed(self, owner=None):
+        """Return the role's or another owner's `Managed`, which adds to the report."""
+        managed = self.node.managed(self.ledger, owner or self.owner)
+        managed.report = self.report
+        return managed
 
     def wanted(self, name, previous, failed=None):
         """Return the environments' directory, the links and the record of a failed upgrade as wanted items.
@@ -101,7 +103,7 @@ class Environments:
             return True
         # Create the directories and the ledger's entry first, so that an interrupted run leaves nothing unrecorded.
         directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
-        self.laid_out = self.managed().converge([directories], keep=self.ledger.of(self.owner))
+        self.managed().converge([directories], keep=self.ledger.of(self.owner))
         partial = self.versions.directory(f".{name}.partial")
         number = 1 + max((entry.get("number", 0) for entry in self.ledger.entries.values()), default=0)
         for path in (directory, partial):
@@ -145,7 +147,7 @@ class Environments:
         if was != name:
             previous = was if was and self._can_run(was) else None
         try:
-            report = self._go_to(was, name, previous, remade=made)
+            self._go_to(was, name, previous, remade=made)
         except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
                 # Omit `previous`, so that a rollback does not undo an earlier, successful upgrade.
@@ -154,12 +156,10 @@ class Environments:
                     before, failed = None, failed_upgrade.now(name, error.why)
                 self.managed().converge(self.wanted(was, before, failed), keep=self.stay(was, before, without=name))
             raise
-        report.add_first(self.laid_out)
         if made:
             directory = self.versions.directory(name)
-            report.written.append(directory)
-            report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
-        return report
+            self.report.written.append(directory)
+            self.report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
 
     def rolled_back(self, wanted):
         """Make a version current. wanted: its full name or version number; empty to undo the last upgrade."""
@@ -176,14 +176,12 @@ class Environments:
             raise VersionError(
                 "version {} is not installed below {}: use one of {}".format(wanted, self.root, ", ".join(self.names()))
             )
-        if name == was:
-            return self._go_to(was, was, previous)
-        if not self._can_run(name):
+        if name != was and not self._can_run(name):
             raise VersionError(
                 f"version {name} can no longer run on this node, because its Python was removed: reinstall that "
                 "Python, or use another version"
             )
-        return self._go_to(was, name, None)
+        self._go_to(was, name, previous if name == was else None)
 
     def _previous(self):
         """Return the version that the last upgrade replaced; None if that version was removed or restored."""
@@ -206,13 +204,13 @@ class Environments:
             # Keep the previous version, because the next boot may restore it until the change is closed.
             managed.converge(wanted, keep=[*stay, self.versions.directory(was)])
             change.close()
-        report = managed.converge(wanted, keep=stay)
+        managed.converge(wanted, keep=stay)
         if tried and was != name and not self.node.check_mode:
-            report.written.append(self.versions.link)
-            report.add_diff(self.versions.link, _link(was), _link(name))
-        return self._with_code(report, stay)
+            self.report.written.append(self.versions.link)
+            self.report.add_diff(self.versions.link, _link(was), _link(name))
+        self._keep_code(stay)
 
-    def _with_code(self, report, stay=()):
+    def _keep_code(self, stay=()):
         """Keep the code of the staying environments and of those below other roots, and remove other code.
 
         stay: the directories of the staying environments, the current one first. It needs the code that this process
@@ -230,10 +228,8 @@ class Environments:
             # In check mode, a new environment has no entry.
             trees.get(stay[0], {})["code"] = digest
         staying = [entry for path, entry in trees.items() if path in stay or entry["owner"] != self.owner]
-        managed = self.node.managed(self.ledger, _CODE)
-        managed.report = report
         keep = [node_code.path_of(entry["code"], self.ledger.directory) for entry in staying if "code" in entry]
-        return managed.converge(wanted, keep=keep)
+        self.managed(_CODE).converge(wanted, keep=keep)
 
     def _enter_link(self):
         """Record the current version in the ledger.
@@ -245,23 +241,22 @@ class Environments:
             link["target"] = f"versions/{current}"
 
     def absent(self):
+        left = self.others() if self.params["left"] is None else self.params["left"]
         # After a failed first installation, the ledger lists only directories.
-        report = Report()
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             if os.path.isdir(self.directories):
-                reason = (
-                    "%s does not list what this collection installed: run site.yml, which records it again, then "
-                    "uninstall.yml"
+                self._stays(
+                    f"{self.ledger.path} does not list what this collection installed: run site.yml, which records it "
+                    "again, then uninstall.yml"
                 )
-                report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
-            return self._with_code(report)
-        left = self.params["left"]
-        others = self.others() if left is None else left
-        if not others:
-            return self._with_code(self.managed().converge([]))
-        reason = "still needed to remove what is left of {}".format(" and ".join(others))
-        report.kept.append({"path": self.root, "reason": reason})
-        return report
+        elif left:
+            self._stays("still needed to remove what is left of {}".format(" and ".join(left)))
+            return
+        self.managed().converge([])
+        self._keep_code()
+
+    def _stays(self, reason):
+        self.report.kept.append({"path": self.root, "reason": reason})
 
     def others(self):
         """Return the other roles with ledger entries. Ignores environments below other roots."""
@@ -276,8 +271,12 @@ class Environments:
             self._settle()
         self._enter_link()
         if state == "present":
-            return self.present(name)
-        return self.absent() if state == "absent" else self.rolled_back(name)
+            self.present(name)
+        elif state == "absent":
+            self.absent()
+        else:
+            self.rolled_back(name)
+        return self.report
 
 
 def _link(name):

@@ -12,6 +12,7 @@ import shutil
 import time
 from typing import Any, Callable, NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, kept
@@ -196,7 +197,7 @@ class Transaction:
         if not self.journal.find(outcome):
             self._note(outcome, identity=self.plan.identity, **fields)
         self._forget()
-        guard.remove(self.places)
+        boot_unit.remove(self.places.units, guard.NAME)
         shutil.rmtree(self.places.closed, ignore_errors=True)
         os.rename(self.places.open, self.places.closed)
         ledgers.sync(self.places.directory)

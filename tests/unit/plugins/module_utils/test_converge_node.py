@@ -53,7 +53,7 @@ def test_the_door_validates_loads_the_code_if_it_is_given_and_converges(monkeypa
     module.params = {"name": "x", "code": code}
     monkeypatch.setattr(node_module, "AnsibleModule", lambda **arguments: given.append(arguments) or module)
     monkeypatch.setattr(node_module.node_code, "load_for", lambda which: did.append(which is module))
-    file = types.SimpleNamespace(PARAMS={"name": {"type": "str"}}, converge=lambda _node, params: {"is": params["name"]})
+    file = types.SimpleNamespace(PARAMS={"name": {"type": "str"}}, converge=lambda _node, given: {"is": given["name"]})
     if checks:
         file.CHECKS = checks
     node_module.door(file)
