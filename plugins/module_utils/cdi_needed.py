@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.directory_names import CDI_DIRS
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import spec_dirs
+from . import plugin_command
+from .directory_names import CDI_DIRS
+from .runtime_facts import spec_dirs
 
 _OWNER = "cdi_specs"
 

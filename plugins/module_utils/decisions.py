@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Directory, File
+from . import ledger as ledgers
+from .ledger import LedgerConflict
+from .transaction.plan import Directory, File
 
 #: Owner and group (root) of written files. Another owner could change the file regardless of its mode.
 OURS = (os.geteuid(), os.getegid())

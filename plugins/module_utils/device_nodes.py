@@ -17,7 +17,7 @@ import pwd
 import stat
 from typing import NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from .ledger import LedgerConflict
 
 OWNER = "host_devices nodes"
 _KINDS = {"c": stat.S_IFCHR, "b": stat.S_IFBLK}

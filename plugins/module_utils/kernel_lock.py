@@ -13,7 +13,7 @@ import os
 import stat
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import lock_holders
+from .node_device_plugin.support import lock_holders
 
 #: Seconds to wait for another module, which may install an environment.
 LIMIT = 600.0

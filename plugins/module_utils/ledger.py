@@ -30,8 +30,8 @@ import pathlib
 import shutil
 import stat
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.new_file import new_file
+from . import kernel_lock
+from .node_device_plugin.support.new_file import new_file
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"

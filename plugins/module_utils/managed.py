@@ -10,10 +10,10 @@ import contextlib
 import copy
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import decisions
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import ACCESS, CONTENT, OURS, owner_of
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from . import decisions
+from . import ledger as ledgers
+from .decisions import ACCESS, CONTENT, OURS, owner_of
+from .ledger import LedgerConflict
 
 #: Suffix of the original's copy. If someone else changed our file, removal writes this copy beside the file.
 BEFORE = ".node-devices-before"

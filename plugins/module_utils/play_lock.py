@@ -15,7 +15,7 @@ import json
 import os
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
+from . import kernel_lock
 
 PATH = "/run/node-devices.lock"
 #: Environment variable with the running play's lock, as JSON of the argument ``wanted`` of `take`.

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.bounded_reads import (
-    text_of as text_of,
-)
+from .node_device_plugin.support.bounded_reads import text_of as text_of
 
 
 def stat_of(pid):

@@ -12,21 +12,12 @@ import os
 import re
 from typing import Callable, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
-    likely_socket,
-    socket_path,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    answer_of,
-    listener,
-    not_roots_alone,
-    option,
-    options,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of, written_since
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_unit import unit_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
+from . import directory_names, safe_words
+from .node_device_plugin.support.kubelet_process import likely_socket, socket_path
+from .node_device_plugin.support.node_process import answer_of, listener, not_roots_alone, option, options
+from .processes import text_of, written_since
+from .runtime_unit import unit_facts
+from .writable import obstacle
 
 _NAMES = ("containerd", "crio", "cri-dockerd")
 #: The facts that the controller needs. The others have texts of the runtime's configuration, or come from them.

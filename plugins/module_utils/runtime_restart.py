@@ -10,13 +10,13 @@ import functools
 import uuid
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.directory_names import CDI_DIRS
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, sha256
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
+from . import plugin_command
+from .decisions import Planning
+from .directory_names import CDI_DIRS
+from .ledger import LedgerConflict, sha256
+from .transaction import launch
+from .transaction.plan import Places, Plan
+from .writable import obstacle
 
 OWNER = "cdi_runtime"
 PLACES = Places()

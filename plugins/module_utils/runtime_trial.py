@@ -11,9 +11,9 @@ import os
 import shutil
 import tempfile
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import naming
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import run
+from . import safe_words
+from .ledger import naming
+from .transaction.runtime import run
 
 
 class Trial:

@@ -9,10 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    options,
-    properties,
-)
+from .node_device_plugin.support.node_process import options, properties
 
 _CONFIG = ("--config", "-config", "-c")
 #: Maps a runtime to its options for configuration and CDI directories. Each option is a tuple of its spellings.

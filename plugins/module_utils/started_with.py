@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from . import ledger as ledgers
 
 DIRECTORY = "/run"
 

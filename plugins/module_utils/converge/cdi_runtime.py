@@ -11,24 +11,15 @@ import contextlib
 import functools
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
-    cdi_needed,
-    node_code,
-    plugin_command,
-    runtime_trial,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart as restarts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict, sha256
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
-    running_kubelet,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    NotTrusted,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import runtime_facts, socket_of
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_restart import OWNER, Restart
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
+from .. import cdi_needed, node_code, plugin_command, runtime_trial
+from .. import runtime_restart as restarts
+from ..ledger import Ledger, LedgerConflict, sha256
+from ..node_device_plugin.support.kubelet_process import running_kubelet
+from ..node_device_plugin.support.node_process import NotTrusted
+from ..runtime_facts import runtime_facts, socket_of
+from ..runtime_restart import OWNER, Restart
+from ..transaction import launch
+from . import files
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "absent", "recovered"], "default": "present"},

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code, plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
+from .. import node_code, plugin_command
+from ..account_numbers import numbers
+from ..ledger import sha256
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},

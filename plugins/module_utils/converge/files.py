@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from .. import node_code
+from ..account_numbers import numbers
+from ..ledger import LedgerConflict
 
 _FILE = {
     "path": {"type": "path", "required": True},

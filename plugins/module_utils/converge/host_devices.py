@@ -11,17 +11,11 @@ import os
 import time
 
 from ansible.module_utils.common.process import get_bin_path
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
-    MODULES,
-    NODES,
-    OPTIONS,
-    RULES,
-    content,
-    lines,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
+
+from .. import device_nodes, plugin_command
+from ..host_device_files import MODULES, NODES, OPTIONS, RULES, content, lines
+from ..ledger import LedgerConflict
+from ..udev_rules import Rule
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code, play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict, sentence
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+
+from .. import node_code, play_lock
+from ..ledger import Ledger, LedgerConflict, sentence
+from ..managed import Managed
 
 
 class Node:

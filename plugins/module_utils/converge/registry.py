@@ -7,15 +7,9 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import (
-    cdi_runtime,
-    cdi_specs,
-    files,
-    host_devices,
-    node_tools,
-    service,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
+
+from . import cdi_runtime, cdi_specs, files, host_devices, node_tools, service
+from .node import Node
 
 #: The converge functions' files, by the name of their module. Each role registers its module here.
 CONVERGE = {

@@ -6,8 +6,8 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.started_with import StartedWith
+from ..ledger import LedgerConflict
+from ..started_with import StartedWith
 
 PARAMS = {
     "name": {"type": "str", "required": True},

@@ -12,13 +12,11 @@ from __future__ import annotations
 import os
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import serving
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND, VersionError
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    answer_of,
-)
+from .. import boot_unit
+from .. import ledger as ledgers
+from ..node_device_plugin.support.node_process import answer_of
+from . import serving
+from .build import COMMAND, VersionError
 
 _GUARD = "node-devices-version.service"
 _PAUSE = 0.3

@@ -9,19 +9,12 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
-    COMMAND,
-    VersionError,
-    build,
-    can_run,
-    edited,
-    is_complete,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, remove_tree
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Report
+from .. import node_code
+from ..ledger import LedgerConflict, remove_tree
+from ..managed import Report
+from . import change, failed_upgrade
+from .build import COMMAND, VersionError, build, can_run, edited, is_complete
+from .unit import Unit
 
 _OWNER = "node_tools"
 # Owner of the archives of code, which environments below several roots may share.

@@ -9,12 +9,8 @@ from __future__ import annotations
 import re
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    answer_of,
-    option,
-    properties,
-)
+from ..node_device_plugin.support.node_process import answer_of, option, properties
+from .build import COMMAND
 
 _PAUSE = 0.1
 _JOURNAL_LINES = "10"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
+from .. import boot_unit
 
 NAME = "node-devices-recovery.service"
 

@@ -11,7 +11,7 @@ import json
 import os
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from .. import ledger as ledgers
 
 NAME = "journal"
 # By default a node runs up to 110 pods. Each container needs a few hundred bytes.

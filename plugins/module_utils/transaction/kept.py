@@ -12,8 +12,8 @@ import contextlib
 import os
 import shutil
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import mount_points
+from .. import ledger as ledgers
+from ..writable import mount_points
 
 _CONTEXT = "security.selinux"
 

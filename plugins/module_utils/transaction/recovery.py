@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import DONE, UNDONE, Transaction
+from .. import kernel_lock
+from .. import ledger as ledgers
+from .runtime import Failed
+from .steps import DONE, UNDONE, Transaction
 
 
 @contextlib.contextmanager

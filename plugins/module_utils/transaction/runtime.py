@@ -10,9 +10,9 @@ import json
 import subprocess
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import stat_of
+from .. import directory_names, safe_words
+from ..ledger import LedgerConflict
+from ..processes import stat_of
 
 # A start of containerd logs about 60 lines, and the problem may be among the first.
 _JOURNAL_LINES = "100"

@@ -12,17 +12,13 @@ import shutil
 import time
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, kept
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import (
-    Failed,
-    Runtime,
-    processes,
-)
+from .. import boot_unit
+from .. import ledger as ledgers
+from ..managed import Managed
+from . import guard, kept
+from .journal import Journal
+from .plan import Plan
+from .runtime import Failed, Runtime, processes
 
 DONE = "done"
 UNDONE = "undone"

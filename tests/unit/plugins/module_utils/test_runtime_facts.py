@@ -400,7 +400,7 @@ def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_
             assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
     assert runtime_facts.likely_socket([]) == "/run/containerd/containerd.sock"
     # Which may be Docker's, beside CRI-O or cri-dockerd.
-    assert runtime_facts.SOCKETS[-1] == "/run/containerd/containerd.sock"
+    assert kubelet_process.SOCKETS[-1] == "/run/containerd/containerd.sock"
 
 
 def test_the_socket_is_the_users_or_else_the_kubelets(monkeypatch):
