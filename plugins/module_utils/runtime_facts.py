@@ -13,13 +13,27 @@ import re
 from typing import Callable, NamedTuple
 
 from . import directory_names, safe_words
+from .node_device_plugin.support.bounded_reads import text_of
 from .node_device_plugin.support.kubelet_process import likely_socket, socket_path
-from .node_device_plugin.support.node_process import answer_of, listener, not_roots_alone, option, options
-from .processes import text_of, written_since
-from .runtime_unit import unit_facts
+from .node_device_plugin.support.node_process import (
+    answer_of,
+    command_of,
+    listener,
+    not_roots_alone,
+    option,
+    options,
+    properties,
+    stat_of,
+)
 from .writable import obstacle
 
 _NAMES = ("containerd", "crio", "cri-dockerd")
+_CONFIG = ("--config", "-config", "-c")
+#: Maps a runtime to its options for configuration and CDI directories. Each option is a tuple of its spellings.
+_READS = {
+    "containerd": (_CONFIG,),
+    "crio": (_CONFIG, ("--config-dir", "-config-dir", "-d"), ("--cdi-spec-dirs", "-cdi-spec-dirs")),
+}
 #: The facts that the controller needs. The others have texts of the runtime's configuration, or come from them.
 _SHOWN = ("socket", "problem", "pid", "name", "version", "unit")
 
@@ -107,6 +121,43 @@ def runtime_facts(path):
     return facts
 
 
+def unit_facts(unit, name, arguments):
+    """Return the facts of a runtime's unit. unit: its name; None if the runtime has no unit.
+
+    name: the runtime's name. arguments: its command line. In the result, ``kill_mode`` (see systemd.kill(5)) is None if
+    unknown. ``next_start`` lists the options that the next start changes, each with both values.
+    """
+    said = properties(unit, "KillMode", "ExecStart") if unit else {}
+    then = command_of(said.get("ExecStart", ""))
+    # Only the processes tell what a wrapper or a variable stands for.
+    is_known = then and os.path.basename(then[0]) == name and not any("$" in word for word in then)
+    changes = [
+        {"option": names[0], "now": options(arguments, *names), "then": options(then, *names)}
+        for names in (_READS.get(name, ()) if is_known else ())
+    ]
+    next_start = [change for change in changes if change["now"] != change["then"]]
+    return {"unit": unit, "kill_mode": said.get("KillMode") or None, "next_start": next_start}
+
+
+def started_at(pid):
+    """Return a process's start in seconds since 1970, see proc(5); None if the process has ended.
+
+    The result can be wrong by about a second.
+    """
+    fields, boot = stat_of(pid), text_of("/proc/stat")
+    if not fields or not boot:
+        return None
+    booted = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith("btime "))
+    return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def written_since(pid, paths):
+    """Return the files that someone wrote after a process's start. The process may not have read their new content."""
+    start = started_at(pid)
+    # Two seconds cover the error of the start time.
+    return [path for path in paths if start and os.path.exists(path) and os.stat(path).st_mtime > start + 2]
+
+
 def names_of(process):
     """Return a runtime's name and its program's path.
 
@@ -148,7 +199,7 @@ def containerd_config(program, arguments, cwd="/"):
     """Return the facts of containerd's root configuration file, and the running version's effective configuration."""
     default = "/etc/containerd/config.toml"
     # Go's flag package also accepts one dash.
-    given = path_of(arguments, cwd, None, "--config", "-config", "-c")
+    given = path_of(arguments, cwd, None, *_CONFIG)
     path = given or default
     directory = os.path.dirname(path)
     facts = file_facts(path)
@@ -223,7 +274,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
     """
     environment = environment or {}
     default = "/etc/crio/crio.conf"
-    path = path_of(arguments, cwd, environment.get("CONTAINER_CONFIG") or default, "--config", "-config", "-c")
+    path = path_of(arguments, cwd, environment.get("CONTAINER_CONFIG") or default, *_CONFIG)
     default_directory = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
     directory = path_of(arguments, cwd, default_directory, "--config-dir", "-config-dir", "-d")
     facts = file_facts(path)

@@ -6,10 +6,9 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-import re
 import time
 
-from ..node_device_plugin.support.node_process import answer_of, option, properties
+from ..node_device_plugin.support.node_process import answer_of, command_of, option, properties
 from .build import COMMAND
 
 _PAUSE = 0.1
@@ -29,8 +28,7 @@ class Unit:
     def config_run_from(self, root):
         """Return the running service's configuration file; None if the service does not run from below ``root``."""
         state = self.show()
-        started = re.search(r"argv\[\]=(.*?) ; ", state.get("ExecStart", ""))
-        words = started.group(1).split() if started else []
+        words = command_of(state.get("ExecStart", ""))
         if state.get("ActiveState") != "active" or words[:1] != [f"{root}/current/bin/{COMMAND}"]:
             return None
         return option(words, "--config")

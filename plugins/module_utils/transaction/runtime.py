@@ -12,7 +12,7 @@ import time
 
 from .. import directory_names, safe_words
 from ..ledger import LedgerConflict
-from ..processes import stat_of
+from ..node_device_plugin.support.node_process import stat_of
 
 # A start of containerd logs about 60 lines, and the problem may be among the first.
 _JOURNAL_LINES = "100"

@@ -8,14 +8,13 @@ import platform
 import sys
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, started_with
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry, service
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.started_with import StartedWith
 
 A, B = "0.1.0-aaaaaaaaaaaa", "0.2.0-bbbbbbbbbbbb"
 
@@ -177,10 +176,10 @@ def test_an_environment_with_something_to_do_is_executed(node, drift):
 def asked_of(node, monkeypatch, recorded):
     """recorded: the content with which the unit is recorded to have started; None for no record."""
     path = node.root / "unit"
-    monkeypatch.setattr(started_with, "DIRECTORY", str(node.root))
+    monkeypatch.setattr(service, "DIRECTORY", str(node.root))
     if recorded is not None:
         path.write_text(recorded)
-        StartedWith("x.service", [str(path)]).write({"InvocationID": "1"})
+        service.StartedWith("x.service", [str(path)]).write({"InvocationID": "1"})
     path.write_text("unit")
     if node.unit:
         node.unit += "InvocationID=1\n"
