@@ -21,13 +21,13 @@ def exclusive(places):
 
     Does not wait, because the other transaction may wait for the caller.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(kernel_lock.locked(places.lock, wait=False))
-        except BlockingIOError as error:
-            raise Failed(
-                "another change of the container runtime is in progress on this node: run again when it has ended"
-            ) from error
+    try:
+        lock = kernel_lock.locked(places.lock, wait=False)
+    except BlockingIOError as error:
+        raise Failed(
+            "another change of the container runtime is in progress on this node: run again when it has ended"
+        ) from error
+    with lock:
         try:
             yield
         finally:
