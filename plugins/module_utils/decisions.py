@@ -54,16 +54,10 @@ def _need_of(item, state, is_recorded):
     if item["kind"] == "directory" and (state is None or (not is_recorded and state["kind"] == "directory")):
         # `missing_directories` has missing ones. A foreign directory keeps its mode and owner.
         return RIGHT
-    if not has_content(item, state):
+    is_alike = state is not None and state["kind"] == item["kind"]
+    if not is_alike or any(state[key] != item[key] for key in ("content", "target") if key in item):
         return CONTENT
     return ACCESS if "mode" in item and _access_of(state) != _access_of(item) else RIGHT
-
-
-def has_content(item, state):
-    """Return whether a state has the wanted kind and content. Ignores mode and owner."""
-    if state is None or state["kind"] != item["kind"]:
-        return False
-    return all(state[key] == item[key] for key in ("content", "target") if key in item)
 
 
 def owner_of(state):

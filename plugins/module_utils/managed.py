@@ -127,7 +127,9 @@ class Managed:
             for change in changes:
                 ledgers.remove_leftover(change.path)
                 if change.item["kind"] == "file":
-                    staged[change.path] = new = _staged(change.item)
+                    # Also if mode or owner alone is wrong, because the file's former owner may have it open.
+                    new = ledgers.stage_file(change.path, change.item["content"], change.item["mode"], *OURS)
+                    staged[change.path] = new
                     validate(change.item, new)
                     if change.need == ACCESS:
                         # Keep the file's time, so that systemd needs no daemon-reload.
@@ -283,14 +285,6 @@ def _as_written(ledger, owner):
     for path in ledger.directories_of(owner):
         wanted.append({"path": path, "kind": "directory", "mode": ledger.entries[path].get("mode", 0o755)})
     return wanted
-
-
-def _staged(item):
-    """Write a file's new version beside its path, and return the version's path.
-
-    Also a file whose mode or owner alone is wrong gets a new version, because its former owner may have it open.
-    """
-    return ledgers.stage_file(item["path"], item["content"], item["mode"], *OURS)
 
 
 def _discard(staged):

@@ -52,11 +52,6 @@ options:
     description: Whether to retry a version that failed its health check on this node.
     type: bool
     default: false
-  node:
-    description:
-      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
-        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
-    type: dict
   cache:
     description:
       - Cache directory on the controller for built or downloaded wheels. The default is C(~/.cache/node-devices). Read
@@ -96,6 +91,7 @@ options:
     description: File name and sha256 of each wheel; set by the action.
     type: dict
 extends_documentation_fragment:
+  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """

@@ -17,7 +17,7 @@ from ..ledger import Ledger, LedgerConflict, sha256
 from ..node_device_plugin.support.kubelet_process import running_kubelet
 from ..node_device_plugin.support.node_process import NotTrusted
 from ..runtime_facts import runtime_facts, socket_of
-from ..runtime_restart import OWNER, Restart
+from ..runtime_restart import OWNER
 from ..transaction import launch
 from . import files
 
@@ -101,13 +101,11 @@ class _Role:
 
     @functools.cached_property
     def _check(self):
-        from node_device_plugin.runtime.configuration.cdi import Checked, UnsupportedConfig
-
-        return runtime_trial.Trial(self._adapter, Checked, UnsupportedConfig)
+        return functools.partial(runtime_trial.check, self._adapter)
 
     @functools.cached_property
     def daemon(self):
-        return restarts.Daemon(self._node, self._runtime, self._adapter, self._params["command"])
+        return restarts.Daemon(self._node, self._params, self._runtime, self._adapter, self._entries)
 
     def make_effective(self):
         """Turn CDI on, or restart a daemon that does not use its files yet."""
@@ -121,7 +119,7 @@ class _Role:
             shortfall = running.shortfall(self._adapter.cdi)
             self._require_writable(change, shortfall)
             self._require_command()
-            return self._restart(Restart(shortfall, [change], original=self._original(change)))
+            return self.daemon.restart(shortfall, [change], original=self._original(change))
         cdi = (self.daemon.said or {}).get("cdi")
         difference = running.difference(cdi) if cdi else None
         if difference is None:
@@ -132,7 +130,7 @@ class _Role:
         if self._adapter.by_hand:
             raise LedgerConflict(f"{difference}: restart {self._runtime['unit'] or 'the runtime'}")
         # The files are right, but the daemon started before someone wrote them.
-        return self._restart(Restart(difference, []))
+        return self.daemon.restart(difference, [])
 
     def take_back(self):
         """Restore the CDI keys of each file that we changed, unless something still needs CDI."""
@@ -150,7 +148,7 @@ class _Role:
         reasons = cdi_needed.by_containers(self._node, self._params, self._runtime["socket"], self._kubelet)
         if reasons:
             return self._kept(reasons)
-        answer = self._restart(Restart("this collection's change is undone", changes, undo=True))
+        answer = self.daemon.restart("this collection's change is undone", changes, undo=True)
         left_on = self._adapter.left_on(changes)
         if left_on:
             self._node.warn(
@@ -158,7 +156,7 @@ class _Role:
                 "copied from this collection's change, as nvidia-ctk does, remove it there and restart "
                 f"{self._runtime['unit']}"
             )
-        if len(changes) < len(entries) and self._may_restart:
+        if len(changes) < len(entries) and "seconds" in answer:
             self._put_back()
         return answer
 
@@ -207,13 +205,6 @@ class _Role:
         # In check mode on a new node, the command is not installed yet.
         if not self._node.check_mode and not os.access(self._params["command"], os.X_OK):
             raise plugin_command.CommandMissing(self._params["command"])
-
-    @property
-    def _may_restart(self):
-        return self._params["may_restart"] and not self._node.check_mode
-
-    def _restart(self, wanted):
-        return self.daemon.restart(wanted, self._entries, self._may_restart)
 
     def _kept(self, reasons):
         """Return the answer that leaves CDI on."""

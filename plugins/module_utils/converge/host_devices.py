@@ -128,7 +128,7 @@ class HostDevices:
         self._claim(wanted, records, replaced)
         self._managed.converge(files)
         for path in [*gone, *replaced]:
-            self._take_away(path, records[path], stays=path in replaced)
+            self._take_away(path, records[path], wanted.get(path))
         if not self._is_made:
             for command in loads:
                 self._run(*command)
@@ -262,10 +262,10 @@ class HostDevices:
             pending = [*pending, *(rule for rule in [*self._old[RULES], *self._new[RULES]] if rule in changed)]
         return list(dict.fromkeys(pending))
 
-    def _take_away(self, path, entry, stays):
+    def _take_away(self, path, entry, successor):
         """Remove a node that we created, or restore an existing node's mode and owner.
 
-        stays: whether a new node replaces the removed node.
+        successor: the DeviceNode that replaces the removed node, or None.
         """
         device = device_nodes.of_entry(entry)
         before = device_nodes.before(entry)
@@ -283,9 +283,8 @@ class HostDevices:
                 if not self._check:
                     device_nodes.set_access(path, before)
         self._ledger.entries.pop(path, None)
-        if stays:
-            node = device_nodes.parsed(self._new[NODES])[path]
-            self._ledger.entries[path] = node.entry(None)
+        if successor:
+            self._ledger.entries[path] = successor.entry(None)
         self._save()
 
     def _loads(self):
@@ -340,16 +339,11 @@ class HostDevices:
         if os.path.exists(_UDEV):
             self.actions.append("udev rules applied")
             self._run("udevadm", "control", "--reload")
-            triggers, unnamed = [], []
-            for line in rules:
-                rule = Rule(line)
-                if rule.trigger and rule.trigger not in triggers:
-                    triggers.append(rule.trigger)
-                elif not rule.trigger and rule.does_something:
-                    unnamed.append(line)
-            for trigger in triggers:
+            parsed = {line: Rule(line) for line in rules}
+            for trigger in dict.fromkeys(tuple(rule.trigger) for rule in parsed.values() if rule.trigger):
                 self._run("udevadm", "trigger", "--action=change", *trigger)
             self._run("udevadm", "settle", "--timeout=30")
+            unnamed = [line for line, rule in parsed.items() if rule.does_something and not rule.trigger]
             if unnamed:
                 self._node.warn(
                     "these udev rules have neither SUBSYSTEM== nor KERNEL==, so until the next boot they apply only "

@@ -61,16 +61,13 @@ class Service:
         self.node = node
         self.name = name
         self.actions = []
-        self.state = self._show()
+        self.look()
 
-    def _show(self):
+    def look(self):
+        """Read the unit's state."""
         command = ["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)]
         _code, output, _error = self.node.run_command(command, check_rc=True)
-        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-
-    @property
-    def is_active(self):
-        return self.state["ActiveState"] == "active"
+        self.state = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     @property
     def needs_daemon_reload(self):
@@ -79,10 +76,6 @@ class Service:
             return self.state["NeedDaemonReload"] == "yes"
         command = ["systemctl", "show", *self.state["Triggers"].split(), "--property=NeedDaemonReload"]
         return "NeedDaemonReload=yes" in self.node.run_command(command, check_rc=True)[1].splitlines()
-
-    def look_again(self):
-        """Read the unit's state after an action."""
-        self.state = self._show()
 
     def holds(self, command):
         """Return whether a command succeeds."""
@@ -115,7 +108,7 @@ def run(service, parameters):
         service.do("enabled", "enable", service.name)
     elif service.needs_daemon_reload:
         service.do("read again", "daemon-reload")
-    if not service.is_active:
+    if service.state["ActiveState"] != "active":
         service.do("started", "restart", service.name)
     elif (parameters["pending"] and check_mode) or is_stale:
         service.do("restarted", "restart", service.name)
@@ -128,7 +121,7 @@ def run(service, parameters):
         service.node.has_unshown_work = not files.is_recorded(service.state)
         return
     if service.actions:
-        service.look_again()
+        service.look()
     files.write(service.state)
 
 
@@ -167,9 +160,9 @@ class StartedWith:
         if any(_runs_another_version(state.get("MainPID", "0"), link) for link in self._links):
             return True
         record = self._read()
-        if record and record["invocation"] == state.get("InvocationID"):
-            return record["files"] != self._now
-        return is_unread or bool(record and record["files"] != self._now)
+        if record and record["files"] != self._now:
+            return True
+        return is_unread and not (record and record["invocation"] == state.get("InvocationID"))
 
     def is_recorded(self, state):
         """Return whether the record describes the unit's present start and files."""

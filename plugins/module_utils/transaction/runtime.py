@@ -144,12 +144,7 @@ class Runtime:
         """Return the problems in the service's last journal lines. Omits text that its configuration may contain."""
         command = ["journalctl", "--unit", self.plan.unit, "--lines", _JOURNAL_LINES]
         output = run([*command, "--no-pager", "--output", "cat"])[1]
-        return safe_words.lines(output, self.known_words)
-
-    @property
-    def known_words(self):
-        """The words that a message may have, because they come from the plan."""
-        return (self.plan.unit, *(file.path for file in self.plan.files))
+        return safe_words.lines(output, (self.plan.unit, *(file.path for file in self.plan.files)))
 
 
 def processes(answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -22,7 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node
 from role_on_node import Adapter, RoleOnNode
 
 from node_device_plugin.runtime import configuration
-from node_device_plugin.runtime.configuration.cdi import SPEC_DIRS, Cdi, Change, Checked, UnsupportedConfig
+from node_device_plugin.runtime.configuration.cdi import SPEC_DIRS, Cdi, Change, UnsupportedConfig
 
 
 @pytest.fixture
@@ -473,7 +474,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(role, tmp_path):
 
 
 def trial(adapter):
-    return runtime_trial.Trial(adapter, Checked, UnsupportedConfig)
+    return functools.partial(runtime_trial.check, adapter)
 
 
 def test_a_new_text_is_read_by_the_runtime_from_a_copy_that_only_root_can_read(tmp_path):
