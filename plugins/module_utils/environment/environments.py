@@ -14,7 +14,6 @@ from ..ledger import LedgerConflict, remove_tree
 from ..managed import Report
 from . import change, failed_upgrade
 from .build import COMMAND, VersionError, build, can_run, edited, is_complete
-from .unit import Unit
 
 _OWNER = "node_tools"
 # Owner of the archives of code, which environments below several roots may share.
@@ -34,7 +33,7 @@ class Environments:
         self.root = params["root"]
         self.owner = f"{_OWNER} {self.root}"
         self.directories = os.path.join(self.root, "versions")
-        self.versions = change.Versions(self.root, Unit(_SERVICE), params["timeout"])
+        self.versions = change.Versions(self.root, change.Unit(_SERVICE), params["timeout"])
         self.previous = os.path.join(self.root, "previous")
         #: Further keys of the module's result.
         self.told = {}
