@@ -66,6 +66,10 @@ class Texts(dict):
         self[path] = text_of(path)
         return self[path]
 
+    def of(self, paths):
+        """Return the texts of those paths that have a text, by path."""
+        return {path: self[path] for path in paths if self[path] is not None}
+
 
 class Program(NamedTuple):
     """A runtime's program. name: its argv[0]. run: a function such as NodeProcess.run."""
@@ -206,10 +210,10 @@ def containerd_config(program, arguments, cwd="/"):
     # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = program.answer("--config", path, "config", dump)
-    texts_read = Texts({path: facts["content"], facts["real_path"]: facts["content"]})
-    patterns, others = imports_of(path, facts["content"], effective, texts_read)
+    texts = Texts({path: facts["content"], facts["real_path"]: facts["content"]})
+    patterns, others = imports_of(path, facts["content"], effective, texts)
     # Use the files' imports: `config dump` of 2.2 and later shows a directory that containerd does not read.
-    read = [path, *imports_of(path, facts["content"], None, texts_read)[1]]
+    read = [path, *imports_of(path, facts["content"], None, texts)[1]]
     for itself in (path, facts["real_path"]):
         others.pop(itself, None)
     return dict(
@@ -218,10 +222,10 @@ def containerd_config(program, arguments, cwd="/"):
         effective=effective,
         problem=safe_words.message(problem, (path, program.name)),
         # k3s and RKE2 generate the root file from these templates.
-        files=texts([os.path.join(directory, "config*.toml.tmpl")]),
+        files=texts.of(found([os.path.join(directory, "config*.toml.tmpl")])),
         imported=others,
         linked_imports=[name for name in others if os.path.islink(name)],
-        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and texts_read[name] is None],
+        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and texts[name] is None],
         # With missing imports, `config dump` of 2.x succeeds, but the daemon fails to start. The dump omits the
         # directories of nested imports, so some of these paths may be wrong.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
@@ -229,23 +233,20 @@ def containerd_config(program, arguments, cwd="/"):
     )
 
 
-def imports_of(path, content, effective, texts_read=None):
+def imports_of(path, content, effective, texts):
     """Return the paths and patterns that a root file imports, and the text of each existing file by path.
 
-    texts_read: the Texts that were read before, or None.
-
-    The sources are containerd's effective configuration and the files. If containerd refuses the files, they are the
-    only source. containerd 2 prints nested imports without their base directory.
+    texts: a Texts. The sources are containerd's effective configuration and the files. If containerd refuses the files,
+    they are the only source. containerd 2 prints nested imports without their base directory.
     """
-    directory, texts_read = os.path.dirname(path), Texts() if texts_read is None else texts_read
-    patterns, read, pending = listed(effective, directory), {}, [(directory, content)]
-    read.update(texts(patterns, texts_read))
-    seen = {path}
+    directory = os.path.dirname(path)
+    patterns, pending, seen = listed(effective, directory), [(directory, content)], {path}
+    read = texts.of(found(patterns))
     while pending:
         directory, text = pending.pop()
         for pattern in listed(text, directory):
             patterns += [] if pattern in patterns else [pattern]
-            for name, found_text in texts([pattern], texts_read).items():
+            for name, found_text in texts.of(found([pattern])).items():
                 read[name] = found_text
                 if name not in seen:
                     seen.add(name)
@@ -300,7 +301,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
 def walked(directory):
     """Return the text of each file below a directory, by path."""
     paths = [os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names]
-    return {path: text for path, text in ((path, text_of(path)) for path in sorted(paths)) if text is not None}
+    return Texts().of(sorted(paths))
 
 
 def found(patterns):
@@ -318,9 +319,3 @@ def found(patterns):
             names = os.listdir(each) if os.path.isdir(each) else []
             paths.update(os.path.join(each, one) for one in names if fnmatch.fnmatchcase(one, name))
     return sorted(paths)
-
-
-def texts(patterns, texts_read=None):
-    """Return the text of each file that matches the patterns, by path. texts_read: as in `imports_of`."""
-    texts_read = Texts() if texts_read is None else texts_read
-    return {path: texts_read[path] for path in found(patterns) if texts_read[path] is not None}

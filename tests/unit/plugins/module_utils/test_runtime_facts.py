@@ -167,7 +167,7 @@ def test_what_an_import_imports_is_read_from_its_own_directory(tmp_path):
     root = tmp_path / "config.toml"
     # As containerd 2 prints them: without the folder.
     dump = "imports = ['conf.d/*.toml', 'config.toml', '../more/*.toml', '../conf.d/a.toml', 'gone.toml']\n"
-    patterns, read = runtime_facts.imports_of(str(root), root.read_text(), dump)
+    patterns, read = runtime_facts.imports_of(str(root), root.read_text(), dump, runtime_facts.Texts())
     assert {os.path.relpath(path, tmp_path) for path in read} == {"config.toml", "conf.d/a.toml", "more/b.toml"}
     assert str(tmp_path / "more" / "gone.toml") in patterns
 
@@ -384,7 +384,7 @@ def test_the_imports_are_read(tmp_path, written):
     patterns = containerd_imports.imports(
         f"imports = {json.dumps(names)}\n", f"{tmp_path}/config.toml", "/srv/real.toml"
     )
-    assert runtime_facts.texts(patterns) == {str(dropin): "version = 2\n"}
+    assert runtime_facts.Texts().of(runtime_facts.found(patterns)) == {str(dropin): "version = 2\n"}
 
 
 @as_root
