@@ -6,13 +6,16 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import time
+from typing import NamedTuple
 
 from .. import node_code
 from ..ledger import LedgerConflict, remove_tree
 from ..managed import Report
-from . import change, failed_upgrade
+from . import change
 from .build import COMMAND, VersionError, build, can_run, edited, is_complete
 
 _OWNER = "node_tools"
@@ -21,6 +24,28 @@ _CODE = f"{_OWNER} code"
 _SERVICE = "node-device-plugin.service"
 # How many edited files a diff names.
 _SHOWN = 5
+#: The file below the root that records the version that failed its health check, so that later runs do not retry it.
+FAILED = "refused.json"
+
+
+class FailedUpgrade(NamedTuple):
+    """An upgrade that failed. name: the version's name. why: the missing items. when: UTC time in ISO 8601.
+
+    A version's name contains the hash of its content. Therefore another build of the same version counts as new. Only
+    the last failure is recorded, until another version becomes current.
+    """
+
+    name: str
+    why: str
+    when: str
+
+    def sentence(self, current):
+        """Return a message that says why the upgrade is not retried. current: name of the version in use."""
+        return (
+            f"version {self.name} failed its health check on this node at {self.when} and is not retried "
+            f"automatically: {self.why}. Version {current} stays in use; to retry after fixing the cause, add -e "
+            "node_tools_retry=true"
+        )
 
 
 class Environments:
@@ -35,6 +60,7 @@ class Environments:
         self.directories = os.path.join(self.root, "versions")
         self.versions = change.Versions(self.root, change.Unit(_SERVICE), params["timeout"])
         self.previous = os.path.join(self.root, "previous")
+        self.record = os.path.join(self.root, FAILED)
         #: Further keys of the module's result.
         self.told = {}
         self.report = Report()
@@ -48,7 +74,7 @@ class Environments:
     def wanted(self, name, previous, failed=None):
         """Return the environments' directory, the links and the record of a failed upgrade as wanted items.
 
-        previous: the version that the last upgrade replaced, or None. failed: a failed_upgrade.FailedUpgrade, or None.
+        previous: the version that the last upgrade replaced, or None. failed: a FailedUpgrade, or None.
         """
         wanted = [
             {"kind": "directory", "path": self.directories, "mode": 0o755},
@@ -61,8 +87,17 @@ class Environments:
             target = os.path.join(self.root, "current", "bin", COMMAND)
             wanted.append({"kind": "link", "path": command, "target": target})
         if failed:
-            wanted.append(failed_upgrade.item(self.root, failed))
+            content = (json.dumps(failed._asdict(), indent=1) + "\n").encode()
+            wanted.append({"kind": "file", "path": self.record, "content": content, "mode": 0o644})
         return wanted
+
+    def _failed(self):
+        """Return the recorded FailedUpgrade; None if the file is missing or invalid."""
+        try:
+            with open(self.record, encoding="utf-8") as file:
+                return FailedUpgrade(**{key: str(value) for key, value in json.load(file).items()})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
 
     def names(self):
         """Return the names of the existing environments, the last installed first.
@@ -125,7 +160,7 @@ class Environments:
 
     def refuse_again(self, name):
         """Raise VersionError if the running service already failed an upgrade to ``name``, unless ``retry`` is set."""
-        was, failed = self.versions.current(), failed_upgrade.read(self.root)
+        was, failed = self.versions.current(), self._failed()
         asked_for = self.params["retry"] or was in (None, name)
         if failed and failed.name == name and not asked_for and self.versions.runs():
             raise VersionError(failed.sentence(was))
@@ -143,9 +178,10 @@ class Environments:
         except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
                 # Omit `previous`, so that a rollback does not undo an earlier, successful upgrade.
-                failed = failed_upgrade.read(self.root)
+                failed = self._failed()
                 if isinstance(error, change.NotReady):
-                    before, failed = None, failed_upgrade.now(name, error.why)
+                    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                    before, failed = None, FailedUpgrade(name, error.why, when)
                 self.managed().converge(self.wanted(was, before, failed), keep=self.stay(was, before, without=name))
             raise
         if made:
@@ -190,7 +226,7 @@ class Environments:
         self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
         if tried and not self.node.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
-        failed = failed_upgrade.read(self.root) if was == name else None
+        failed = self._failed() if was == name else None
         managed, wanted, stay = self.managed(), self.wanted(name, previous, failed), self.stay(name, previous)
         if tried and not self.node.check_mode:
             # Keep the previous version, because the next boot may restore it until the change is closed.
