@@ -186,8 +186,7 @@ class Managed:
             is_needed = any(path == directory or path.startswith(directory + "/") for path in others)
             if not is_needed and self._take_away_directory(directory):
                 gone.add(directory)
-        if not self.check:
-            self.ledger.save()
+        self.ledger.save()
 
     def _own_entries(self):
         for path, entry in self.ledger.entries.items():

@@ -247,12 +247,7 @@ class HostDevices:
         if rules:
             entry = {"kind": "udev rules", "owner": "host_devices udev", "rules": rules}
             self._ledger.entries[_PENDING] = entry
-        self._save()
-
-    def _save(self):
-        """Save the ledger. In check mode, the entries change only in memory."""
-        if not self._check:
-            self._ledger.save()
+        self._ledger.save()
 
     def _changed_rules(self):
         """Return the new rules that udev has not applied yet, and the old rules that udev must forget."""
@@ -285,7 +280,7 @@ class HostDevices:
         self._ledger.entries.pop(path, None)
         if successor:
             self._ledger.entries[path] = successor.entry(None)
-        self._save()
+        self._ledger.save()
 
     def _loads(self):
         """Return the commands that load the missing kernel modules. Raises LedgerConflict if one cannot be loaded."""
@@ -352,7 +347,7 @@ class HostDevices:
         else:
             self._node.warn("udevd does not run on this node; the udev rules apply once it runs")
         self._ledger.entries.pop(_PENDING, None)
-        self._save()
+        self._ledger.save()
 
     def _await_devices(self):
         """Wait a while for the awaited paths. A driver may probe its devices after modprobe has ended.
