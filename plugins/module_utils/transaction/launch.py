@@ -124,8 +124,6 @@ def _is_running():
 def _outcome(places):
     with contextlib.suppress(FileNotFoundError):
         journal = Journal(places.closed)
-        for step in (DONE, UNDONE):
-            record = journal.find(step)
-            if record:
-                return Outcome(record["identity"], record.get("error"), record["seconds"])
+        record = journal.find(DONE) or journal.find(UNDONE)
+        return record and Outcome(record["identity"], record.get("error"), record["seconds"])
     return None

@@ -59,10 +59,10 @@ def _recover(places, boot):
         return
     transaction = Transaction(places)
     find = transaction.journal.find
-    for outcome in (DONE, UNDONE):
-        if find(outcome):
-            transaction.close(outcome)
-            return
+    outcome = find(DONE) or find(UNDONE)
+    if outcome:
+        transaction.close(outcome["step"])
+        return
     if transaction.committed:
         transaction.finish()
         return

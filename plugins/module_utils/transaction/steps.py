@@ -43,7 +43,7 @@ class Transaction:
                 step.do(self)
         except Exception as error:
             if not self.committed:
-                self.undo(ledgers.sentence(error), self._lines())
+                self.undo(ledgers.sentence(error), self.runtime.journal() if self.journal.find("restart") else "")
                 return
         self.finish()
 
@@ -204,9 +204,6 @@ class Transaction:
             self.journal.append(step, **fields)
         except OSError:
             self.journal.records.append({"step": step, **fields})
-
-    def _lines(self):
-        return self.runtime.journal() if self.journal.find("restart") else ""
 
 
 def _refuse_changed(file, path):
