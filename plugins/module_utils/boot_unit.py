@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from . import ledger as ledgers
 
 #: systemd's directory for units that survive a boot.
 UNITS = "/etc/systemd/system"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.directory_names import CDI_DIRS
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import spec_dirs
+from . import plugin_command
+from .directory_names import CDI_DIRS
+from .runtime_facts import spec_dirs
 
 _OWNER = "cdi_specs"
 
@@ -55,12 +55,8 @@ def by_containers(node, params, socket, kubelet):
     # A drain asks this before it evicts the pods.
     if params["specs"].get("evicted"):
         return []
-    options = ["--socket", socket]
-    for option, place in (
-        ("--kubelet-root", kubelet.get("root_dir")),
-        ("--device-plugin-dir", params["device_plugin_dir"]),
-    ):
-        options += [option, place] if place else []
+    places = {"--kubelet-root": kubelet.get("root_dir"), "--device-plugin-dir": params["device_plugin_dir"]}
+    options = ["--socket", socket, *(word for place in places.items() if place[1] for word in place)]
     command = [params["command"]]
     if params["this_release"]:
         # With -I, Python imports no modules from the working directory or the user's directory.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Directory, File
+from . import ledger as ledgers
+from .ledger import LedgerConflict
+from .transaction.plan import Directory, File
 
 #: Owner and group (root) of written files. Another owner could change the file regardless of its mode.
 OURS = (os.geteuid(), os.getegid())
@@ -21,6 +21,7 @@ OURS = (os.geteuid(), os.getegid())
 RIGHT, ACCESS, CONTENT = "right", "access", "content"
 #: The kinds that each kind may replace.
 _REPLACEABLE = {"file": ("file", "link"), "link": ("file", "link"), "directory": ("directory",)}
+_NEW_FILE = {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}
 # Part of each path that no other program uses.
 _OUR_NAME = "node-device"
 
@@ -53,16 +54,10 @@ def _need_of(item, state, is_recorded):
     if item["kind"] == "directory" and (state is None or (not is_recorded and state["kind"] == "directory")):
         # `missing_directories` has missing ones. A foreign directory keeps its mode and owner.
         return RIGHT
-    if not has_content(item, state):
+    is_alike = state is not None and state["kind"] == item["kind"]
+    if not is_alike or any(state[key] != item[key] for key in ("content", "target") if key in item):
         return CONTENT
     return ACCESS if "mode" in item and _access_of(state) != _access_of(item) else RIGHT
-
-
-def has_content(item, state):
-    """Return whether a state has the wanted kind and content. Ignores mode and owner."""
-    if state is None or state["kind"] != item["kind"]:
-        return False
-    return all(state[key] == item[key] for key in ("content", "target") if key in item)
 
 
 def owner_of(state):
@@ -148,7 +143,8 @@ def is_ours(state, entry):
 class Planning:
     """The files, directories and ledger entries of a transaction's plan, which edits files that others own.
 
-    entries_now: the ledger's current entries. owner: a role's name. undo: whether to undo our change.
+    entries_now: the ledger's current entries. owner: a role's name. undo: whether to undo our changes, which all have
+    entries.
     context_of: returns a path's SELinux context; None without SELinux.
     """
 
@@ -164,32 +160,23 @@ class Planning:
     def add(self, path, content, expected_sha256, original=None):
         """Add a file. Raises LedgerConflict if we must not write the file.
 
-        content: the new text. None restores the original if ``undo`` is set, and otherwise keeps the file.
+        content: the new text; with ``undo``, None restores the original.
         expected_sha256: see File.
         original: if someone else wrote the file since our last change, the text that a later undo restores; else None.
         """
         state, known = ledgers.state_of(path), self._entries_now.get(path)
         refuse({"kind": "file", "path": path}, state, self._owner, known, ("file",))
-        if self._undo and known is None:
-            raise LedgerConflict(f"the ledger records no change of this collection in {path}")
-        after = _undone(known, content, state) if self._undo else _edited(content, state)
-        is_changed = _comparable(after) != _comparable(state)
         if self._undo:
-            self.entries[path] = None
-        elif is_changed:
+            after, self.entries[path] = _undone(known, content, state), None
+        else:
+            after = {**(state or _NEW_FILE), "content": content.encode()}
             self.entries[path] = entry_of(after, self._owner, _original(known, state, original))
             self._claim_directories(path)
-        if is_changed:
-            access = {key: (after or state)[key] for key in ("mode", "uid", "gid")}
-            self.files.append(
-                File(
-                    path=path,
-                    content=after and after["content"],
-                    expected_sha256=expected_sha256,
-                    context=self._context_of(path),
-                    **access,
-                )
-            )
+        access = {key: (after or _NEW_FILE)[key] for key in ("mode", "uid", "gid")}
+        context = self._context_of(path)
+        self.files.append(
+            File(path, after and after["content"], **access, expected_sha256=expected_sha256, context=context)
+        )
 
     def _claim_directories(self, path):
         """Add the missing directories above a path, outermost first."""
@@ -199,19 +186,12 @@ class Planning:
                 self.directories.append(Directory(directory, self._context_of(directory)))
 
 
-def _edited(content, state):
-    """Return the state with another text. content: None to keep the text."""
-    if content is None:
-        return state
-    return dict(state or {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}, content=content.encode())
-
-
 def _undone(known, content, state):
     """Return the state after an undo. content: the wanted text; None or the original's text for the original."""
     before = ledgers.stored(known["before"])
     if content is None or (before is not None and before["content"] == content.encode()):
         return before
-    return dict(state, content=content.encode())
+    return {**(state or _NEW_FILE), "content": content.encode()}
 
 
 def _original(known, state, original):
@@ -221,8 +201,3 @@ def _original(known, state, original):
     if state is not None and original is not None:
         state = dict(state, content=original.encode())
     return ledgers.storable(state)
-
-
-def _comparable(state):
-    """Return a state without extended attributes, because a new file gets the old file's."""
-    return state and {key: value for key, value in state.items() if key != "attributes"}

@@ -11,13 +11,12 @@ access: {"kind": "node", "mode", "uid", "gid"}.
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import stat
 from typing import NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from .account_numbers import numbers
+from .ledger import LedgerConflict
 
 OWNER = "host_devices nodes"
 _KINDS = {"c": stat.S_IFCHR, "b": stat.S_IFBLK}
@@ -54,8 +53,8 @@ class DeviceNode:
         """The declared mode, uid and gid. Raises LedgerConflict if the user or group does not exist."""
         return {
             "mode": self._mode,
-            "uid": _id(self._owner, lambda name: pwd.getpwnam(name).pw_uid, "user"),
-            "gid": _id(self._group, lambda name: grp.getgrnam(name).gr_gid, "group"),
+            "uid": _id("users", self._owner),
+            "gid": _id("groups", self._group),
         }
 
     def entry(self, before):
@@ -139,12 +138,8 @@ def shown(device, access):
     return "%s, mode %04o, owner %d:%d\n" % (device, access["mode"], access["uid"], access["gid"])
 
 
-def _id(name, look_up, what):
-    if name.isdigit():
-        return int(name)
-    try:
-        return look_up(name)
-    except KeyError:
-        raise LedgerConflict(
-            f"the node has no {what} {name}: create it, or set another one in host_devices_nodes"
-        ) from None
+def _id(kind, name):
+    number = int(name) if name.isdigit() else numbers(**{kind: [name]})[kind][name]
+    if number is None:
+        raise LedgerConflict(f"the node has no {kind[:-1]} {name}: create it, or set another one in host_devices_nodes")
+    return number

@@ -9,9 +9,9 @@ import socket
 import struct
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import bounded_reads
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import peer
+from .node_device_plugin.kubelet import checkpoint
+from .node_device_plugin.support import bounded_reads
+from .node_device_plugin.support.node_process import peer
 
 # Seconds that a status request may take.
 _TIMEOUT = 5

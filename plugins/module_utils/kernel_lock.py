@@ -6,14 +6,13 @@ Runs on nodes (Python 3.9, standard library only) and on controllers, which may 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import stat
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import lock_holders
+from .node_device_plugin.support import lock_holders
 
 #: Seconds to wait for another module, which may install an environment.
 LIMIT = 600.0
@@ -21,18 +20,14 @@ LIMIT = 600.0
 _FIRST_LOOK, _NEXT_LOOK, _PAUSE = 1, 10, 0.05
 
 
-@contextlib.contextmanager
 def locked(path, create=True, wait=True, limit=None):
-    """Lock the file at a path and yield its descriptor. At the context's end, close the file and release the lock.
+    """Lock the file at a path, and return it open for reading and writing. Closing the file releases the lock.
 
     create: whether to create a missing file. wait, limit: see `taken`.
     Raises FileNotFoundError without ``create`` if the file is missing, and the errors of `taken`.
     """
-    descriptor = taken(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), wait, limit)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    flags = os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+    return os.fdopen(taken(path, flags, wait, limit), "r+", encoding="utf-8")
 
 
 def taken(path, flags, wait=True, limit=None):

@@ -30,8 +30,8 @@ import pathlib
 import shutil
 import stat
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.new_file import new_file
+from . import kernel_lock
+from .node_device_plugin.support.new_file import new_file
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
@@ -127,8 +127,11 @@ class Ledger:
             self._lock = None
 
     def save(self):
-        """Write changed entries durably. Without entries, remove the file."""
-        if self.is_saved:
+        """Write changed entries durably. Without entries, remove the file.
+
+        Unless the ledger is entered for writing, as in check mode, the entries change in memory alone.
+        """
+        if self.is_saved or self._lock is None:
             return
         if self.entries:
             make_directory(self.directory, MODE)

@@ -10,10 +10,10 @@ import contextlib
 import copy
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import decisions
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import ACCESS, CONTENT, OURS, owner_of
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from . import decisions
+from . import ledger as ledgers
+from .decisions import ACCESS, CONTENT, OURS, owner_of
+from .ledger import LedgerConflict
 
 #: Suffix of the original's copy. If someone else changed our file, removal writes this copy beside the file.
 BEFORE = ".node-devices-before"
@@ -38,12 +38,6 @@ class Report:
     @property
     def changed(self):
         return bool(self.written or self.removed)
-
-    def add_first(self, earlier):
-        """Prepend an earlier report's changes."""
-        self.written = earlier.written + self.written
-        self.contents = earlier.contents + self.contents
-        self.diffs = earlier.diffs + self.diffs
 
     def add_diff(self, path, before, after):
         texts = [_shown(before), _shown(after)]
@@ -133,7 +127,9 @@ class Managed:
             for change in changes:
                 ledgers.remove_leftover(change.path)
                 if change.item["kind"] == "file":
-                    staged[change.path] = new = _staged(change.item)
+                    # Also if mode or owner alone is wrong, because the file's former owner may have it open.
+                    new = ledgers.stage_file(change.path, change.item["content"], change.item["mode"], *OURS)
+                    staged[change.path] = new
                     validate(change.item, new)
                     if change.need == ACCESS:
                         # Keep the file's time, so that systemd needs no daemon-reload.
@@ -190,8 +186,7 @@ class Managed:
             is_needed = any(path == directory or path.startswith(directory + "/") for path in others)
             if not is_needed and self._take_away_directory(directory):
                 gone.add(directory)
-        if not self.check:
-            self.ledger.save()
+        self.ledger.save()
 
     def _own_entries(self):
         for path, entry in self.ledger.entries.items():
@@ -289,14 +284,6 @@ def _as_written(ledger, owner):
     for path in ledger.directories_of(owner):
         wanted.append({"path": path, "kind": "directory", "mode": ledger.entries[path].get("mode", 0o755)})
     return wanted
-
-
-def _staged(item):
-    """Write a file's new version beside its path, and return the version's path.
-
-    Also a file whose mode or owner alone is wrong gets a new version, because its former owner may have it open.
-    """
-    return ledgers.stage_file(item["path"], item["content"], item["mode"], *OURS)
 
 
 def _discard(staged):

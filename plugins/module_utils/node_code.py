@@ -13,13 +13,8 @@ import os
 import sys
 import tempfile
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import (
-    DIRECTORY,
-    naming,
-    sentence,
-    sha256,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import bounded_reads
+from .ledger import DIRECTORY, naming, sentence, sha256
+from .node_device_plugin.support import bounded_reads
 
 #: The directory of the kept archives, below the ledger's directory. Only root can read it.
 NAME = "code"

@@ -11,7 +11,7 @@ import os
 import re
 import ssl
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
+from .node_device_plugin.support.bounded_reads import text_of
 
 # The files of the ids in a node object, in the kubelet's order. Source: machine/info.go and utils/sysfs/sysfs.go of
 # cadvisor 0.56.2, with the defaults of its options.

@@ -15,7 +15,7 @@ import json
 import os
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
+from . import kernel_lock
 
 PATH = "/run/node-devices.lock"
 #: Environment variable with the running play's lock, as JSON of the argument ``wanted`` of `take`.
@@ -31,9 +31,11 @@ def take(wanted, check=False, path=PATH):
         (owner whose lock the play may take; ``*`` for any owner).
     check: whether to only read the lock.
     """
-    with _opened(path, create=not check) as file:
-        if file is None:
-            return None
+    try:
+        file = kernel_lock.locked(path, create=not check)
+    except FileNotFoundError:
+        return None
+    with file:
         holder = _holder(file)
         if holder and holder["owner"] != wanted["owner"] and wanted.get("over") not in ("*", holder["owner"]):
             return holder
@@ -83,11 +85,10 @@ def renew(module, at_least=0):
 
 def release(owner, path=PATH):
     """Remove the lock if ``owner`` holds it or it has expired."""
-    with _opened(path, create=False) as file:
-        if file is not None:
-            holder = _holder(file)
-            if holder is None or holder["owner"] == owner:
-                os.unlink(path)
+    with contextlib.suppress(FileNotFoundError), kernel_lock.locked(path, create=False) as file:
+        holder = _holder(file)
+        if holder is None or holder["owner"] == owner:
+            os.unlink(path)
 
 
 def _holder(file):
@@ -114,16 +115,3 @@ def _boot():
 def _uptime():
     """Return the seconds since boot, including suspend. A change of the clock does not affect them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@contextlib.contextmanager
-def _opened(path, create):
-    """Lock the file with flock and yield it; yield None if the file is missing and ``create`` is false."""
-    with contextlib.ExitStack() as stack:
-        try:
-            descriptor = stack.enter_context(kernel_lock.locked(path, create))
-        except FileNotFoundError:
-            yield None
-            return
-        with os.fdopen(descriptor, "r+", encoding="utf-8", closefd=False) as file:
-            yield file

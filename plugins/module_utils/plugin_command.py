@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from .ledger import LedgerConflict
 
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"

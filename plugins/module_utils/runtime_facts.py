@@ -12,23 +12,28 @@ import os
 import re
 from typing import Callable, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
-    likely_socket,
-    socket_path,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
+from . import directory_names, safe_words
+from .node_device_plugin.support.bounded_reads import text_of
+from .node_device_plugin.support.kubelet_process import likely_socket, socket_path
+from .node_device_plugin.support.node_process import (
     answer_of,
+    command_of,
     listener,
     not_roots_alone,
     option,
     options,
+    properties,
+    stat_of,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of, written_since
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_unit import unit_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
+from .writable import obstacle
 
 _NAMES = ("containerd", "crio", "cri-dockerd")
+_CONFIG = ("--config", "-config", "-c")
+#: Maps a runtime to its options for configuration and CDI directories. Each option is a tuple of its spellings.
+_READS = {
+    "containerd": (_CONFIG,),
+    "crio": (_CONFIG, ("--config-dir", "-config-dir", "-d"), ("--cdi-spec-dirs", "-cdi-spec-dirs")),
+}
 #: The facts that the controller needs. The others have texts of the runtime's configuration, or come from them.
 _SHOWN = ("socket", "problem", "pid", "name", "version", "unit")
 
@@ -60,6 +65,10 @@ class Texts(dict):
     def __missing__(self, path):
         self[path] = text_of(path)
         return self[path]
+
+    def of(self, paths):
+        """Return the texts of those paths that have a text, by path."""
+        return {path: self[path] for path in paths if self[path] is not None}
 
 
 class Program(NamedTuple):
@@ -116,6 +125,43 @@ def runtime_facts(path):
     return facts
 
 
+def unit_facts(unit, name, arguments):
+    """Return the facts of a runtime's unit. unit: its name; None if the runtime has no unit.
+
+    name: the runtime's name. arguments: its command line. In the result, ``kill_mode`` (see systemd.kill(5)) is None if
+    unknown. ``next_start`` lists the options that the next start changes, each with both values.
+    """
+    said = properties(unit, "KillMode", "ExecStart") if unit else {}
+    then = command_of(said.get("ExecStart", ""))
+    # Only the processes tell what a wrapper or a variable stands for.
+    is_known = then and os.path.basename(then[0]) == name and not any("$" in word for word in then)
+    changes = [
+        {"option": names[0], "now": options(arguments, *names), "then": options(then, *names)}
+        for names in (_READS.get(name, ()) if is_known else ())
+    ]
+    next_start = [change for change in changes if change["now"] != change["then"]]
+    return {"unit": unit, "kill_mode": said.get("KillMode") or None, "next_start": next_start}
+
+
+def started_at(pid):
+    """Return a process's start in seconds since 1970, see proc(5); None if the process has ended.
+
+    The result can be wrong by about a second.
+    """
+    fields, boot = stat_of(pid), text_of("/proc/stat")
+    if not fields or not boot:
+        return None
+    booted = next(int(line.split()[1]) for line in boot.splitlines() if line.startswith("btime "))
+    return booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def written_since(pid, paths):
+    """Return the files that someone wrote after a process's start. The process may not have read their new content."""
+    start = started_at(pid)
+    # Two seconds cover the error of the start time.
+    return [path for path in paths if start and os.path.exists(path) and os.stat(path).st_mtime > start + 2]
+
+
 def names_of(process):
     """Return a runtime's name and its program's path.
 
@@ -157,17 +203,17 @@ def containerd_config(program, arguments, cwd="/"):
     """Return the facts of containerd's root configuration file, and the running version's effective configuration."""
     default = "/etc/containerd/config.toml"
     # Go's flag package also accepts one dash.
-    given = path_of(arguments, cwd, None, "--config", "-config", "-c")
+    given = path_of(arguments, cwd, None, *_CONFIG)
     path = given or default
     directory = os.path.dirname(path)
     facts = file_facts(path)
     # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = program.answer("--config", path, "config", dump)
-    texts_read = Texts({path: facts["content"], facts["real_path"]: facts["content"]})
-    patterns, others = imports_of(path, facts["content"], effective, texts_read)
+    texts = Texts({path: facts["content"], facts["real_path"]: facts["content"]})
+    patterns, others = imports_of(path, facts["content"], effective, texts)
     # Use the files' imports: `config dump` of 2.2 and later shows a directory that containerd does not read.
-    read = [path, *imports_of(path, facts["content"], None, texts_read)[1]]
+    read = [path, *imports_of(path, facts["content"], None, texts)[1]]
     for itself in (path, facts["real_path"]):
         others.pop(itself, None)
     return dict(
@@ -176,10 +222,10 @@ def containerd_config(program, arguments, cwd="/"):
         effective=effective,
         problem=safe_words.message(problem, (path, program.name)),
         # k3s and RKE2 generate the root file from these templates.
-        files=texts([os.path.join(directory, "config*.toml.tmpl")]),
+        files=texts.of(found([os.path.join(directory, "config*.toml.tmpl")])),
         imported=others,
         linked_imports=[name for name in others if os.path.islink(name)],
-        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and texts_read[name] is None],
+        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and texts[name] is None],
         # With missing imports, `config dump` of 2.x succeeds, but the daemon fails to start. The dump omits the
         # directories of nested imports, so some of these paths may be wrong.
         missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
@@ -187,23 +233,20 @@ def containerd_config(program, arguments, cwd="/"):
     )
 
 
-def imports_of(path, content, effective, texts_read=None):
+def imports_of(path, content, effective, texts):
     """Return the paths and patterns that a root file imports, and the text of each existing file by path.
 
-    texts_read: the Texts that were read before, or None.
-
-    The sources are containerd's effective configuration and the files. If containerd refuses the files, they are the
-    only source. containerd 2 prints nested imports without their base directory.
+    texts: a Texts. The sources are containerd's effective configuration and the files. If containerd refuses the files,
+    they are the only source. containerd 2 prints nested imports without their base directory.
     """
-    directory, texts_read = os.path.dirname(path), Texts() if texts_read is None else texts_read
-    patterns, read, pending = listed(effective, directory), {}, [(directory, content)]
-    read.update(texts(patterns, texts_read))
-    seen = {path}
+    directory = os.path.dirname(path)
+    patterns, pending, seen = listed(effective, directory), [(directory, content)], {path}
+    read = texts.of(found(patterns))
     while pending:
         directory, text = pending.pop()
         for pattern in listed(text, directory):
             patterns += [] if pattern in patterns else [pattern]
-            for name, found_text in texts([pattern], texts_read).items():
+            for name, found_text in texts.of(found([pattern])).items():
                 read[name] = found_text
                 if name not in seen:
                     seen.add(name)
@@ -232,7 +275,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
     """
     environment = environment or {}
     default = "/etc/crio/crio.conf"
-    path = path_of(arguments, cwd, environment.get("CONTAINER_CONFIG") or default, "--config", "-config", "-c")
+    path = path_of(arguments, cwd, environment.get("CONTAINER_CONFIG") or default, *_CONFIG)
     default_directory = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
     directory = path_of(arguments, cwd, default_directory, "--config-dir", "-config-dir", "-d")
     facts = file_facts(path)
@@ -258,7 +301,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
 def walked(directory):
     """Return the text of each file below a directory, by path."""
     paths = [os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names]
-    return {path: text for path, text in ((path, text_of(path)) for path in sorted(paths)) if text is not None}
+    return Texts().of(sorted(paths))
 
 
 def found(patterns):
@@ -276,9 +319,3 @@ def found(patterns):
             names = os.listdir(each) if os.path.isdir(each) else []
             paths.update(os.path.join(each, one) for one in names if fnmatch.fnmatchcase(one, name))
     return sorted(paths)
-
-
-def texts(patterns, texts_read=None):
-    """Return the text of each file that matches the patterns, by path. texts_read: as in `imports_of`."""
-    texts_read = Texts() if texts_read is None else texts_read
-    return {path: texts_read[path] for path in found(patterns) if texts_read[path] is not None}

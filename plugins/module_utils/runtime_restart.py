@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import uuid
-from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.directory_names import CDI_DIRS
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, sha256
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import obstacle
+from . import plugin_command
+from .decisions import Planning
+from .directory_names import CDI_DIRS
+from .ledger import LedgerConflict, sha256
+from .transaction import launch
+from .transaction.plan import Places, Plan
+from .writable import obstacle
 
 OWNER = "cdi_runtime"
 PLACES = Places()
@@ -28,27 +27,19 @@ class NotApplied(LedgerConflict):
     """A change could not be made, or was undone."""
 
 
-class Restart(NamedTuple):
-    """A wanted restart.
+class Daemon:
+    """The running daemon of the node's runtime.
 
-    reason: why. changes: of files, as adapters plan them; empty if the daemon alone is outdated. undo: whether our
-    change is undone. original: the text that a later undo restores, if others changed the file; else None.
+    params: of module cdi_runtime. facts: of the runtime. entries: of the ledger.
     """
 
-    reason: str
-    changes: list[Any]
-    undo: bool = False
-    original: str | None = None
-
-
-class Daemon:
-    """The running daemon of the node's runtime. facts: of the runtime. command: path of the plugin's command."""
-
-    def __init__(self, node, facts, adapter, command):
+    def __init__(self, node, params, facts, adapter, entries):
         self._node = node
+        self._command = params["command"]
+        self._may_restart = params["may_restart"] and not node.check_mode
         self._facts = facts
         self._adapter = adapter
-        self._command = command
+        self._entries = entries
 
     @functools.cached_property
     def said(self):
@@ -69,16 +60,19 @@ class Daemon:
             return False
         return True
 
-    def restart(self, wanted, entries, may_write):
-        """Change the files and restart the daemon. Return the answer. Raises LedgerConflict if this is not possible.
+    def restart(self, reason, changes, undo=False, original=None):
+        """Change the files and restart the daemon, if the module may. Return the answer.
 
-        wanted: a Restart. entries: of the ledger. may_write: whether to do it; else only the obstacles are checked.
+        Raises LedgerConflict if this is not possible.
+
+        reason: why. changes: of files, as adapters plan them; empty if the daemon alone is outdated. undo: whether our
+        change is undone. original: the text that a later undo restores, if others changed the file; else None.
         """
-        self._require_same_start(wanted.reason)
+        self._require_same_start(reason)
         self._require_harmless()
-        plan = self._plan(wanted, entries)
-        told = self._told(wanted)
-        if not may_write:
+        plan = self._plan(changes, undo, original)
+        told = self._told(reason, changes)
+        if not self._may_restart:
             return told
         try:
             outcome = launch.carry_out(PLACES, plan)
@@ -121,13 +115,13 @@ class Daemon:
                 "the containers first"
             )
 
-    def _plan(self, wanted, entries):
+    def _plan(self, changes, undo, original):
         """Return the transaction's plan. Raises NotApplied if one of the files cannot be written."""
-        planning = Planning(entries, OWNER, wanted.undo, self._node.context_of)
+        planning = Planning(self._entries, OWNER, undo, self._node.context_of)
         try:
-            for change in wanted.changes:
+            for change in changes:
                 expected = None if change.before is None else sha256(change.before.encode())
-                planning.add(change.path, change.after, expected, wanted.original)
+                planning.add(change.path, change.after, expected, original)
             for file in planning.files:
                 reason = obstacle(file.path)
                 if reason:
@@ -140,19 +134,19 @@ class Daemon:
             files=planning.files,
             directories=planning.directories,
             entries=planning.entries,
-            undo=wanted.undo,
+            undo=undo,
             unit=self._facts["unit"],
             question=plugin_command.runtime_question(self._command, self._facts["socket"]),
-            spec_dirs=list(CDI_DIRS) if self._adapter.tells_cdi and not wanted.undo else None,
+            spec_dirs=list(CDI_DIRS) if self._adapter.tells_cdi and not undo else None,
             timeout=_TIMEOUT,
         )
 
-    def _told(self, wanted):
+    def _told(self, reason, changes):
         """Return what check mode answers to a restart, and warn about what the restart also does."""
         from node_device_plugin.runtime.configuration.diff import diff
 
         config = self._facts["config"]
-        different = [change for change in wanted.changes if change.before != change.after]
+        different = [change for change in changes if change.before != change.after]
         if config.get("other_names") and config["real_path"] in [change.path for change in different]:
             self._node.warn(
                 f"{config['real_path']} has other hard links ({config['other_names']}), which keep the former text: "
@@ -163,7 +157,7 @@ class Daemon:
         return {
             "changed": True,
             "restarted": True,
-            "msg": f"{wanted.reason}: {self._facts['unit']} is restarted",
+            "msg": f"{reason}: {self._facts['unit']} is restarted",
             "diff": [{"path": change.path, "prepared": diff(change)} for change in different],
         }
 

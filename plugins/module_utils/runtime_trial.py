@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets the node's container runtime read a new text before the text is written.
 
-Runs on nodes: Python 3.9, standard library only. The copies may have secrets, so only root can read them.
+Runs on nodes: Python 3.9. The caller has loaded the plugin's code (module_utils/node_code.py). The copies may have
+secrets, so only root can read them.
 """
 
 from __future__ import annotations
@@ -11,52 +12,47 @@ import os
 import shutil
 import tempfile
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import naming
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import run
+from . import safe_words
+from .ledger import naming
+from .transaction.runtime import run
 
 
-class Trial:
-    """Is called as an adapter's ``check``: see the protocol Check of the adapters.
+def check(adapter, text, beside, drop_in=None, as_drop_in=None):
+    """Let the runtime read a new text: see the protocol Check of the adapters. adapter: of the runtime."""
+    if as_drop_in is not None:
+        return _in_directory(adapter, text, as_drop_in)
+    path = adapter.config["path"]
+    with contextlib.ExitStack() as stack:
+        if drop_in is not None:
+            text = text.replace("/{drop_in}", stack.enter_context(_copy(drop_in)))
+        staged = stack.enter_context(_copy(text, os.path.dirname(path) if beside else None))
+        return _answer([adapter.program, "--config", staged, "config", "dump"], staged, path)
 
-    adapter: of the runtime. refused: the adapters' exception UnsupportedConfig.
-    """
 
-    def __init__(self, adapter, refused):
-        self._adapter = adapter
-        self._refused = refused
+def _in_directory(adapter, text, path):
+    """Let the runtime read a copy of its drop-in directory with the new text."""
+    directory = adapter.config["drop_in_directory"]
+    with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
+        copy = os.path.join(top, "drop-ins")
+        if os.path.isdir(directory):
+            shutil.copytree(directory, copy)
+        staged = os.path.join(copy, os.path.relpath(path, directory))
+        os.makedirs(os.path.dirname(staged), exist_ok=True)
+        with naming(staged), open(staged, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        command = [word.replace("{staged}", copy) for word in adapter.staged_command()]
+        return _answer(command, staged, path)
 
-    def __call__(self, text, beside, drop_in=None, as_drop_in=None):
-        if as_drop_in is not None:
-            return self._in_directory(text, as_drop_in)
-        path = self._adapter.config["path"]
-        with contextlib.ExitStack() as stack:
-            if drop_in is not None:
-                text = text.replace("/{drop_in}", stack.enter_context(_copy(drop_in)))
-            staged = stack.enter_context(_copy(text, os.path.dirname(path) if beside else None))
-            return self._answer([self._adapter.program, "--config", staged, "config", "dump"], staged, path)
 
-    def _in_directory(self, text, path):
-        """Let the runtime read a copy of its drop-in directory with the new text."""
-        directory = self._adapter.config["drop_in_directory"]
-        with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
-            copy = os.path.join(top, "drop-ins")
-            if os.path.isdir(directory):
-                shutil.copytree(directory, copy)
-            staged = os.path.join(copy, os.path.relpath(path, directory))
-            os.makedirs(os.path.dirname(staged), exist_ok=True)
-            with naming(staged), open(staged, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            command = [word.replace("{staged}", copy) for word in self._adapter.staged_command()]
-            return self._answer(command, staged, path)
+def _answer(command, staged, path):
+    from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
-    def _answer(self, command, staged, path):
-        code, output, error = run(command)
-        if code:
-            known = (command[0], os.path.basename(command[0]), path)
-            said = safe_words.message(error.strip().replace(staged, path), known)
-            raise self._refused(f"{command[0]} rejects the new configuration: {said}")
-        return output.replace(staged, path)
+    code, output, error = run(command)
+    if code:
+        known = (command[0], os.path.basename(command[0]), path)
+        said = safe_words.message(error.strip().replace(staged, path), known)
+        raise UnsupportedConfig(f"{command[0]} rejects the new configuration: {said}")
+    return output.replace(staged, path)
 
 
 @contextlib.contextmanager

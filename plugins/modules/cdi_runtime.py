@@ -108,26 +108,11 @@ error:
   returned: for V(recovered), if a change was interrupted
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime, node
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec={
-            **cdi_runtime.PARAMS,
-            "state": {**cdi_runtime.PARAMS["state"], "choices": ["present", "absent", "recovered"]},
-            "command": {"type": "path"},
-            "code": node_code.ARGUMENT,
-        },
-        required_if=[("state", state, ["command", "code"]) for state in ("present", "absent")],
-        supports_check_mode=True,
-    )
-    if module.params["state"] == "recovered":
-        node.finish(module, cdi_runtime.recover)
-    node_code.load_for(module)
-    node.finish(module, cdi_runtime.converge)
+    node.door(cdi_runtime)
 
 
 if __name__ == "__main__":

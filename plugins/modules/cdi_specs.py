@@ -79,18 +79,11 @@ dynamic:
   returned: success
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs, node
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec={**cdi_specs.PARAMS, "facts": {"type": "dict"}, "code": node_code.ARGUMENT},
-        supports_check_mode=True,
-    )
-    node_code.load_for(module)
-    node.finish(module, cdi_specs.converge)
+    node.door(cdi_specs)
 
 
 if __name__ == "__main__":

@@ -35,11 +35,6 @@ options:
     description: Device nodes, as in C(host_devices_nodes) of the role.
     type: list
     elements: dict
-  node:
-    description:
-      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
-        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
-    type: dict
   prune:
     description: Whether to remove unneeded entries. If false, they stay for a later task.
     type: bool
@@ -54,6 +49,7 @@ options:
     description: Directory of the plugin's CDI specs, if it is not the default.
     type: path
 extends_documentation_fragment:
+  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
 """
@@ -87,14 +83,11 @@ leftovers:
   returned: success
 """
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import host_devices, node
 
 
 def main():
-    arguments = {**host_devices.PARAMS, "facts": {"type": "dict"}}
-    module = AnsibleModule(argument_spec=arguments, supports_check_mode=True)
-    node.finish(module, host_devices.converge)
+    node.door(host_devices)
 
 
 if __name__ == "__main__":

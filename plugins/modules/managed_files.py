@@ -51,12 +51,6 @@ options:
           - Command that must succeed before the module replaces any file of the set. C(%s) stands for the path of the
             staged file. Check mode does not run the command, because its program may not be installed yet.
         type: str
-  pending:
-    description:
-      - Files of the owner that an earlier task of the play writes, as a mapping from path to text. Only check mode
-        needs them, because there the earlier task wrote nothing.
-    type: dict
-    default: {}
 extends_documentation_fragment:
   - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
@@ -100,16 +94,11 @@ kept:
   returned: success
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files, node
 
 
 def main():
-    module = AnsibleModule(argument_spec={**files.PARAMS, "code": node_code.ARGUMENT}, supports_check_mode=True)
-    if module.params["code"]:
-        node_code.load_for(module)
-    node.finish(module, files.converge)
+    node.door(files)
 
 
 if __name__ == "__main__":

@@ -288,6 +288,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge im
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.bounded_reads import (
+    text_of,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
     running_kubelet,
 )
@@ -295,7 +298,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device
     NotTrusted,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import text_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
     runtime_facts,
     shown,

@@ -52,11 +52,6 @@ options:
     description: Whether to retry a version that failed its health check on this node.
     type: bool
     default: false
-  node:
-    description:
-      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
-        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
-    type: dict
   cache:
     description:
       - Cache directory on the controller for built or downloaded wheels. The default is C(~/.cache/node-devices). Read
@@ -96,6 +91,7 @@ options:
     description: File name and sha256 of each wheel; set by the action.
     type: dict
 extends_documentation_fragment:
+  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)
 """
@@ -138,20 +134,11 @@ kept:
   returned: success
 """
 
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, node_tools
 
 
 def main():
-    module = AnsibleModule(
-        argument_spec={**node_tools.PARAMS, "code": node_code.ARGUMENT},
-        required_if=[("state", "present", ["targets", "code"])],
-        supports_check_mode=True,
-    )
-    if module.params["state"] == "present":
-        node_code.load_for(module)
-    node.finish(module, node_tools.converge)
+    node.door(node_tools)
 
 
 if __name__ == "__main__":

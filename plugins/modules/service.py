@@ -80,14 +80,11 @@ invocation_id:
   returned: success
 """
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, service
 
 
 def main():
-    required_by = {"reload_files": ["reload_check"]}
-    module = AnsibleModule(argument_spec=service.PARAMS, required_by=required_by, supports_check_mode=True)
-    node.finish(module, service.converge)
+    node.door(service)
 
 
 if __name__ == "__main__":

@@ -220,11 +220,11 @@ def locked(cache: pathlib.Path) -> Iterator[None]:
         )
     if status.st_mode & 0o022:
         raise WheelsError(f"{cache}: other users can write to it: chmod -R go-w {cache}")
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(kernel_lock.locked(str(cache / ".lock"), limit=_LONGEST_WAIT))
-        except OSError as error:
-            raise WheelsError(f"{error.filename}: {error.strerror}") from error
+    try:
+        lock = kernel_lock.locked(str(cache / ".lock"), limit=_LONGEST_WAIT)
+    except OSError as error:
+        raise WheelsError(f"{error.filename}: {error.strerror}") from error
+    with lock:
         yield
 
 

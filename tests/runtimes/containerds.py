@@ -45,11 +45,10 @@ class Containerd:
             text=True,
             check=True,
         ).stdout.split()[0]
-        module_utils = "plugins/module_utils"
-        seen = f"/collections/ansible_collections/nodedevices/kubernetes/{module_utils}"
+        seen = "/collections/ansible_collections/nodedevices/kubernetes"
+        for directory in ("plugins/module_utils", "plugin/node_device_plugin"):
+            volumes += ["--volume", f"{CHECKOUT / directory}:{seen}/{directory}:ro"]
         volumes += [
-            "--volume",
-            f"{CHECKOUT / module_utils}:{seen}:ro",
             "--volume",
             f"{Path(__file__).parent}:/tests:ro",
         ]

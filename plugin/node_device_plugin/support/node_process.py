@@ -307,6 +307,22 @@ def properties(unit: str, *names: str) -> dict[str, str]:
     return {name: value for name, _equals, value in (line.partition("=") for line in said.splitlines())}
 
 
+def command_of(exec_start: str) -> list[str]:
+    """Return the words of the first command in a unit's property ExecStart; none if there is no command."""
+    found = re.search(r"argv\[\]=(.*?) ; ignore_errors=", exec_start)
+    return found.group(1).split() if found else []
+
+
+def stat_of(pid: int) -> list[str]:
+    """Return the fields after the name in /proc/PID/stat, see proc(5); none if the process has ended."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            # The name, in parentheses, may contain anything.
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def option(arguments: Sequence[str], *names: str) -> str | None:
     """Return the value of an option, ``--name value`` or ``--name=value``; None if the option is not given.
 

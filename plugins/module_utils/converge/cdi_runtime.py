@@ -11,38 +11,38 @@ import contextlib
 import functools
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import cdi_needed, plugin_command, runtime_trial
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart as restarts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict, sha256
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
-    running_kubelet,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    NotTrusted,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import runtime_facts, socket_of
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_restart import OWNER, Restart
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
+from .. import cdi_needed, node_code, plugin_command, runtime_trial
+from .. import runtime_restart as restarts
+from ..ledger import Ledger, LedgerConflict, sha256
+from ..node_device_plugin.support.kubelet_process import running_kubelet
+from ..node_device_plugin.support.node_process import NotTrusted
+from ..runtime_facts import runtime_facts, socket_of
+from ..runtime_restart import OWNER
+from ..transaction import launch
+from . import files
 
 PARAMS = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "command": {"type": "path", "required": True},
+    "state": {"type": "str", "choices": ["present", "absent", "recovered"], "default": "present"},
+    "command": {"type": "path"},
     "cri_socket": {"type": "path"},
     "device_plugin_dir": {"type": "path"},
     "specs": {"type": "dict", "default": {}},
     "may_restart": {"type": "bool", "default": False},
     "this_release": {"type": "path"},
+    "code": node_code.ARGUMENT,
 }
+CHECKS = {"required_if": [("state", state, ["command"]) for state in ("present", "absent")]}
 
 
 def converge(node, params):
-    """Make CDI effective, or restore the earlier values of the CDI keys.
+    """Make CDI effective, restore the earlier values of the CDI keys, or end an interrupted change.
 
     Beside the usual keys, the answer has ``msg``; ``restarted`` and ``seconds`` of a restart; ``answers`` if a change
     failed: whether the runtime answers; and ``other_release`` if the plugin's command cannot list the holders. Without
     ``may_restart``, the answer to a necessary restart is the answer in check mode.
     """
+    if params["state"] == "recovered":
+        return _recover(node)
     from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
     role = _Role(node, params)
@@ -57,7 +57,7 @@ def converge(node, params):
         return {"changed": False, "problems": [f"{role.path}: {error}"], **answers}
 
 
-def recover(node, _params):
+def _recover(node):
     """Finish or undo an interrupted change. The answer says whether it had ``begun``, and its ``error``."""
     if not restarts.PLACES.left():
         return {"changed": False}
@@ -101,13 +101,11 @@ class _Role:
 
     @functools.cached_property
     def _check(self):
-        from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
-
-        return runtime_trial.Trial(self._adapter, UnsupportedConfig)
+        return functools.partial(runtime_trial.check, self._adapter)
 
     @functools.cached_property
     def daemon(self):
-        return restarts.Daemon(self._node, self._runtime, self._adapter, self._params["command"])
+        return restarts.Daemon(self._node, self._params, self._runtime, self._adapter, self._entries)
 
     def make_effective(self):
         """Turn CDI on, or restart a daemon that does not use its files yet."""
@@ -121,7 +119,7 @@ class _Role:
             shortfall = running.shortfall(self._adapter.cdi)
             self._require_writable(change, shortfall)
             self._require_command()
-            return self._restart(Restart(shortfall, [change], original=self._original(change)))
+            return self.daemon.restart(shortfall, [change], original=self._original(change))
         cdi = (self.daemon.said or {}).get("cdi")
         difference = running.difference(cdi) if cdi else None
         if difference is None:
@@ -132,7 +130,7 @@ class _Role:
         if self._adapter.by_hand:
             raise LedgerConflict(f"{difference}: restart {self._runtime['unit'] or 'the runtime'}")
         # The files are right, but the daemon started before someone wrote them.
-        return self._restart(Restart(difference, []))
+        return self.daemon.restart(difference, [])
 
     def take_back(self):
         """Restore the CDI keys of each file that we changed, unless something still needs CDI."""
@@ -150,7 +148,7 @@ class _Role:
         reasons = cdi_needed.by_containers(self._node, self._params, self._runtime["socket"], self._kubelet)
         if reasons:
             return self._kept(reasons)
-        answer = self._restart(Restart("this collection's change is undone", changes, undo=True))
+        answer = self.daemon.restart("this collection's change is undone", changes, undo=True)
         left_on = self._adapter.left_on(changes)
         if left_on:
             self._node.warn(
@@ -158,7 +156,7 @@ class _Role:
                 "copied from this collection's change, as nvidia-ctk does, remove it there and restart "
                 f"{self._runtime['unit']}"
             )
-        if len(changes) < len(entries) and self._may_restart:
+        if len(changes) < len(entries) and "seconds" in answer:
             self._put_back()
         return answer
 
@@ -208,13 +206,6 @@ class _Role:
         if not self._node.check_mode and not os.access(self._params["command"], os.X_OK):
             raise plugin_command.CommandMissing(self._params["command"])
 
-    @property
-    def _may_restart(self):
-        return self._params["may_restart"] and not self._node.check_mode
-
-    def _restart(self, wanted):
-        return self.daemon.restart(wanted, self._entries, self._may_restart)
-
     def _kept(self, reasons):
         """Return the answer that leaves CDI on."""
         kept = f"kept: CDI stays on, because {'; '.join(reasons)}"
@@ -222,7 +213,7 @@ class _Role:
         return {"changed": False, "msg": kept, "kept": reasons}
 
     def _put_back(self):
-        return files.converge(self._node, {"owner": OWNER, "files": [], "pending": {}})
+        return files.converge(self._node, {"owner": OWNER, "files": []})
 
 
 def _text_before(entry):

@@ -6,17 +6,20 @@ Runs on nodes: Python 3.9. The caller has loaded the plugin's code (module_utils
 
 from __future__ import annotations
 
+import contextlib
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sha256
+from .. import node_code, plugin_command
+from ..account_numbers import numbers
+from ..ledger import sha256
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
     "configuration": {"type": "dict", "default": {"resources": []}},
     "templates": {"type": "dict", "default": {}},
     **plugin_command.PARAMS,
+    "facts": {"type": "dict"},
+    "code": node_code.ARGUMENT,
 }
 _OWNER = "cdi_specs"
 # Seconds that the kubelet may take to notice that the plugin no longer offers a device.
@@ -70,23 +73,19 @@ def converge(node, params):
 
 
 def _staying(node, specs, params):
-    """Return the leftovers that stay, and why devices in use stop the run."""
+    """Return the leftovers that stay, and why devices in use stop the run.
+
+    In state present, these are held devices whose names would refer to other devices.
+    """
     try:
-        if params["state"] == "present":
-            return specs.all_stay(), _held_otherwise(node, specs, params)
-        return (_held(node, specs, params) if specs.leftovers else []), []
+        if params["state"] != "present":
+            return (_held(node, specs, params) if specs.leftovers else []), []
+        with contextlib.suppress(plugin_command.CommandMissing):
+            if specs.redefined():
+                return specs.all_stay(), specs.held_otherwise(plugin_command.holders(node, params))
+        return specs.all_stay(), []
     except plugin_command.CommandError as error:
         return specs.all_stay(), [str(error)]
-
-
-def _held_otherwise(node, specs, params):
-    """Return a message for each held device whose name would refer to another device. Raises CommandError."""
-    if not specs.redefined():
-        return []
-    try:
-        return specs.held_otherwise(plugin_command.holders(node, params))
-    except plugin_command.CommandMissing:
-        return []
 
 
 def _held(node, specs, params):

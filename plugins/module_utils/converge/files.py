@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from .. import node_code
+from ..account_numbers import numbers
+from ..ledger import LedgerConflict
 
 _FILE = {
     "path": {"type": "path", "required": True},
@@ -23,7 +24,7 @@ _FILE = {
 PARAMS = {
     "owner": {"type": "str", "required": True},
     "files": {"type": "list", "elements": "dict", "default": [], "options": _FILE},
-    "pending": {"type": "dict", "default": {}},
+    "code": node_code.ARGUMENT,
 }
 
 
@@ -40,9 +41,8 @@ def converge(node, params):
             raise LedgerConflict("{} would not be valid, so nothing was written: {}".format(item["path"], said))
 
     wanted = [item_of(file) for file in params["files"]]
-    pending = {path: text.encode() for path, text in (params["pending"] or {}).items()}
     with node.ledger() as ledger:
-        return node.answer(node.managed(ledger, params["owner"], pending).converge(wanted, validate))
+        return node.answer(node.managed(ledger, params["owner"]).converge(wanted, validate))
 
 
 def item_of(file):

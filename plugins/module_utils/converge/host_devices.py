@@ -11,17 +11,11 @@ import os
 import time
 
 from ansible.module_utils.common.process import get_bin_path
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, plugin_command
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
-    MODULES,
-    NODES,
-    OPTIONS,
-    RULES,
-    content,
-    lines,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
+
+from .. import device_nodes, plugin_command
+from ..host_device_files import MODULES, NODES, OPTIONS, RULES, content, lines
+from ..ledger import LedgerConflict
+from ..udev_rules import Rule
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
@@ -30,6 +24,7 @@ PARAMS = {
     "nodes": {"type": "list", "elements": "dict"},
     "prune": {"type": "bool", "default": True},
     **plugin_command.PARAMS,
+    "facts": {"type": "dict"},
 }
 OWNER = "host_devices"
 # udevd's socket; udevd does not run in containers.
@@ -133,7 +128,7 @@ class HostDevices:
         self._claim(wanted, records, replaced)
         self._managed.converge(files)
         for path in [*gone, *replaced]:
-            self._take_away(path, records[path], stays=path in replaced)
+            self._take_away(path, records[path], wanted.get(path))
         if not self._is_made:
             for command in loads:
                 self._run(*command)
@@ -252,12 +247,7 @@ class HostDevices:
         if rules:
             entry = {"kind": "udev rules", "owner": "host_devices udev", "rules": rules}
             self._ledger.entries[_PENDING] = entry
-        self._save()
-
-    def _save(self):
-        """Save the ledger. In check mode, the entries change only in memory."""
-        if not self._check:
-            self._ledger.save()
+        self._ledger.save()
 
     def _changed_rules(self):
         """Return the new rules that udev has not applied yet, and the old rules that udev must forget."""
@@ -267,10 +257,10 @@ class HostDevices:
             pending = [*pending, *(rule for rule in [*self._old[RULES], *self._new[RULES]] if rule in changed)]
         return list(dict.fromkeys(pending))
 
-    def _take_away(self, path, entry, stays):
+    def _take_away(self, path, entry, successor):
         """Remove a node that we created, or restore an existing node's mode and owner.
 
-        stays: whether a new node replaces the removed node.
+        successor: the DeviceNode that replaces the removed node, or None.
         """
         device = device_nodes.of_entry(entry)
         before = device_nodes.before(entry)
@@ -288,10 +278,9 @@ class HostDevices:
                 if not self._check:
                     device_nodes.set_access(path, before)
         self._ledger.entries.pop(path, None)
-        if stays:
-            node = device_nodes.parsed(self._new[NODES])[path]
-            self._ledger.entries[path] = node.entry(None)
-        self._save()
+        if successor:
+            self._ledger.entries[path] = successor.entry(None)
+        self._ledger.save()
 
     def _loads(self):
         """Return the commands that load the missing kernel modules. Raises LedgerConflict if one cannot be loaded."""
@@ -345,16 +334,11 @@ class HostDevices:
         if os.path.exists(_UDEV):
             self.actions.append("udev rules applied")
             self._run("udevadm", "control", "--reload")
-            triggers, unnamed = [], []
-            for line in rules:
-                rule = Rule(line)
-                if rule.trigger and rule.trigger not in triggers:
-                    triggers.append(rule.trigger)
-                elif not rule.trigger and rule.does_something:
-                    unnamed.append(line)
-            for trigger in triggers:
+            parsed = {line: Rule(line) for line in rules}
+            for trigger in dict.fromkeys(tuple(rule.trigger) for rule in parsed.values() if rule.trigger):
                 self._run("udevadm", "trigger", "--action=change", *trigger)
             self._run("udevadm", "settle", "--timeout=30")
+            unnamed = [line for line, rule in parsed.items() if rule.does_something and not rule.trigger]
             if unnamed:
                 self._node.warn(
                     "these udev rules have neither SUBSYSTEM== nor KERNEL==, so until the next boot they apply only "
@@ -363,7 +347,7 @@ class HostDevices:
         else:
             self._node.warn("udevd does not run on this node; the udev rules apply once it runs")
         self._ledger.entries.pop(_PENDING, None)
-        self._save()
+        self._ledger.save()
 
     def _await_devices(self):
         """Wait a while for the awaited paths. A driver may probe its devices after modprobe has ended.

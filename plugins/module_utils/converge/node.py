@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict, sentence
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible.module_utils.basic import AnsibleModule
+
+from .. import node_code, play_lock
+from ..ledger import Ledger, LedgerConflict, sentence
+from ..managed import Managed
 
 
 class Node:
@@ -80,6 +82,14 @@ class Node:
         except LedgerConflict as error:
             answer = {"changed": False, "problems": [str(error)]}
         return {**answer, "warnings": self.warnings}
+
+
+def door(file):
+    """Be the module of a converge function. file: see package ``converge``."""
+    module = AnsibleModule(argument_spec=file.PARAMS, supports_check_mode=True, **getattr(file, "CHECKS", {}))
+    if module.params.get("code"):
+        node_code.load_for(module)
+    finish(module, file.converge)
 
 
 def finish(module, converge):

@@ -6,9 +6,10 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import targets
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import is_complete
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
+from .. import node_code
+from ..environment import targets
+from ..environment.build import is_complete
+from ..environment.environments import Environments
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "absent", "rolled_back"], "default": "present"},
@@ -22,7 +23,9 @@ PARAMS = {
     "targets": {"type": "dict"},
     "archive": {"type": "path"},
     "wheels": {"type": "dict"},
+    "code": node_code.ARGUMENT,
 }
+CHECKS = {"required_if": [("state", "present", ["targets"])]}
 
 
 def converge(node, params):

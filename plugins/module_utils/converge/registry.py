@@ -7,15 +7,9 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import (
-    cdi_runtime,
-    cdi_specs,
-    files,
-    host_devices,
-    node_tools,
-    service,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
+
+from . import cdi_runtime, cdi_specs, files, host_devices, node_tools, service
+from .node import Node
 
 #: The converge functions' files, by the name of their module. Each role registers its module here.
 CONVERGE = {
@@ -39,7 +33,7 @@ def answers(module, asked, facts=None):
 
 
 def _answer(module, file, params, facts):
-    validated = ArgumentSpecValidator(file.PARAMS).validate(params)
+    validated = ArgumentSpecValidator(file.PARAMS, **getattr(file, "CHECKS", {})).validate(params)
     if validated.error_messages:
         return None
     node = Node(module, check_mode=True, facts=facts)

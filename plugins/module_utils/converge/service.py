@@ -6,8 +6,12 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.started_with import StartedWith
+import contextlib
+import json
+import os
+
+from .. import ledger as ledgers
+from ..ledger import LedgerConflict
 
 PARAMS = {
     "name": {"type": "str", "required": True},
@@ -28,6 +32,8 @@ _PROPERTIES = (
     "Triggers",
 )
 _JOURNAL_LINES = "20"
+#: The directory of the records. At a boot systemd reads every unit again.
+DIRECTORY = "/run"
 
 
 def converge(node, params):
@@ -55,16 +61,13 @@ class Service:
         self.node = node
         self.name = name
         self.actions = []
-        self.state = self._show()
+        self.look()
 
-    def _show(self):
+    def look(self):
+        """Read the unit's state."""
         command = ["systemctl", "show", self.name, "--property=" + ",".join(_PROPERTIES)]
         _code, output, _error = self.node.run_command(command, check_rc=True)
-        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-
-    @property
-    def is_active(self):
-        return self.state["ActiveState"] == "active"
+        self.state = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
     @property
     def needs_daemon_reload(self):
@@ -73,10 +76,6 @@ class Service:
             return self.state["NeedDaemonReload"] == "yes"
         command = ["systemctl", "show", *self.state["Triggers"].split(), "--property=NeedDaemonReload"]
         return "NeedDaemonReload=yes" in self.node.run_command(command, check_rc=True)[1].splitlines()
-
-    def look_again(self):
-        """Read the unit's state after an action."""
-        self.state = self._show()
 
     def holds(self, command):
         """Return whether a command succeeds."""
@@ -109,7 +108,7 @@ def run(service, parameters):
         service.do("enabled", "enable", service.name)
     elif service.needs_daemon_reload:
         service.do("read again", "daemon-reload")
-    if not service.is_active:
+    if service.state["ActiveState"] != "active":
         service.do("started", "restart", service.name)
     elif (parameters["pending"] and check_mode) or is_stale:
         service.do("restarted", "restart", service.name)
@@ -122,7 +121,7 @@ def run(service, parameters):
         service.node.has_unshown_work = not files.is_recorded(service.state)
         return
     if service.actions:
-        service.look_again()
+        service.look()
     files.write(service.state)
 
 
@@ -137,3 +136,73 @@ def stop(service):
         service.node.has_unshown_work = not record.is_recorded(service.state)
         return
     record.remove()
+
+
+class StartedWith:
+    """The record with which files a unit was started, so that a later run knows whether the unit must start again.
+
+    Times of files decide nothing, because a node's clock may be wrong. The record has the unit's InvocationID, which
+    changes at each start, and the hash of each file. files: what the unit reads when it starts. A link leads to the
+    program's version.
+    """
+
+    def __init__(self, unit, files):
+        self._path = os.path.join(DIRECTORY, f"node-devices.{unit}.started")
+        self._now = {path: _hash_of(path) for path in files if not os.path.islink(path)}
+        self._links = [path for path in files if os.path.islink(path)]
+
+    def is_stale(self, state, is_unread):
+        """Return whether the running unit may have started with other files.
+
+        state: the unit's properties in systemd. is_unread: whether systemd has not read the unit's present file, or
+        this play changed a file. Both count only if this module has not recorded the unit's present start.
+        """
+        if any(_runs_another_version(state.get("MainPID", "0"), link) for link in self._links):
+            return True
+        record = self._read()
+        if record and record["files"] != self._now:
+            return True
+        return is_unread and not (record and record["invocation"] == state.get("InvocationID"))
+
+    def is_recorded(self, state):
+        """Return whether the record describes the unit's present start and files."""
+        return self._read() == self._record(state)
+
+    def write(self, state):
+        """Record the unit's present start."""
+        if self._now and not self.is_recorded(state):
+            ledgers.write_file(self._path, json.dumps(self._record(state)).encode(), 0o600)
+
+    def remove(self):
+        """Remove the record."""
+        ledgers.remove_file(self._path)
+
+    def _record(self, state):
+        return {"invocation": state.get("InvocationID"), "files": self._now} if self._now else None
+
+    def _read(self):
+        with contextlib.suppress(OSError, ValueError, RecursionError), open(self._path, encoding="utf-8") as file:
+            record = json.load(file)
+            if isinstance(record, dict) and set(record) == {"invocation", "files"}:
+                return record
+        return None
+
+
+def _hash_of(path):
+    try:
+        with open(path, "rb") as file:
+            return ledgers.sha256(file.read())
+    except OSError:
+        return None
+
+
+def _runs_another_version(pid, link):
+    """Return whether a process's program is beside the link's target, but not below it."""
+    try:
+        with open(f"/proc/{int(pid)}/cmdline", "rb") as file:
+            program = os.fsdecode(file.read().split(b"\0")[0])
+    except (OSError, ValueError):
+        return False
+    # The program itself is a link to the system's Python.
+    directory, target = os.path.realpath(os.path.dirname(program)), os.path.realpath(link)
+    return directory.startswith(os.path.dirname(target) + "/") and not (directory + "/").startswith(target + "/")

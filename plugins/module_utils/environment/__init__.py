@@ -4,8 +4,8 @@
 - ``environments`` finds the existing and the current environment, and removes surplus environments.
 - ``build`` creates an environment from wheels.
 - ``serving`` reads which resources and devices the running plugin serves.
-- ``unit`` restarts and queries the service that runs from an environment.
-- ``change`` changes the version, and restores the old version if the new version does not become ready.
+- ``change`` changes the version, and restores the old version if the new version does not become ready. It restarts and
+  queries the service that runs from an environment.
 
 Runs on nodes: Python 3.9, standard library only.
 """

@@ -14,10 +14,8 @@ import sys
 import tarfile
 import zipfile
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    answer_of,
-)
+from .. import ledger as ledgers
+from ..node_device_plugin.support.node_process import answer_of
 
 #: The command in an environment's ``bin``.
 COMMAND = "node-device-plugin"

@@ -12,16 +12,16 @@ from __future__ import annotations
 import os
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import serving
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND, VersionError
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    answer_of,
-)
+from .. import boot_unit
+from .. import ledger as ledgers
+from ..node_device_plugin.support.node_process import answer_of, command_of, option, properties
+from . import serving
+from .build import COMMAND, VersionError
 
 _GUARD = "node-devices-version.service"
-_PAUSE = 0.3
+# Seconds between two looks at what a version serves, and at the unit while it starts.
+_PAUSE, _UNIT_PAUSE = 0.3, 0.1
+_JOURNAL_LINES = "10"
 _TEXT = """\
 # Written by node-devices while another version of the device plugin is on trial; removed after the trial.
 [Unit]
@@ -37,6 +37,56 @@ ExecStart=/bin/rm -f {link} {path}
 """
 
 
+class Unit:
+    """A systemd service. name: with the suffix ``.service``."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def show(self):
+        """Return the service's properties from systemd; empty if there is no systemd."""
+        return properties(self.name, "ActiveState", "SubState", "InvocationID", "ExecStart")
+
+    def config_run_from(self, root):
+        """Return the running service's configuration file; None if the service does not run from below ``root``."""
+        state = self.show()
+        words = command_of(state.get("ExecStart", ""))
+        if state.get("ActiveState") != "active" or words[:1] != [f"{root}/current/bin/{COMMAND}"]:
+            return None
+        return option(words, "--config")
+
+    def restart(self, until):
+        """Restart the service and wait until it is active. Returns None, or why the service is not active.
+
+        until: deadline by time.monotonic(). If the process ends, the wait ends, although systemd may restart the
+        process.
+        """
+        before = self.show().get("InvocationID")
+        _said, problem = answer_of(["systemctl", "restart", "--no-block", self.name])
+        if problem:
+            return f"it could not be restarted: {problem}"
+        while time.monotonic() < until:
+            state = self.show()
+            if state.get("InvocationID") not in (before, None, ""):
+                if state.get("ActiveState") == "active":
+                    return None
+                if state.get("SubState") in ("auto-restart", "failed"):
+                    return "its process ended"
+            time.sleep(_UNIT_PAUSE)
+        return "it did not start"
+
+    def is_running_since(self, invocation):
+        """Return whether the service is active and still has this InvocationID: systemd did not restart the service."""
+        state = self.show()
+        return state.get("ActiveState") == "active" and state.get("InvocationID") == invocation
+
+    def journal(self):
+        """Return the last journal lines of the service's last invocation."""
+        invocation = self.show().get("InvocationID", "")
+        command = ["journalctl", "--quiet", "_SYSTEMD_INVOCATION_ID=" + invocation, "--unit", self.name]
+        return (answer_of([*command, "--lines", _JOURNAL_LINES, "--no-pager", "--output", "cat"])[0] or "").strip()
+
+
 class NotReady(VersionError):
     """A version failed its health check, and the previous version was restored. why: the missing items in one line."""
 
@@ -48,7 +98,7 @@ class NotReady(VersionError):
 class Versions:
     """The environments below one root, and the service that runs from the current one.
 
-    unit: a unit.Unit. limit: seconds that a version may take to pass its health check.
+    unit: a Unit. limit: seconds that a version may take to pass its health check.
     """
 
     def __init__(self, root, unit, limit):

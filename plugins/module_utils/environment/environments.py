@@ -6,22 +6,17 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import time
+from typing import NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change, failed_upgrade
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
-    COMMAND,
-    VersionError,
-    build,
-    can_run,
-    edited,
-    is_complete,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.unit import Unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, remove_tree
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Report
+from .. import node_code
+from ..ledger import LedgerConflict, remove_tree
+from ..managed import Report
+from . import change
+from .build import COMMAND, VersionError, build, can_run, edited, is_complete
 
 _OWNER = "node_tools"
 # Owner of the archives of code, which environments below several roots may share.
@@ -29,6 +24,28 @@ _CODE = f"{_OWNER} code"
 _SERVICE = "node-device-plugin.service"
 # How many edited files a diff names.
 _SHOWN = 5
+#: The file below the root that records the version that failed its health check, so that later runs do not retry it.
+FAILED = "refused.json"
+
+
+class FailedUpgrade(NamedTuple):
+    """An upgrade that failed. name: the version's name. why: the missing items. when: UTC time in ISO 8601.
+
+    A version's name contains the hash of its content. Therefore another build of the same version counts as new. Only
+    the last failure is recorded, until another version becomes current.
+    """
+
+    name: str
+    why: str
+    when: str
+
+    def sentence(self, current):
+        """Return a message that says why the upgrade is not retried. current: name of the version in use."""
+        return (
+            f"version {self.name} failed its health check on this node at {self.when} and is not retried "
+            f"automatically: {self.why}. Version {current} stays in use; to retry after fixing the cause, add -e "
+            "node_tools_retry=true"
+        )
 
 
 class Environments:
@@ -41,20 +58,23 @@ class Environments:
         self.root = params["root"]
         self.owner = f"{_OWNER} {self.root}"
         self.directories = os.path.join(self.root, "versions")
-        self.versions = change.Versions(self.root, Unit(_SERVICE), params["timeout"])
+        self.versions = change.Versions(self.root, change.Unit(_SERVICE), params["timeout"])
         self.previous = os.path.join(self.root, "previous")
+        self.record = os.path.join(self.root, FAILED)
         #: Further keys of the module's result.
         self.told = {}
-        #: Report of the directories that `install` created before the environment.
-        self.laid_out = Report()
+        self.report = Report()
 
-    def managed(self):
-        return self.node.managed(self.ledger, self.owner)
+    def managed(self, owner=None):
+        """Return the role's or another owner's `Managed`, which adds to the report."""
+        managed = self.node.managed(self.ledger, owner or self.owner)
+        managed.report = self.report
+        return managed
 
     def wanted(self, name, previous, failed=None):
         """Return the environments' directory, the links and the record of a failed upgrade as wanted items.
 
-        previous: the version that the last upgrade replaced, or None. failed: a failed_upgrade.FailedUpgrade, or None.
+        previous: the version that the last upgrade replaced, or None. failed: a FailedUpgrade, or None.
         """
         wanted = [
             {"kind": "directory", "path": self.directories, "mode": 0o755},
@@ -67,8 +87,17 @@ class Environments:
             target = os.path.join(self.root, "current", "bin", COMMAND)
             wanted.append({"kind": "link", "path": command, "target": target})
         if failed:
-            wanted.append(failed_upgrade.item(self.root, failed))
+            content = (json.dumps(failed._asdict(), indent=1) + "\n").encode()
+            wanted.append({"kind": "file", "path": self.record, "content": content, "mode": 0o644})
         return wanted
+
+    def _failed(self):
+        """Return the recorded FailedUpgrade; None if the file is missing or invalid."""
+        try:
+            with open(self.record, encoding="utf-8") as file:
+                return FailedUpgrade(**{key: str(value) for key, value in json.load(file).items()})
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
 
     def names(self):
         """Return the names of the existing environments, the last installed first.
@@ -101,7 +130,7 @@ class Environments:
             return True
         # Create the directories and the ledger's entry first, so that an interrupted run leaves nothing unrecorded.
         directories = {"kind": "directory", "path": self.directories, "mode": 0o755}
-        self.laid_out = self.managed().converge([directories], keep=self.ledger.of(self.owner))
+        self.managed().converge([directories], keep=self.ledger.of(self.owner))
         partial = self.versions.directory(f".{name}.partial")
         number = 1 + max((entry.get("number", 0) for entry in self.ledger.entries.values()), default=0)
         for path in (directory, partial):
@@ -131,7 +160,7 @@ class Environments:
 
     def refuse_again(self, name):
         """Raise VersionError if the running service already failed an upgrade to ``name``, unless ``retry`` is set."""
-        was, failed = self.versions.current(), failed_upgrade.read(self.root)
+        was, failed = self.versions.current(), self._failed()
         asked_for = self.params["retry"] or was in (None, name)
         if failed and failed.name == name and not asked_for and self.versions.runs():
             raise VersionError(failed.sentence(was))
@@ -145,21 +174,20 @@ class Environments:
         if was != name:
             previous = was if was and self._can_run(was) else None
         try:
-            report = self._go_to(was, name, previous, remade=made)
+            self._go_to(was, name, previous, remade=made)
         except LedgerConflict as error:
             if was not in (None, name) and self.versions.current() == was:
                 # Omit `previous`, so that a rollback does not undo an earlier, successful upgrade.
-                failed = failed_upgrade.read(self.root)
+                failed = self._failed()
                 if isinstance(error, change.NotReady):
-                    before, failed = None, failed_upgrade.now(name, error.why)
+                    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                    before, failed = None, FailedUpgrade(name, error.why, when)
                 self.managed().converge(self.wanted(was, before, failed), keep=self.stay(was, before, without=name))
             raise
-        report.add_first(self.laid_out)
         if made:
             directory = self.versions.directory(name)
-            report.written.append(directory)
-            report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
-        return report
+            self.report.written.append(directory)
+            self.report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
 
     def rolled_back(self, wanted):
         """Make a version current. wanted: its full name or version number; empty to undo the last upgrade."""
@@ -176,14 +204,12 @@ class Environments:
             raise VersionError(
                 "version {} is not installed below {}: use one of {}".format(wanted, self.root, ", ".join(self.names()))
             )
-        if name == was:
-            return self._go_to(was, was, previous)
-        if not self._can_run(name):
+        if name != was and not self._can_run(name):
             raise VersionError(
                 f"version {name} can no longer run on this node, because its Python was removed: reinstall that "
                 "Python, or use another version"
             )
-        return self._go_to(was, name, None)
+        self._go_to(was, name, previous if name == was else None)
 
     def _previous(self):
         """Return the version that the last upgrade replaced; None if that version was removed or restored."""
@@ -200,19 +226,19 @@ class Environments:
         self.told.update(was=was, environment=self.versions.directory(name), restarted=tried)
         if tried and not self.node.check_mode:
             self.told["seconds"] = self.versions.change(was, name)
-        failed = failed_upgrade.read(self.root) if was == name else None
+        failed = self._failed() if was == name else None
         managed, wanted, stay = self.managed(), self.wanted(name, previous, failed), self.stay(name, previous)
         if tried and not self.node.check_mode:
             # Keep the previous version, because the next boot may restore it until the change is closed.
             managed.converge(wanted, keep=[*stay, self.versions.directory(was)])
             change.close()
-        report = managed.converge(wanted, keep=stay)
+        managed.converge(wanted, keep=stay)
         if tried and was != name and not self.node.check_mode:
-            report.written.append(self.versions.link)
-            report.add_diff(self.versions.link, _link(was), _link(name))
-        return self._with_code(report, stay)
+            self.report.written.append(self.versions.link)
+            self.report.add_diff(self.versions.link, _link(was), _link(name))
+        self._keep_code(stay)
 
-    def _with_code(self, report, stay=()):
+    def _keep_code(self, stay=()):
         """Keep the code of the staying environments and of those below other roots, and remove other code.
 
         stay: the directories of the staying environments, the current one first. It needs the code that this process
@@ -230,10 +256,8 @@ class Environments:
             # In check mode, a new environment has no entry.
             trees.get(stay[0], {})["code"] = digest
         staying = [entry for path, entry in trees.items() if path in stay or entry["owner"] != self.owner]
-        managed = self.node.managed(self.ledger, _CODE)
-        managed.report = report
         keep = [node_code.path_of(entry["code"], self.ledger.directory) for entry in staying if "code" in entry]
-        return managed.converge(wanted, keep=keep)
+        self.managed(_CODE).converge(wanted, keep=keep)
 
     def _enter_link(self):
         """Record the current version in the ledger.
@@ -245,23 +269,22 @@ class Environments:
             link["target"] = f"versions/{current}"
 
     def absent(self):
+        left = self.others() if self.params["left"] is None else self.params["left"]
         # After a failed first installation, the ledger lists only directories.
-        report = Report()
         if not self.ledger.of(self.owner) and not self.ledger.directories_of(self.owner):
             if os.path.isdir(self.directories):
-                reason = (
-                    "%s does not list what this collection installed: run site.yml, which records it again, then "
-                    "uninstall.yml"
+                self._stays(
+                    f"{self.ledger.path} does not list what this collection installed: run site.yml, which records it "
+                    "again, then uninstall.yml"
                 )
-                report.kept.append({"path": self.root, "reason": reason % self.ledger.path})
-            return self._with_code(report)
-        left = self.params["left"]
-        others = self.others() if left is None else left
-        if not others:
-            return self._with_code(self.managed().converge([]))
-        reason = "still needed to remove what is left of {}".format(" and ".join(others))
-        report.kept.append({"path": self.root, "reason": reason})
-        return report
+        elif left:
+            self._stays("still needed to remove what is left of {}".format(" and ".join(left)))
+            return
+        self.managed().converge([])
+        self._keep_code()
+
+    def _stays(self, reason):
+        self.report.kept.append({"path": self.root, "reason": reason})
 
     def others(self):
         """Return the other roles with ledger entries. Ignores environments below other roots."""
@@ -276,8 +299,12 @@ class Environments:
             self._settle()
         self._enter_link()
         if state == "present":
-            return self.present(name)
-        return self.absent() if state == "absent" else self.rolled_back(name)
+            self.present(name)
+        elif state == "absent":
+            self.absent()
+        else:
+            self.rolled_back(name)
+        return self.report
 
 
 def _link(name):

@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 import sysconfig
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    not_roots_alone,
-)
+from ..node_device_plugin.support.node_process import not_roots_alone
+from .build import base_python
 
 #: The directories that the unit hides: by ProtectHome, PrivateTmp, TemporaryFileSystem and InaccessiblePaths. See
 #: roles/device_plugin/templates/node-device-plugin.service.j2.

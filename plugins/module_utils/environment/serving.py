@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import COMMAND
+from .build import COMMAND
 
 # Seconds that the status command may take.
 _TIMEOUT = 30

@@ -11,7 +11,7 @@ import platform
 import re
 import sys
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError
+from .build import VersionError
 
 _GLIBC = re.compile(r"glibc ([0-9]{1,2})\.([0-9]{1,3})(\.[0-9]+)*")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes and removes the unit that finishes or undoes an open transaction at the next boot.
+"""Writes the unit that finishes or undoes an open transaction at the next boot.
 
 Runs on nodes: Python 3.9, standard library only. With SELinux enforcing, systemd must not start a program in /var.
 Therefore the unit starts the system's Python interpreter, which may read any file.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
+from .. import boot_unit
 
 NAME = "node-devices-recovery.service"
 
@@ -43,8 +43,3 @@ def write(places, plan):
         command=" ".join(recover(places, "--boot")),
     )
     boot_unit.write(places.units, NAME, text)
-
-
-def remove(places):
-    """Remove the guard if it exists."""
-    boot_unit.remove(places.units, NAME)

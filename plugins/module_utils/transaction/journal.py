@@ -11,7 +11,8 @@ import json
 import os
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from .. import ledger as ledgers
+from ..node_device_plugin.support.new_file import new_file
 
 NAME = "journal"
 # By default a node runs up to 110 pods. Each container needs a few hundred bytes.
@@ -42,7 +43,7 @@ class Journal:
     def create(cls, directory):
         """Create an empty journal. Raises OSError if the disk is full."""
         path = os.path.join(directory, NAME)
-        with ledgers.naming(path), open(path, "xb", opener=_private) as file:
+        with ledgers.naming(path), new_file(path) as file:
             os.posix_fallocate(file.fileno(), 0, _SPACE)
             os.fsync(file.fileno())
         ledgers.sync(directory)
@@ -62,7 +63,3 @@ class Journal:
     def find(self, step):
         """Return a step's first record; None if the step has not begun."""
         return next((record for record in self.records if record["step"] == step), None)
-
-
-def _private(path, flags):
-    return os.open(path, flags, 0o600)

@@ -11,9 +11,10 @@ import base64
 import contextlib
 import os
 import shutil
+import stat
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.writable import mount_points
+from .. import ledger as ledgers
+from ..writable import mount_points
 
 _CONTEXT = "security.selinux"
 
@@ -28,9 +29,9 @@ def new(path):
     return _beside(path, "new")
 
 
-def _for_people(path, which, state):
-    """Return a visible path beside a file for a copy that users must find. The name contains the hash or the kind."""
-    return _beside(path, "{}-{}".format(which, text_of(state)[:8].replace(" ", "-")), hidden="")
+def _for_people(path, which, digest):
+    """Return a visible path beside a file for a copy that users must find. The name contains the copy's hash."""
+    return _beside(path, f"{which}-{digest[:8]}", hidden="")
 
 
 def _beside(path, which, hidden="."):
@@ -49,28 +50,27 @@ def _one_file_system(directory, above, path):
 
 
 def look(path):
-    """Return the state of ``path`` as JSON data, with a hash instead of a file's content; None if nothing exists."""
+    """Return the hash of the file at ``path``, or else the kind of what is there; None if nothing exists."""
     state = ledgers.state_of(path)
-    if state is not None and state["kind"] == "file":
-        state["sha256"] = ledgers.sha256(state.pop("content"))
-        # Omit the attributes, because the copy of `keep` has them.
-        state.pop("attributes", None)
-    return state
+    return state and (ledgers.sha256(state["content"]) if state["kind"] == "file" else state["kind"])
 
 
 def keep(path):
-    """If the file exists, copy it with mode, owner, times and extended attributes."""
+    """If there is a file, copy it with mode, owner, times and extended attributes."""
     copy = old(path)
     _discard(copy)
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return
         # Until the copy has the original's mode, only root may read it.
         os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         shutil.copyfile(path, copy)
         # Set the owner first, because chown clears file capabilities and set-id bits.
         os.chown(copy, status.st_uid, status.st_gid)
         shutil.copystat(path, copy)
-        _make_durable(copy)
+        ledgers.sync(copy)
+        ledgers.sync(os.path.dirname(copy))
 
 
 def stage(file):
@@ -101,67 +101,59 @@ def put_in_place(file):
         ledgers.put_in_place(new(file.path), file.path)
 
 
-def is_theirs(file, original):
-    """Return whether someone else wrote a plan's file: its content is neither the old content nor ours.
-
-    original: the result of ``look`` before we wrote.
-    """
+def is_theirs(file):
+    """Return whether someone else wrote a plan's file: its content is neither the old content nor ours."""
     ours = None if file.content is None else ledgers.sha256(file.content)
-    return text_of(look(file.path)) not in (ours, text_of(original))
+    return look(file.path) not in (ours, file.expected_sha256)
 
 
-def text_of(state):
-    """Return a file's hash, or else the kind; None for None. state: the result of ``look``."""
-    return state and state.get("sha256", state["kind"])
-
-
-def restore(file, original):
+def restore(file):
     """Restore the old version of a plan's file. A second call changes nothing.
 
-    original: the result of ``look`` before we wrote. Returns whether anything changed. If someone else wrote the file,
-    changes nothing and returns None.
+    Returns whether anything changed. If someone else wrote the file, changes nothing and returns None.
     """
     path = file.path
     there = os.path.lexists(path)
     # If the file was not replaced yet, write nothing, because the file may be impossible to replace.
-    kept = original is not None and (not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)))
+    kept = file.expected_sha256 is not None and (not os.path.lexists(old(path)) or _all_of(path) == _all_of(old(path)))
     # If someone writes the file between this check and the next system call, that write is lost.
-    if is_theirs(file, original):
+    if is_theirs(file):
         return None
     if kept:
         return False
-    if original is None:
+    if file.expected_sha256 is None:
         ledgers.remove_file(path)
         return there
     ledgers.put_in_place(old(path), path)
     return True
 
 
-def set_aside(path, original):
+def set_aside(file):
     """Move the old file's copy to a visible path, and return that path. A second call changes nothing."""
-    former = _for_people(path, "former", original)
-    if os.path.lexists(old(path)):
-        ledgers.put_in_place(old(path), former)
+    former = _for_people(file.path, "former", file.expected_sha256)
+    if os.path.lexists(old(file.path)):
+        ledgers.put_in_place(old(file.path), former)
     return former
 
 
-def swap_back(path, original):
+def swap_back(file):
     """Restore the old file, and keep the other writer's file beside it.
 
     At any moment, the path has one of the two files. Returns the new path of the other writer's file; None if the other
     writer removed the file.
     """
-    state = look(path)
+    path = file.path
+    state = ledgers.state_of(path)
     theirs = None
     if state is not None and state["kind"] == "file":
-        theirs = _for_people(path, "theirs", state)
+        theirs = _for_people(path, "theirs", ledgers.sha256(state["content"]))
         with contextlib.suppress(FileExistsError):
             os.link(path, theirs)
         ledgers.sync(os.path.dirname(theirs))
-    if original is None:
+    if file.expected_sha256 is None:
         ledgers.remove_file(path)
     else:
-        ledgers.put_in_place(_for_people(path, "former", original), path)
+        ledgers.put_in_place(_for_people(path, "former", file.expected_sha256), path)
     return theirs
 
 
@@ -184,8 +176,3 @@ def forget(path):
 def _discard(path):
     if os.path.lexists(path):
         ledgers.remove_file(path)
-
-
-def _make_durable(path):
-    ledgers.sync(path)
-    ledgers.sync(os.path.dirname(path))

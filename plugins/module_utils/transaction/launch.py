@@ -16,11 +16,11 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, program, recovery
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed, run
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import DONE, UNDONE
+from .. import ledger as ledgers
+from . import guard, program, recovery
+from .journal import Journal
+from .runtime import Failed, run
+from .steps import DONE, UNDONE
 
 UNIT = "node-devices-transaction.service"
 _PAUSE = 0.2
@@ -124,8 +124,6 @@ def _is_running():
 def _outcome(places):
     with contextlib.suppress(FileNotFoundError):
         journal = Journal(places.closed)
-        for step in (DONE, UNDONE):
-            record = journal.find(step)
-            if record:
-                return Outcome(record["identity"], record.get("error"), record["seconds"])
+        record = journal.find(DONE) or journal.find(UNDONE)
+        return record and Outcome(record["identity"], record.get("error"), record["seconds"])
     return None

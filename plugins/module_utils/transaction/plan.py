@@ -9,8 +9,8 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from .. import boot_unit
+from .. import ledger as ledgers
 
 _NAME = "plan.json"
 #: Maps the fields' names in plans of earlier releases to the current names.

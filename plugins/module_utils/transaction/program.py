@@ -11,9 +11,9 @@ import io
 import sys
 import zipfile
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict, sentence
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import recovery
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
+from ..ledger import LedgerConflict, sentence
+from . import recovery
+from .plan import Places
 
 NAME = "program.zip"
 _OURS = "ansible_collections.nodedevices.kubernetes.plugins.module_utils."

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import Failed
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import DONE, UNDONE, Transaction
+from .. import kernel_lock
+from .. import ledger as ledgers
+from .runtime import Failed
+from .steps import DONE, UNDONE, Transaction
 
 
 @contextlib.contextmanager
@@ -21,13 +21,13 @@ def exclusive(places):
 
     Does not wait, because the other transaction may wait for the caller.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(kernel_lock.locked(places.lock, wait=False))
-        except BlockingIOError as error:
-            raise Failed(
-                "another change of the container runtime is in progress on this node: run again when it has ended"
-            ) from error
+    try:
+        lock = kernel_lock.locked(places.lock, wait=False)
+    except BlockingIOError as error:
+        raise Failed(
+            "another change of the container runtime is in progress on this node: run again when it has ended"
+        ) from error
+    with lock:
         try:
             yield
         finally:
@@ -59,10 +59,10 @@ def _recover(places, boot):
         return
     transaction = Transaction(places)
     find = transaction.journal.find
-    for outcome in (DONE, UNDONE):
-        if find(outcome):
-            transaction.close(outcome)
-            return
+    outcome = find(DONE) or find(UNDONE)
+    if outcome:
+        transaction.close(outcome["step"])
+        return
     if transaction.committed:
         transaction.finish()
         return

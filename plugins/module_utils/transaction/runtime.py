@@ -10,9 +10,9 @@ import json
 import subprocess
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names, safe_words
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.processes import stat_of
+from .. import directory_names, safe_words
+from ..ledger import LedgerConflict
+from ..node_device_plugin.support.node_process import stat_of
 
 # A start of containerd logs about 60 lines, and the problem may be among the first.
 _JOURNAL_LINES = "100"
@@ -144,12 +144,7 @@ class Runtime:
         """Return the problems in the service's last journal lines. Omits text that its configuration may contain."""
         command = ["journalctl", "--unit", self.plan.unit, "--lines", _JOURNAL_LINES]
         output = run([*command, "--no-pager", "--output", "cat"])[1]
-        return safe_words.lines(output, self.known_words)
-
-    @property
-    def known_words(self):
-        """The words that a message may have, because they come from the plan."""
-        return (self.plan.unit, *(file.path for file in self.plan.files))
+        return safe_words.lines(output, (self.plan.unit, *(file.path for file in self.plan.files)))
 
 
 def processes(answer):

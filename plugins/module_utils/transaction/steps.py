@@ -12,16 +12,13 @@ import shutil
 import time
 from typing import Any, Callable, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import guard, kept
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import (
-    Failed,
-    Runtime,
-    processes,
-)
+from .. import boot_unit
+from .. import ledger as ledgers
+from ..managed import Managed
+from . import guard, kept
+from .journal import Journal
+from .plan import Plan
+from .runtime import Failed, Runtime, processes
 
 DONE = "done"
 UNDONE = "undone"
@@ -46,24 +43,21 @@ class Transaction:
                 step.do(self)
         except Exception as error:
             if not self.committed:
-                self.undo(ledgers.sentence(error), self._lines())
+                self.undo(ledgers.sentence(error), self.runtime.journal() if self.journal.find("restart") else "")
                 return
         self.finish()
 
     def snapshot(self):
-        """Return the files' states and the runtime's InvocationID. Raises Failed if someone else changed a file."""
+        """Return the runtime's InvocationID."""
         # Query the runtime before any change, because without an answer the change could not be verified.
         self.runtime.ask()
-        looks = {file.path: kept.look(file.path) for file in self.plan.files}
-        for file in self.plan.files:
-            _refuse_changed(file, looks[file.path])
-        return {"files": looks, "start": self.runtime.state()[1]}
+        return {"start": self.runtime.state()[1]}
 
     def keep(self):
-        """Copy the old files."""
+        """Copy the old files. Raises Failed if someone else changed a file."""
         for file in self.plan.files:
             kept.keep(file.path)
-            _refuse_changed(file, kept.look(kept.old(file.path)))
+            _refuse_changed(file, kept.old(file.path))
 
     def stage(self):
         """Create the directories, and write the new files beside the old files."""
@@ -80,7 +74,7 @@ class Transaction:
         """Move the new files into place."""
         for file in self.plan.files:
             # If someone writes the file between this check and the next system call, that write is lost.
-            _refuse_changed(file, kept.look(file.path))
+            _refuse_changed(file, file.path)
             kept.put_in_place(file)
 
     def running(self):
@@ -142,13 +136,12 @@ class Transaction:
         repeated = self.journal.find("undo")
         self._note("undo", reason=reason, lines=lines)
         touched = self.journal.find("write")
-        before, others, theirs, is_restored = {}, set(), "", False
+        others, theirs, is_restored = [], "", False
         if touched:
-            before = self.journal.find("snapshot")["files"]
-            put_back = {file.path: kept.restore(file, before[file.path]) for file in self.plan.files}
-            others = {path for path, done in put_back.items() if done is None}
-            theirs = "".join(_stays(path, before[path]) for path in sorted(others))
-            is_restored = any(put_back.values()) or repeated
+            put_back = [(file, kept.restore(file)) for file in self.plan.files]
+            others = sorted(file for file, done in put_back if done is None)
+            theirs = "".join(map(_stays, others))
+            is_restored = any(done for _file, done in put_back) or repeated
             touched = is_restored or self.journal.find("restart")
         self._forget()
         left = self._remove_directories() if self.journal.find("stage") else ""
@@ -158,7 +151,7 @@ class Transaction:
             works, outcome = True, ("No other file was changed." if others else "Nothing was changed.")
         if others and not works:
             # The runtime fails with the others' files, so restore the old files, too.
-            theirs = "".join(_replaced(path, before[path]) for path in sorted(others))
+            theirs = "".join(map(_replaced, others))
             works, outcome = self._run_again(boot, _restored((), True))
         self.close(UNDONE, error=_message(reason, theirs + left + outcome, lines), seconds=self._seconds)
 
@@ -196,7 +189,7 @@ class Transaction:
         if not self.journal.find(outcome):
             self._note(outcome, identity=self.plan.identity, **fields)
         self._forget()
-        guard.remove(self.places)
+        boot_unit.remove(self.places.units, guard.NAME)
         shutil.rmtree(self.places.closed, ignore_errors=True)
         os.rename(self.places.open, self.places.closed)
         ledgers.sync(self.places.directory)
@@ -212,13 +205,10 @@ class Transaction:
         except OSError:
             self.journal.records.append({"step": step, **fields})
 
-    def _lines(self):
-        return self.runtime.journal() if self.journal.find("restart") else ""
 
-
-def _refuse_changed(file, state):
-    """Raise Failed if a file changed since the plan's creation. state: the result of ``kept.look``."""
-    if kept.text_of(state) != file.expected_sha256:
+def _refuse_changed(file, path):
+    """Raise Failed if a file changed since the plan's creation. path: of the file or of its copy."""
+    if kept.look(path) != file.expected_sha256:
         raise Failed(f"{file.path} was changed by someone else in the meantime: run again")
 
 
@@ -229,17 +219,20 @@ def _restored(others, is_restored):
     return "The other files were restored" if is_restored else ""
 
 
-def _stays(path, original):
+def _stays(file):
     """Leave the others' file in place. Returns a sentence about the file."""
-    beside = "" if original is None else f"; the original is in {kept.set_aside(path, original)}"
-    return f"{path} was changed by someone else in the meantime and stays as it is{beside}.\n"
+    beside = "" if file.expected_sha256 is None else f"; the original is in {kept.set_aside(file)}"
+    return f"{file.path} was changed by someone else in the meantime and stays as it is{beside}.\n"
 
 
-def _replaced(path, original):
+def _replaced(file):
     """Replace the others' file, because the runtime does not run with it. Returns a sentence about the file."""
-    theirs = kept.swap_back(path, original)
+    theirs = kept.swap_back(file)
     where = "" if theirs is None else f", which is now in {theirs}"
-    return f"{path} was changed by someone else in the meantime; the runtime does not start with that change{where}.\n"
+    return (
+        f"{file.path} was changed by someone else in the meantime; the runtime does not start with that "
+        f"change{where}.\n"
+    )
 
 
 def _message(reason, outcome, lines):

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import failed_upgrade
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import NODES
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, role_files
 
@@ -80,7 +80,7 @@ def found(facts: Mapping[str, Any], wanted: Wanted) -> Iterator[str]:
     if missing:
         yield f"{', '.join(missing)}: role host_devices has not created this device node: run site.yml"
     installed = _other_version(ledger, wanted)
-    failed = posixpath.join(wanted.root, failed_upgrade.NAME)
+    failed = posixpath.join(wanted.root, environments.FAILED)
     if installed and failed in ledger:
         yield (
             f"version {installed} stays in use, because an upgrade failed its health check on this node ({failed} has "
@@ -97,7 +97,7 @@ def rolled_back(facts: Mapping[str, Any], wanted: Wanted) -> str:
     """
     ledger = facts["ledger"]
     installed = _other_version(ledger, wanted)
-    others = {posixpath.join(wanted.root, name) for name in ("previous", failed_upgrade.NAME)}
+    others = {posixpath.join(wanted.root, name) for name in ("previous", environments.FAILED)}
     there = posixpath.join(wanted.root, "versions", wanted.environment)
     if not installed or there not in ledger or not others.isdisjoint(ledger):
         return ""

@@ -42,7 +42,7 @@ def wrong_order(name: str, cdi: Mapping[str, Any]) -> str | None:
 
 
 def other_start(name: str, unit: str, changes: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return why a restart must come before the CDI plan, or None. changes: see runtime_unit."""
+    """Return why a restart must come before the CDI plan, or None. changes: the runtime's fact ``next_start``."""
     for change in changes:
         now, then = (
             " ".join(f"{change['option']}={value}" for value in change[when]) or f"no {change['option']}"

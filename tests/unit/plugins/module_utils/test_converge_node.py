@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
@@ -42,6 +44,22 @@ def test_the_answer_and_its_warnings_are_the_modules():
         return {"changed": True, "name": params["name"], "problems": []}
 
     assert finished(converge) == {"changed": True, "name": "x", "warnings": ["careful"]}
+
+
+@pytest.mark.parametrize("checks", [{}, {"required_by": {"a": ["b"]}}])
+@pytest.mark.parametrize("code", [None, {"sha256": "x"}])
+def test_the_door_validates_loads_the_code_if_it_is_given_and_converges(monkeypatch, checks, code):
+    module, given, did = Module(), [], []
+    module.params = {"name": "x", "code": code}
+    monkeypatch.setattr(node_module, "AnsibleModule", lambda **arguments: given.append(arguments) or module)
+    monkeypatch.setattr(node_module.node_code, "load_for", lambda which: did.append(which is module))
+    file = types.SimpleNamespace(PARAMS={"name": {"type": "str"}}, converge=lambda _node, given: {"is": given["name"]})
+    if checks:
+        file.CHECKS = checks
+    node_module.door(file)
+    assert given == [{"argument_spec": file.PARAMS, "supports_check_mode": True, **checks}]
+    assert did == ([True] if code else [])
+    assert module.ended == {"is": "x", "warnings": []}
 
 
 def refusing(node, _params):

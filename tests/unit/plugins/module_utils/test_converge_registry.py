@@ -8,14 +8,13 @@ import platform
 import sys
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit, started_with
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import boot_unit
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry, service
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.started_with import StartedWith
 
 A, B = "0.1.0-aaaaaaaaaaaa", "0.2.0-bbbbbbbbbbbb"
 
@@ -93,8 +92,12 @@ def test_every_arguments_have_an_answer_in_their_order(node):
     asked = {"node_tools": [node.settings, {"keep": "many"}, elsewhere]}
     first, wrong, other = registry.answers(node, asked)["node_tools"]
     assert first["answer"]["environment"].endswith(A)
-    # The module itself says what is wrong with its arguments.
+    # The module itself says what is wrong with its arguments, or with one beside another.
     assert wrong is None
+    no_targets = {"root": node.settings["root"]}
+    asked = {"node_tools": [no_targets, {**no_targets, "state": "absent"}], "cdi_runtime": [{"state": "absent"}]}
+    lacking = registry.answers(node, asked)
+    assert [each is None for name in asked for each in lacking[name]] == [True, False, True]
     assert str(node.root / "other" / "current") in other["answer"]["written"]
 
 
@@ -173,10 +176,10 @@ def test_an_environment_with_something_to_do_is_executed(node, drift):
 def asked_of(node, monkeypatch, recorded):
     """recorded: the content with which the unit is recorded to have started; None for no record."""
     path = node.root / "unit"
-    monkeypatch.setattr(started_with, "DIRECTORY", str(node.root))
+    monkeypatch.setattr(service, "DIRECTORY", str(node.root))
     if recorded is not None:
         path.write_text(recorded)
-        StartedWith("x.service", [str(path)]).write({"InvocationID": "1"})
+        service.StartedWith("x.service", [str(path)]).write({"InvocationID": "1"})
     path.write_text("unit")
     if node.unit:
         node.unit += "InvocationID=1\n"

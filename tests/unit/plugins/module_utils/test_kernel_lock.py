@@ -61,8 +61,8 @@ def test_who_waited_has_the_file_that_others_open(tmp_path):
     path, same = str(tmp_path / "lock"), []
 
     def wait():
-        with kernel_lock.locked(path) as descriptor:
-            same.append(os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(descriptor)))
+        with kernel_lock.locked(path) as file:
+            same.append(os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(file.fileno())))
 
     with kernel_lock.locked(path):
         waiting = threading.Thread(target=wait)

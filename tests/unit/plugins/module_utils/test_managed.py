@@ -385,7 +385,7 @@ def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
         check_mode=check,
         exit_json=lambda **answer: ended.append(answer),
     )
-    monkeypatch.setattr(managed_files, "AnsibleModule", lambda **_arguments: module)
+    monkeypatch.setattr(node_module, "AnsibleModule", lambda **_arguments: module)
     monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(node.ledger))
     node.converge(node.file("a", "ours"), node.file("b", "ours"))
     (node.root / "a").write_text("theirs")

@@ -158,13 +158,11 @@ MODULES = Path(__file__).parents[4] / "plugins" / "modules"
 
 def test_every_module_that_writes_on_a_node_renews_it():
     # The others have an action that does their work on the controller.
-    on_nodes = {path.name for path in MODULES.glob("*.py") if "AnsibleModule(" in path.read_text()}
-    # node.finish renews it before it calls the converge function.
-    renewing = {
-        path.name
-        for path in MODULES.glob("*.py")
-        if re.search(r"play_lock\.renew\(module|node\.finish\(module", path.read_text())
-    }
+    on_nodes, renewing = (
+        {path.name for path in MODULES.glob("*.py") if re.search(pattern, path.read_text())}
+        # node.door renews it before it calls the converge function.
+        for pattern in (r"AnsibleModule\(|node\.door\(", r"play_lock\.renew\(module|node\.door\(")
+    )
     assert on_nodes - renewing == {"node_scan.py"}  # it writes nothing
     assert "    play_lock.renew(module)\n" in (MODULES.parent / "module_utils" / "converge" / "node.py").read_text()
     assert len(on_nodes) >= 7

@@ -13,13 +13,9 @@ import time
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
-    processes,
-    runtime_facts,
-    runtime_unit,
-    writable,
-)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts, writable
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import (
+    bounded_reads,
     kubelet_process,
     node_process,
 )
@@ -67,7 +63,7 @@ def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path, proc):
     config.write_text('imports = ["conf.toml"]\n')
     os.utime(config, (time.time() - 10,) * 2)
     with listening(proc, tmp_path / "cri.sock", "--config", str(config)):
-        began = processes.started_at(os.getpid())
+        began = runtime_facts.started_at(os.getpid())
         assert time.time() - 86400 < began < time.time()
         for path, later, told in (
             (imported, -10, []),
@@ -77,16 +73,16 @@ def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path, proc):
             path.touch()
             os.utime(path, (time.time() + later,) * 2)
             assert runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))["config"]["later"] == told
-    assert processes.started_at(2**22 + 1) is None
+    assert runtime_facts.started_at(2**22 + 1) is None
 
 
 @pytest.mark.parametrize(("said", "mode"), [("KillMode=control-group\n", "control-group"), ("", None), (None, None)])
 def test_what_else_a_restart_ends_is_asked(monkeypatch, said, mode):
     asked = []
     monkeypatch.setattr(node_process, "answer_of", lambda command: (asked.append(command) or said, None))
-    facts = runtime_unit.unit_facts("containerd.service", "containerd", ["/usr/bin/containerd"])
+    facts = runtime_facts.unit_facts("containerd.service", "containerd", ["/usr/bin/containerd"])
     assert facts == {"unit": "containerd.service", "kill_mode": mode, "next_start": []}
-    assert runtime_unit.unit_facts(None, "containerd", []) == {"unit": None, "kill_mode": None, "next_start": []}
+    assert runtime_facts.unit_facts(None, "containerd", []) == {"unit": None, "kill_mode": None, "next_start": []}
     assert asked == [["systemctl", "show", "--property=KillMode,ExecStart", "--", "containerd.service"]]
 
 
@@ -110,7 +106,7 @@ def test_options_that_the_next_start_gives_otherwise_are_told(monkeypatch, name,
     said = "ExecStart={ path=%s ; argv[]=%s ; ignore_errors=no ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 }\n"
     said = "KillMode=process\n" + (said % (exec_start.split()[0], exec_start) if exec_start else "")
     monkeypatch.setattr(node_process, "answer_of", lambda command: (said, None))
-    facts = runtime_unit.unit_facts("x.service", name, [f"/usr/bin/{name}", *now])
+    facts = runtime_facts.unit_facts("x.service", name, [f"/usr/bin/{name}", *now])
     assert facts["kill_mode"] == "process"
     assert [(each["option"], each["now"], each["then"]) for each in facts["next_start"]] == changes
 
@@ -169,7 +165,7 @@ def test_what_an_import_imports_is_read_from_its_own_directory(tmp_path):
     root = tmp_path / "config.toml"
     # As containerd 2 prints them: without the folder.
     dump = "imports = ['conf.d/*.toml', 'config.toml', '../more/*.toml', '../conf.d/a.toml', 'gone.toml']\n"
-    patterns, read = runtime_facts.imports_of(str(root), root.read_text(), dump)
+    patterns, read = runtime_facts.imports_of(str(root), root.read_text(), dump, runtime_facts.Texts())
     assert {os.path.relpath(path, tmp_path) for path in read} == {"config.toml", "conf.d/a.toml", "more/b.toml"}
     assert str(tmp_path / "more" / "gone.toml") in patterns
 
@@ -216,7 +212,7 @@ def test_a_file_that_can_be_replaced(writable_file):
     assert writable.obstacle(os.path.join(os.path.dirname(writable_file), "to", "come")) is None
 
 
-@pytest.mark.parametrize("look", [writable.obstacle, processes.text_of])
+@pytest.mark.parametrize("look", [writable.obstacle, bounded_reads.text_of])
 def test_a_pipe_does_not_hold_up_the_look(tmp_path, look):
     os.mkfifo(tmp_path / "pipe")
     found = []
@@ -387,7 +383,7 @@ def test_the_imports_are_read(tmp_path, written):
     dropin.write_text("version = 2\n")
     names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
     dump = f"imports = {json.dumps(names)}\n"
-    _patterns, texts = runtime_facts.imports_of(f"{tmp_path}/config.toml", None, dump)
+    _patterns, texts = runtime_facts.imports_of(f"{tmp_path}/config.toml", None, dump, runtime_facts.Texts())
     assert texts == {str(dropin): "version = 2\n"}
 
 

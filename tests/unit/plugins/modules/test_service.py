@@ -8,7 +8,6 @@ import sys
 import time
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import started_with
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import service
 
 
@@ -82,7 +81,7 @@ class Node:
 def node(tmp_path, monkeypatch):
     run = tmp_path / "run"
     run.mkdir()
-    monkeypatch.setattr(started_with, "DIRECTORY", str(run))
+    monkeypatch.setattr(service, "DIRECTORY", str(run))
     return Node(tmp_path)
 
 

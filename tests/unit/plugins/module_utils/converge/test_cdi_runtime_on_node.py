@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -474,7 +475,7 @@ def test_a_link_stays_and_the_file_behind_it_is_written(role, tmp_path):
 
 
 def trial(adapter):
-    return runtime_trial.Trial(adapter, UnsupportedConfig)
+    return functools.partial(runtime_trial.check, adapter)
 
 
 def test_a_new_text_is_read_by_the_runtime_from_a_copy_that_only_root_can_read(tmp_path):

@@ -146,8 +146,8 @@ def machine(tmp_path, roots, monkeypatch):
 
 
 #: Reads of the root file: to plan; the original for the ledger; and in the transaction, which alone has the lock, its
-#: state, its copy for an undo, and its state again right before it is replaced. The daemon of this test reads it, too.
-PLANNED, RECORDED, LOCKED, DAEMON = 1, 1, 3, 1
+#: copy for an undo, and its state right before it is replaced. The daemon of this test reads it, too.
+PLANNED, RECORDED, LOCKED, DAEMON = 1, 1, 2, 1
 
 
 @as_root

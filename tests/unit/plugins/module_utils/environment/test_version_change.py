@@ -21,7 +21,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
     environments,
     serving,
     targets,
-    unit,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError, base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.serving import Serving, missing
@@ -454,9 +453,9 @@ def test_wheels_of_what_was_refused_are_not_sent(refused, monkeypatch, name, say
     monkeypatch.setattr(targets, "own", lambda table: "mine")
     monkeypatch.setattr(node_code, "load_for", lambda module: None)
     refused.exit_json = refused.fail_json = end
-    monkeypatch.setattr(node_tools, "AnsibleModule", lambda **_arguments: refused)
+    monkeypatch.setattr(node_module, "AnsibleModule", lambda **_arguments: refused)
     monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(refused.ledger_directory))
-    monkeypatch.setattr(environments, "Unit", lambda _service: refused.unit)
+    monkeypatch.setattr(change, "Unit", lambda _service: refused.unit)
     with pytest.raises(Ended, match=says):
         node_tools.main()
 
@@ -740,6 +739,8 @@ def test_rolling_back_to_a_version_by_its_name(node, wanted):
     node.run("present", B)
     node.run("rolled_back", wanted)
     assert node.links == [A, None]
+    # The version that runs already is not asked whether it can.
+    (node.root / "versions" / A / "bin" / "python").unlink()
     report, _told = node.run("rolled_back", wanted)
     assert not report.changed
 
@@ -788,9 +789,9 @@ SHOWN = (
 )
 def test_which_service_runs_from_here(monkeypatch, state, path, config):
     monkeypatch.setattr(node_process, "answer_of", lambda command: (SHOWN % (state, path, path), None))
-    assert unit.Unit("x.service").config_run_from("/opt/nd") == config
+    assert change.Unit("x.service").config_run_from("/opt/nd") == config
     monkeypatch.setattr(node_process, "answer_of", lambda command: (None, "no systemd"))
-    assert unit.Unit("x.service").config_run_from("/opt/nd") is None
+    assert change.Unit("x.service").config_run_from("/opt/nd") is None
 
 
 @pytest.mark.parametrize(
@@ -809,7 +810,9 @@ def test_a_restart_is_watched_to_its_end(monkeypatch, states, problem):
     def show(self):
         return dict(zip(("InvocationID", "ActiveState", "SubState"), next(shown), strict=False))
 
-    monkeypatch.setattr(unit.Unit, "show", show)
-    monkeypatch.setattr(unit, "answer_of", lambda command: ("", None))
-    monkeypatch.setattr(unit, "time", types.SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: next(clock)))
-    assert unit.Unit("x.service").restart(len(states)) == problem
+    monkeypatch.setattr(change.Unit, "show", show)
+    monkeypatch.setattr(change, "answer_of", lambda command: ("", None))
+    monkeypatch.setattr(
+        change, "time", types.SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: next(clock))
+    )
+    assert change.Unit("x.service").restart(len(states)) == problem
