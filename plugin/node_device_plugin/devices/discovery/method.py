@@ -86,7 +86,7 @@ class DiscoveryMethod(abc.ABC):
     """
 
     key: str
-    needs_uevents: bool
+    needs_uevents = True
 
     @abc.abstractmethod
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
