@@ -97,6 +97,9 @@ class DiscoveryMethod(abc.ABC):
         return iter(())
 
     def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """The host's directories that ``find`` needs beside /sys: all of /dev, where drivers make nodes anywhere."""
+        """The host's directories that ``find`` needs beside /sys: those of the patterns, and /dev.
+
+        Drivers make nodes anywhere in /dev.
+        """
         yield DEV
         yield from map(directory_of, self.watch_paths(discovery))
