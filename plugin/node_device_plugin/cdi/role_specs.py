@@ -27,22 +27,16 @@ DIRECTORY = parse.STATIC_CDI_DIR
 
 
 class Leftover(NamedTuple):
-    """A device in a spec of ours that is no longer declared."""
+    """A device in a spec of ours that is no longer declared. reason: why it must stay, if it must."""
 
     file: str
     kind: str
     device: str
+    reason: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.kind}={self.device}"
-
-
-class Held(NamedTuple):
-    """A leftover that must stay, and the reason."""
-
-    leftover: Leftover
-    reason: str
 
 
 class Runtime(NamedTuple):
@@ -312,12 +306,8 @@ class Specs:
             ]
         )
 
-    def all_stay(self) -> list[Held]:
-        """Return all leftovers, which stay without a reason of their own."""
-        return [Held(leftover, "") for leftover in self.leftovers]
-
-    def must_stay(self, holders: Mapping[str, Any], advertised_counts: bool) -> list[Held]:
-        """Return the leftovers that must stay, each with the reason. Others may go.
+    def must_stay(self, holders: Mapping[str, Any], advertised_counts: bool) -> list[Leftover]:
+        """Return the leftovers that must stay, each with its reason. Others may go.
 
         holders: answer of ``node-device-plugin holders``.
         advertised_counts: whether a device that the kubelet still lists must stay too, because the
@@ -326,7 +316,7 @@ class Specs:
         spec has.
         """
         reasons = ((each, next(self._reasons(each, holders, advertised_counts), None)) for each in self.leftovers)
-        return [Held(leftover, reason) for leftover, reason in reasons if reason]
+        return [leftover._replace(reason=reason) for leftover, reason in reasons if reason]
 
     def _reasons(self, leftover: Leftover, holders: Mapping[str, Any], advertised_counts: bool) -> Iterator[str]:
         for held in holders["held"]:

@@ -15,10 +15,9 @@ class _History:
     came_back: the last recovery that counted. fine_since: a flapping device's pending recovery.
     """
 
-    def __init__(self) -> None:
-        self.came_back: float | None = None
-        self.is_flapping = False
-        self.fine_since: float | None = None
+    came_back: float | None = None
+    is_flapping = False
+    fine_since: float | None = None
 
 
 class Flapping:

@@ -241,12 +241,7 @@ class Given:
             for device in resource.devices
         }
         offers = {key: offer for key, offer in made.items() if offer is not None}
-        for each in self._holdings:
-            # A held id without a record means what its container was given.
-            if each.is_ours and each.given and self.record.keys().isdisjoint(each.keys):
-                nodes = tuple(now.at.get(path) or Identity(path) for path in sorted(each.given))
-                self.record.update(dict.fromkeys(each.keys, Offer("", nodes, is_share=each.is_share)))
-                self._guessed.update(each.keys)
+        self._guess(now)
         holdings = [each._replace(given=self._tokens(each, now)) for each in self._all_holdings()]
         own: dict[OfferKey, list[Holding]] = {}
         for each in holdings:
@@ -280,6 +275,14 @@ class Given:
             reasons[resource_name][device_id] = reason
         stay = [*away, *(in_doubt.keys() - held.keys())]
         return Judgement(reasons, self._names((offers[key].cdi_name for key in stay), verdicts, offers, now))
+
+    def _guess(self, now: Now) -> None:
+        """Record what each held id without a record means: what its container was given."""
+        for each in self._holdings:
+            if each.is_ours and each.given and self.record.keys().isdisjoint(each.keys):
+                nodes = tuple(now.at.get(path) or Identity(path) for path in sorted(each.given))
+                self.record.update(dict.fromkeys(each.keys, Offer("", nodes, is_share=each.is_share)))
+                self._guessed.update(each.keys)
 
     def _suspects(
         self, present: Sequence[Resource], offers: Mapping[OfferKey, Offer], tokens: Tokens, now: Now

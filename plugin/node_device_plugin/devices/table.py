@@ -28,10 +28,6 @@ _UNCHECKED = "the device was not checked yet"
 _DIGITS = re.compile(r"([0-9]+)")
 
 
-def _room_for_all(resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
-    return {}
-
-
 class DeviceTable:
     """Tracks the shown devices of a resource and their health. A frontend offers them to a kubelet.
 
@@ -51,7 +47,7 @@ class DeviceTable:
         recovery_delay: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         former: DeviceTable | None = None,
-        without_room: WithoutRoom = _room_for_all,
+        without_room: WithoutRoom = lambda _resource, _staying, _found: {},
     ) -> None:
         #: The resource as declared, and the seconds for Flapping.
         self.declared, self.recovery_delay = resource, recovery_delay
@@ -86,11 +82,9 @@ class DeviceTable:
             self.set_devices(former._discovered.values())
             self._gone = dict(former._gone)
         before = {device.id: device for device in former.resource.devices}
-        for device in self.resource.devices:
-            if before.get(device.id) == device and device.id in former._reasons:
-                self._reasons[device.id] = former._reasons[device.id]
-            elif before.get(device.id) == device and device.id in former._never_shown:
-                self._never_shown[device.id] = former._never_shown[device.id]
+        same = {device.id for device in self.resource.devices if before.get(device.id) == device}
+        self._reasons.update((key, reason) for key, reason in former._reasons.items() if key in same)
+        self._never_shown.update((key, reason) for key, reason in former._never_shown.items() if key in same)
 
     def set_devices(
         self, devices: Iterable[Device], left_out: Iterable[tuple[Device, str]] = ()

@@ -92,11 +92,11 @@ def test_what_a_pod_holds_stays_and_the_rest_goes():
         "held": [{"resource": "example.com/camera", "device": "a::1", "namespace": "default", "pod": "viewer"}],
         "allocatable": {"example.com/camera": ["b::0", "b::1"]},
     }
-    assert [(held.leftover.device, held.reason) for held in wanted.must_stay(holders, advertised_counts=True)] == [
+    assert [(held.device, held.reason) for held in wanted.must_stay(holders, advertised_counts=True)] == [
         ("a", "held by default/viewer"),
         ("b", "still offered by the kubelet as example.com/camera"),
     ]
-    assert [held.leftover.device for held in wanted.must_stay(holders, advertised_counts=False)] == ["a"]
+    assert [held.device for held in wanted.must_stay(holders, advertised_counts=False)] == ["a"]
 
 
 OWN = json.dumps(
@@ -159,7 +159,7 @@ def test_an_id_may_have_what_stands_before_a_share_s_number():
         for device in ("a::b", "c::0")
     ]
     staying = wanted.must_stay({"held": held, "allocatable": {}}, advertised_counts=True)
-    assert [each.leftover.device for each in staying] == ["a::b", "c::0"]
+    assert [each.device for each in staying] == ["a::b", "c::0"]
 
 
 def test_a_pod_that_holds_the_same_id_of_another_declared_resource_counts_not():
@@ -379,8 +379,8 @@ def test_a_resource_that_gains_discover_has_no_spec_of_the_role_any_more():
         "allocatable": {"example.com/camera": ["a", "b"]},
     }
     staying = wanted.must_stay(holders, advertised_counts=True)
-    assert [(held.leftover.device, held.reason) for held in staying] == [("b", "held by default/viewer")]
-    assert devices(wanted.to_write(held.leftover for held in staying)[FILE]) == ["b"]
+    assert [(held.device, held.reason) for held in staying] == [("b", "held by default/viewer")]
+    assert devices(wanted.to_write(staying)[FILE]) == ["b"]
     assert wanted.to_write([]) == {}
 
 

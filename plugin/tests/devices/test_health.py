@@ -432,6 +432,9 @@ def test_a_spec_of_others_that_overrides_ours_names_both(tmp_path: Path) -> None
         json.dumps({**SPEC, "devices": [{**device, "containerEdits": {**common, **device["containerEdits"]}}]})
     )
     assert specs.problem() == ""
+    # Nor do edits that are empty.
+    theirs.write_text(json.dumps({**SPEC, "containerEdits": {**common, "mounts": []}}))
+    assert specs.problem() == ""
     # A file that is not loaded overrides nothing.
     theirs.write_text(one(version="7.0.0"))
     assert specs.problem() == ""

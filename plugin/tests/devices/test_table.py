@@ -42,6 +42,19 @@ async def test_what_is_not_required_is_left_out_until_it_was_there_once() -> Non
     assert Listed("may::0", False) in listed(table)
 
 
+async def test_the_next_table_keeps_what_is_known_of_devices_that_stay_the_same() -> None:
+    table = DeviceTable(RESOURCE)
+    table.update({"need": "gone", "may": "gone"})
+    # A device with another property may be another device.
+    need, may = (device._replace(properties={"a": "b"}) for device in RESOURCE.devices)
+    for devices, reasons in (
+        (RESOURCE.devices, ["gone", "gone"]),
+        ((need, may), ["the device was not checked yet"] * 2),
+    ):
+        after = DeviceTable(RESOURCE._replace(devices=devices), former=table)
+        assert [after.reason(device) for device in devices] == reasons
+
+
 async def test_what_is_required_is_listed_from_the_start_and_says_why_it_is_unhealthy() -> None:
     table = DeviceTable(RESOURCE)
     news = table.update({"need": "/dev/x: gone", "may": "gone"})

@@ -49,7 +49,7 @@ def converge(node, params):
         found = role_specs.find(node.facts["cdi_directories"], ledger.of(_OWNER), runtime.accepted)
         specs = role_specs.Specs(configuration.resources, params["templates"], found, runtime)
         staying, in_use = _staying(node, specs, params)
-        wanted = specs.to_write(held.leftover for held in staying)
+        wanted = specs.to_write(staying)
         files = files_of(wanted)
         problems = [*map(str, unknown), *(specs.missing() if runtime.version else ()), *specs.refused(wanted)]
         # In check mode, the specs of state present, which a real run would have written before.
@@ -66,7 +66,7 @@ def converge(node, params):
         problems=problems,
         in_use=in_use,
         files={path: sha256(content) for path, content in files.items()},
-        devices=[{"device": held.leftover.name, "reason": held.reason} for held in staying if held.reason],
+        devices=[{"device": held.name, "reason": held.reason} for held in staying if held.reason],
         crashing=specs.crashing(),
         broken=specs.broken(),
     )
@@ -82,10 +82,10 @@ def _staying(node, specs, params):
             return (_held(node, specs, params) if specs.leftovers else []), []
         with contextlib.suppress(plugin_command.CommandMissing):
             if specs.redefined():
-                return specs.all_stay(), specs.held_otherwise(plugin_command.holders(node, params))
-        return specs.all_stay(), []
+                return specs.leftovers, specs.held_otherwise(plugin_command.holders(node, params))
+        return specs.leftovers, []
     except plugin_command.CommandError as error:
-        return specs.all_stay(), [str(error)]
+        return specs.leftovers, [str(error)]
 
 
 def _held(node, specs, params):

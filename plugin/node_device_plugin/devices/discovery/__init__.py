@@ -84,11 +84,6 @@ class _Search:
             self._loop.call_soon_threadsafe(self._on_end, self, candidates)
         return candidates
 
-    def is_as_slow_as_usual(self, limit: float) -> bool:
-        """Whether the search usually takes ``limit`` seconds or more, and does so now, so that ``known`` counts."""
-        is_slow = self.known is not None and self.seconds >= limit
-        return is_slow and time.monotonic() - self.started <= _PATIENCE * self.seconds
-
     def _find(self, root: Root) -> Iterator[Found]:
         excluded = [compiled(pattern) for pattern in self.resource.discover.exclude]
         for found in self._method.find(self.resource.discover, root):
@@ -155,7 +150,7 @@ class Discoverer:
         # Our specs are read once, and only if a device has two possible ids.
         offered = functools.lru_cache(maxsize=None)(offered)
         unread = await self._read_specs(resources, spec_dirs)
-        root = Root(self._root, spec_dirs, self.specs)
+        root = Root(self._root, specs=self.specs)
         former, self._searches = self._searches, {}
         for resource in resources:
             for method in methods_of(resource.discover):
@@ -203,7 +198,8 @@ class Discoverer:
         if not isinstance(answer, NoAnswer):
             return f"failed: {answer!r}"
         search.is_slow = True
-        return None if search.is_as_slow_as_usual(self._links.calls.limit) else str(answer)
+        is_usual = search.known is not None and search.seconds >= self._links.calls.limit
+        return None if is_usual and time.monotonic() - search.started <= _PATIENCE * search.seconds else str(answer)
 
     def _ended(self, search: _Search, found: list[Candidate]) -> None:
         """Take the findings of a slow search; if they are others, or its resource is late, ask for another scan."""

@@ -43,8 +43,6 @@ class Cdi(DiscoveryMethod):
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
-        if selector.kind not in root.specs.kinds:
-            raise LookupError("the CDI specs are not read yet")
         chosen = Chooser(selector.kind, root.specs, root).choose(listed(selector.kind, root.specs))
         owners = collections.Counter(node for device in chosen.offered for node in device.nodes)
         directories = [_pci_directory_of(device, root) for device in chosen.offered]
@@ -72,26 +70,19 @@ class Cdi(DiscoveryMethod):
 
 def reserved(resources: Sequence[Resource], specs: Resolution) -> Reserved:
     """What declared devices use from the specs."""
-    declared = {
-        f"{resource.name}={device.id}": device
-        for resource in resources
-        for device in resource.devices
-        if device.cdi_devices
-    }
     names: dict[str, str] = {}
-    nodes: dict[str, str] = {}
     of_parts: dict[str, str] = {}
     own: dict[str, set[str]] = {}
-    for owner, device in declared.items():
+    devices = ((f"{resource.name}={device.id}", device) for resource in resources for device in resource.devices)
+    for owner, device in devices:
         for name in device.cdi_devices:
+            names[name] = owner
             given = specs.nodes(name)
             part = part_of([name.partition("=")[2]], given)
             of_parts.update(dict.fromkeys(part, owner))
             own.setdefault(owner, set()).update(given - part)
     shared = collections.Counter(path for paths in own.values() for path in paths)
-    for owner, device in declared.items():
-        names.update(dict.fromkeys(device.cdi_devices, owner))
-        nodes.update({path: owner for path in own[owner] if shared[path] == 1})
+    nodes = {path: owner for owner, paths in own.items() for path in paths if shared[path] == 1}
     for kind in kinds_of(names):
         names.update(with_other_names(kind, listed(kind, specs), names))
     return Reserved(names, nodes, of_parts)

@@ -86,7 +86,7 @@ class DiscoveryMethod(abc.ABC):
     """
 
     key: str
-    needs_uevents: bool
+    needs_uevents = True
 
     @abc.abstractmethod
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
@@ -97,6 +97,9 @@ class DiscoveryMethod(abc.ABC):
         return iter(())
 
     def host_directories(self, discovery: Discovery) -> Iterator[str]:
-        """The host's directories that ``find`` needs beside /sys: all of /dev, where drivers make nodes anywhere."""
+        """The host's directories that ``find`` needs beside /sys: those of the patterns, and /dev.
+
+        Drivers make nodes anywhere in /dev.
+        """
         yield DEV
         yield from map(directory_of, self.watch_paths(discovery))

@@ -41,7 +41,6 @@ class Pci(DiscoveryMethod):
     """The devices of the PCI bus."""
 
     key = "pci"
-    needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every PCI device that matches a selector, by address, with or without nodes."""

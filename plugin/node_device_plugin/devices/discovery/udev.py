@@ -34,7 +34,6 @@ class _UdevDevice(NamedTuple):
     """
 
     directory: str
-    subsystem: str
     properties: dict[str, str]
     links: tuple[str, ...]
     is_known: bool
@@ -48,7 +47,6 @@ class Udev(DiscoveryMethod):
     """The device nodes that udev knows. On a node without udev, they have only the kernel's properties."""
 
     key = "udev"
-    needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device node that matches a selector, in natural order.
@@ -105,11 +103,11 @@ def _devices(subsystem: str, root: Root) -> Iterator[_UdevDevice]:
             properties.update(DEVPATH=directory[len("/sys") :], SUBSYSTEM=subsystem)
             links = sorted(line[2:] for line in database if line.startswith("S:"))
             stable = tuple(link for place in _STABLE for link in links if place in link)
-            yield _UdevDevice(directory, subsystem, properties, stable, bool(entry))
+            yield _UdevDevice(directory, properties, stable, bool(entry))
 
 
 def _fits(selector: UdevSelector, device: _UdevDevice) -> bool:
-    return selector.subsystem == device.subsystem and all(
+    return selector.subsystem == device.properties["SUBSYSTEM"] and all(
         compiled(pattern).match(device.properties[key]) if key in device.properties else False
         for key, pattern in selector.properties.items()
     )

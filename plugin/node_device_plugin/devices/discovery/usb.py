@@ -52,7 +52,6 @@ class Usb(DiscoveryMethod):
     """The devices of the USB buses."""
 
     key = "usb"
-    needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every USB device that matches a selector, by port.

@@ -34,7 +34,6 @@ class Vfio(DiscoveryMethod):
     """The IOMMU groups of the PCI bus."""
 
     key = "vfio"
-    needs_uevents = True
 
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every IOMMU group with a matching function, by the lowest address of these functions.
