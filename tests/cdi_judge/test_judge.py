@@ -29,7 +29,7 @@ TESTS = [
     "plugin/tests/declaration",
     # Configurations by chance.
     "plugin/tests/faults/test_configuration_by_chance.py",
-    *(f"tests/unit/plugins/plugin_utils/test_{name}.py" for name in ("specs", "declaration")),
+    *(f"tests/unit/plugins/plugin_utils/test_{name}.py" for name in ("rendered_specs", "declaration")),
     "tests/unit/roles/test_unit.py",
     "tests/unit/project/test_command_blocks.py",
 ]
