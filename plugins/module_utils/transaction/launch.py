@@ -17,7 +17,7 @@ import time
 from typing import NamedTuple
 
 from .. import ledger as ledgers
-from . import guard, program, recovery
+from . import guard, program
 from .journal import Journal
 from .runtime import Failed, run
 from .steps import DONE, UNDONE
@@ -83,7 +83,7 @@ def settle(places):
             shutil.rmtree(directory)
     if os.path.exists(places.lock):
         # If a transaction is killed at its end, its lock file stays.
-        with contextlib.suppress(Failed), recovery.exclusive(places):
+        with contextlib.suppress(Failed), program.exclusive(places):
             pass
     if os.path.isdir(places.directory):
         # The ledger's context manager removes an unneeded directory.

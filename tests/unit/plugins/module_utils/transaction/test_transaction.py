@@ -26,13 +26,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
     kept,
     launch,
     program,
-    recovery,
     runtime,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import steps as transaction_steps
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.recovery import exclusive
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.program import exclusive
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import STEPS
 from transaction_node import DROP_IN, NEW, OLD, PROBLEM, Node, full_from, killed_at, read_only_from
@@ -480,7 +479,7 @@ def boot(node, state):
 def test_after_a_power_cut_at_any_time_it_is_old_or_new(node, trees, text):
     plan = node.plan(text)
     ends = set()
-    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+    for state in power_cuts(node, lambda: program.run(node.places, launch._prepared(node.places, plan))):
         boot(node, state)
         ends.add(hold(node, *trees))
     assert ends == ({True, False} if text == NEW else {False})
@@ -492,7 +491,7 @@ def test_after_a_power_cut_at_any_time_of_taking_back_it_is_ours_or_theirs(node)
     ours = node.tree()
     plan = node.plan(OLD, undo=True)
     ends = set()
-    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+    for state in power_cuts(node, lambda: program.run(node.places, launch._prepared(node.places, plan))):
         boot(node, state)
         node.settle()
         tree, text = node.tree(), node.config.read_text()
@@ -527,7 +526,7 @@ def test_after_a_power_cut_while_what_others_wrote_is_swapped_nothing_is_lost(no
     monkeypatch.setattr(runtime.Runtime, "restart", hers_first)
     plan = node.plan("broken")
     swapped = 0
-    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+    for state in power_cuts(node, lambda: program.run(node.places, launch._prepared(node.places, plan))):
         crash_states.put(state, node.root, VOLATILE)
         left = texts()
         node.power_off()
