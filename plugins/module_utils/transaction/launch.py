@@ -17,7 +17,7 @@ import time
 from typing import NamedTuple
 
 from .. import ledger as ledgers
-from . import guard, program
+from . import program
 from .journal import Journal
 from .runtime import Failed, run
 from .steps import DONE, UNDONE
@@ -45,7 +45,7 @@ def carry_out(places, plan):
     prepared = _prepared(places, plan)
     # If the transaction's process is killed, systemd undoes the transaction immediately.
     path = os.path.join(places.open, program.NAME)
-    recover = "test ! -e {} || exec {}".format(shlex.quote(path), " ".join(map(shlex.quote, guard.recover(places))))
+    recover = "test ! -e {} || exec {}".format(shlex.quote(path), " ".join(map(shlex.quote, places.recovery())))
     after = f"ExecStopPost=/bin/sh -c {shlex.quote(recover)}"
     command = [sys.executable, "-I", os.path.join(prepared, program.NAME), "run", prepared]
     said = _as_service(command, "--property=" + after)
@@ -69,7 +69,7 @@ def settle(places):
         if time.monotonic() > until:
             raise Failed("%s has been running for more than %d s" % (UNIT, _LONGEST))
         time.sleep(_PAUSE)
-    said = _as_service(guard.recover(places)) if os.path.isdir(places.open) else ""
+    said = _as_service(places.recovery()) if os.path.isdir(places.open) else ""
     if os.path.isdir(places.open):
         lines = ["journalctl", "--unit", UNIT, "--lines", "5", "--no-pager", "--output", "cat"]
         raise Failed(

@@ -22,7 +22,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions i
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
-    guard,
     kept,
     launch,
     program,
@@ -469,7 +468,7 @@ def boot(node, state):
     """Power up with a state: systemd runs the guard if it is there whole, and then the runtime."""
     crash_states.put(state, node.root, VOLATILE)
     node.power_off()
-    wanted = pathlib.Path(node.places.units, "multi-user.target.wants", guard.NAME)
+    wanted = pathlib.Path(node.places.units, "multi-user.target.wants", transaction_steps.GUARD)
     if wanted.exists() and "ExecStart=" in wanted.read_text() and pathlib.Path(node.places.open, program.NAME).exists():
         assert node.recover(boot=True) == 0
     assert node.start(), "the runtime starts"
@@ -530,7 +529,7 @@ def test_after_a_power_cut_while_what_others_wrote_is_swapped_nothing_is_lost(no
         crash_states.put(state, node.root, VOLATILE)
         left = texts()
         node.power_off()
-        wanted = pathlib.Path(node.places.units, "multi-user.target.wants", guard.NAME)
+        wanted = pathlib.Path(node.places.units, "multi-user.target.wants", transaction_steps.GUARD)
         if wanted.exists() and pathlib.Path(node.places.open, program.NAME).exists():
             node.recover(boot=True)
         node.start()
