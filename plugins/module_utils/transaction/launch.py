@@ -44,8 +44,8 @@ def carry_out(places, plan):
     """Let systemd carry out a plan, wait, and return the Outcome. Raises Failed if there is no outcome."""
     prepared = _prepared(places, plan)
     # If the transaction's process is killed, systemd undoes the transaction immediately.
-    path = os.path.join(places.open, program.NAME)
-    recover = "test ! -e {} || exec {}".format(shlex.quote(path), " ".join(map(shlex.quote, places.recovery())))
+    recovery = places.recovery()
+    recover = f"test ! -e {shlex.quote(recovery[2])} || exec {shlex.join(recovery)}"
     after = f"ExecStopPost=/bin/sh -c {shlex.quote(recover)}"
     command = [sys.executable, "-I", os.path.join(prepared, program.NAME), "run", prepared]
     said = _as_service(command, "--property=" + after)
