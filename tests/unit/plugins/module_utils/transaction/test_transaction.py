@@ -211,6 +211,16 @@ def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
     assert node.settle().error.startswith("it was interrupted in step restart")
 
 
+def test_an_edited_file_that_somebody_removed_since_is_planned_as_a_new_one(node):
+    """The transaction refuses it, because it expects the text that was read before."""
+    node.carry_out()
+    node.settle()
+    node.config.unlink()
+    root, drop_in = node.plan("# hers\n", undo=True).files
+    assert (root.content, root.mode, root.expected_sha256) == (b"# hers\n", 0o644, None)
+    assert (drop_in.content, drop_in.expected_sha256) == (None, ledger.sha256(DROP_IN.encode()))
+
+
 def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(node):
     before = node.tree()
     once = iter([True])
