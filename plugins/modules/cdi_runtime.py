@@ -108,7 +108,7 @@ error:
   returned: for V(recovered), if a change was interrupted
 """
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime, node
+from ..module_utils.converge import cdi_runtime, node
 
 
 def main():

@@ -79,7 +79,7 @@ dynamic:
   returned: success
 """
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs, node
+from ..module_utils.converge import cdi_specs, node
 
 
 def main():

@@ -83,7 +83,7 @@ leftovers:
   returned: success
 """
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import host_devices, node
+from ..module_utils.converge import host_devices, node
 
 
 def main():

@@ -94,7 +94,7 @@ kept:
   returned: success
 """
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files, node
+from ..module_utils.converge import files, node
 
 
 def main():

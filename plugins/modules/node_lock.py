@@ -35,7 +35,8 @@ EXAMPLES = r"""
 RETURN = r"""{}"""
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
+
+from ..module_utils import play_lock
 
 
 def main():

@@ -281,30 +281,20 @@ import threading
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code, play_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.account_numbers import numbers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.device_plugins import device_plugin_facts
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter, targets
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import settled
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.bounded_reads import (
-    text_of,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.kubelet_process import (
-    running_kubelet,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support.node_process import (
-    NotTrusted,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_identity import node_identity
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.runtime_facts import (
-    runtime_facts,
-    shown,
-    socket_of,
-    spec_dirs,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places
+
+from ..module_utils import ledger as ledgers
+from ..module_utils import node_code, play_lock
+from ..module_utils.account_numbers import numbers
+from ..module_utils.converge import registry
+from ..module_utils.device_plugins import device_plugin_facts
+from ..module_utils.environment import interpreter, targets
+from ..module_utils.managed import settled
+from ..module_utils.node_device_plugin.support.bounded_reads import text_of
+from ..module_utils.node_device_plugin.support.kubelet_process import running_kubelet
+from ..module_utils.node_device_plugin.support.node_process import NotTrusted
+from ..module_utils.node_identity import node_identity
+from ..module_utils.runtime_facts import runtime_facts, shown, socket_of, spec_dirs
+from ..module_utils.transaction.plan import Places
 
 # Maximum bytes of a CDI spec. Larger files are not CDI specs.
 _LARGEST_SPEC = 16 << 20

@@ -37,8 +37,9 @@ scan:
 import asyncio
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import sentence
+
+from ..module_utils import node_code
+from ..module_utils.ledger import sentence
 
 
 def main():

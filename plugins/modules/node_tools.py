@@ -134,7 +134,7 @@ kept:
   returned: success
 """
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, node_tools
+from ..module_utils.converge import node, node_tools
 
 
 def main():

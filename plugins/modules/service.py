@@ -80,7 +80,7 @@ invocation_id:
   returned: success
 """
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node, service
+from ..module_utils.converge import node, service
 
 
 def main():

@@ -18,7 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction
     journal,
     launch,
     plan,
-    recovery,
+    program,
     steps,
 )
 
@@ -35,7 +35,7 @@ def cut_off(prepared, step):
         append(self, name, **fields)
 
     journal.Journal.append = append_or_die
-    recovery.run(PLACES, prepared)
+    program.run(PLACES, prepared)
 
 
 def prepare():

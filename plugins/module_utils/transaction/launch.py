@@ -17,7 +17,7 @@ import time
 from typing import NamedTuple
 
 from .. import ledger as ledgers
-from . import guard, program, recovery
+from . import program
 from .journal import Journal
 from .runtime import Failed, run
 from .steps import DONE, UNDONE
@@ -44,8 +44,8 @@ def carry_out(places, plan):
     """Let systemd carry out a plan, wait, and return the Outcome. Raises Failed if there is no outcome."""
     prepared = _prepared(places, plan)
     # If the transaction's process is killed, systemd undoes the transaction immediately.
-    path = os.path.join(places.open, program.NAME)
-    recover = "test ! -e {} || exec {}".format(shlex.quote(path), " ".join(map(shlex.quote, guard.recover(places))))
+    recovery = places.recovery()
+    recover = f"test ! -e {shlex.quote(recovery[2])} || exec {shlex.join(recovery)}"
     after = f"ExecStopPost=/bin/sh -c {shlex.quote(recover)}"
     command = [sys.executable, "-I", os.path.join(prepared, program.NAME), "run", prepared]
     said = _as_service(command, "--property=" + after)
@@ -69,7 +69,7 @@ def settle(places):
         if time.monotonic() > until:
             raise Failed("%s has been running for more than %d s" % (UNIT, _LONGEST))
         time.sleep(_PAUSE)
-    said = _as_service(guard.recover(places)) if os.path.isdir(places.open) else ""
+    said = _as_service(places.recovery()) if os.path.isdir(places.open) else ""
     if os.path.isdir(places.open):
         lines = ["journalctl", "--unit", UNIT, "--lines", "5", "--no-pager", "--output", "cat"]
         raise Failed(
@@ -83,7 +83,7 @@ def settle(places):
             shutil.rmtree(directory)
     if os.path.exists(places.lock):
         # If a transaction is killed at its end, its lock file stays.
-        with contextlib.suppress(Failed), recovery.exclusive(places):
+        with contextlib.suppress(Failed), program.exclusive(places):
             pass
     if os.path.isdir(places.directory):
         # The ledger's context manager removes an unneeded directory.

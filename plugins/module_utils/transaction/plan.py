@@ -7,6 +7,7 @@ import base64
 import glob
 import json
 import os
+import sys
 from typing import Any, NamedTuple
 
 from .. import boot_unit
@@ -42,6 +43,10 @@ class Places(NamedTuple):
     def prepared(self):
         """The prefix of prepared transactions' directories."""
         return os.path.join(self.directory, "transaction.new.")
+
+    def recovery(self, *options):
+        """Return the command that runs the recovery with the open transaction's own program."""
+        return [sys.executable, "-I", os.path.join(self.open, "program.zip"), "recover", *options]
 
     def left(self):
         """Return the existing directories of open, closed and prepared transactions."""

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program that systemd runs: ``program.zip run PREPARED`` and ``program.zip recover [--boot]``.
 
-Runs on nodes: Python 3.9, standard library only. The archive is in the transaction's directory. Therefore a recovery at
-boot needs no other file of ours, and the release that began a transaction also finishes it.
+``run`` carries out a prepared transaction. ``recover`` finishes a committed, interrupted transaction, or undoes an
+uncommitted one, and can be repeated. Runs on nodes: Python 3.9, standard library only. The archive is in the
+transaction's directory. Therefore a recovery at boot needs no other file of ours, and the release that began a
+transaction also finishes it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import sys
 import zipfile
 
-from ..ledger import LedgerConflict, sentence
-from . import recovery
+from .. import kernel_lock
+from .. import ledger as ledgers
 from .plan import Places
+from .runtime import Failed
+from .steps import DONE, UNDONE, Transaction
 
 NAME = "program.zip"
 _OURS = "ansible_collections.nodedevices.kubernetes.plugins.module_utils."
@@ -25,14 +31,14 @@ def main(arguments, places=_PLACES):
     """Run the program. Returns the exit code: 0 after success, 1 after an error, 2 for wrong arguments."""
     try:
         if arguments[:1] == ["run"] and len(arguments) == 2:
-            recovery.run(places, arguments[1])
+            run(places, arguments[1])
         elif arguments in (["recover"], ["recover", "--boot"]):
-            recovery.recover(places, boot="--boot" in arguments)
+            recover(places, boot="--boot" in arguments)
         else:
             print(_USAGE, file=sys.stderr)
             return 2
-    except (LedgerConflict, OSError) as error:
-        print(sentence(error), file=sys.stderr)
+    except (ledgers.LedgerConflict, OSError) as error:
+        print(ledgers.sentence(error), file=sys.stderr)
         return 1
     return 0
 
@@ -53,3 +59,63 @@ def archive():
         for name, source in sorted(files.items()):
             packed.writestr(name, source)
     return stream.getvalue()
+
+
+@contextlib.contextmanager
+def exclusive(places):
+    """Admit one transaction at a time. Raises Failed if another transaction runs.
+
+    Does not wait, because the other transaction may wait for the caller.
+    """
+    try:
+        lock = kernel_lock.locked(places.lock, wait=False)
+    except BlockingIOError as error:
+        raise Failed(
+            "another change of the container runtime is in progress on this node: run again when it has ended"
+        ) from error
+    with lock:
+        try:
+            yield
+        finally:
+            # Otherwise the lock file would stay until the next boot.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(places.lock)
+
+
+def run(places, prepared):
+    """Carry out a prepared transaction, or undo it."""
+    with exclusive(places):
+        _recover(places, boot=False)
+        os.rename(prepared, places.open)
+        ledgers.sync(places.directory)
+        Transaction(places).carry_out()
+
+
+def recover(places, boot):
+    """If a transaction is open, finish or undo the transaction. Raises OSError if a file cannot be written.
+
+    boot: whether the node is booting. The runtime then starts after the recovery.
+    """
+    with exclusive(places):
+        _recover(places, boot)
+
+
+def _recover(places, boot):
+    if not os.path.isdir(places.open):
+        return
+    transaction = Transaction(places)
+    find = transaction.journal.find
+    outcome = find(DONE) or find(UNDONE)
+    if outcome:
+        transaction.close(outcome["step"])
+        return
+    if transaction.committed:
+        transaction.finish()
+        return
+    undo = find("undo")
+    if undo:
+        transaction.undo(undo["reason"], undo["lines"], boot=boot)
+        return
+    steps = [record["step"] for record in transaction.journal.records]
+    where = f"in step {steps[-1]}" if steps else "before its first step"
+    transaction.undo(f"it was interrupted {where}: its process was killed, or the power failed", boot=boot)

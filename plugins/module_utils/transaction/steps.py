@@ -15,13 +15,30 @@ from typing import Any, Callable, NamedTuple
 from .. import boot_unit
 from .. import ledger as ledgers
 from ..managed import Managed
-from . import guard, kept
+from . import kept
 from .journal import Journal
 from .plan import Plan
 from .runtime import Failed, Runtime, processes
 
 DONE = "done"
 UNDONE = "undone"
+#: The unit that finishes or undoes an open transaction at the next boot.
+GUARD = "node-devices-recovery.service"
+# With SELinux enforcing, systemd must not start a program in /var. Therefore the unit starts the system's Python
+# interpreter, which may read any file.
+_UNIT = """\
+# Written by node-devices while a change to the container runtime is in progress; removed afterwards.
+[Unit]
+Description=Finish or undo an interrupted change to the container runtime
+Before={unit} kubelet.service
+RequiresMountsFor={mounts}
+# Its directory may have been removed by hand.
+ConditionPathExists={program}
+
+[Service]
+Type=oneshot
+ExecStart={command}
+"""
 
 
 class Transaction:
@@ -69,6 +86,15 @@ class Transaction:
         for file in self.plan.files:
             if file.content is not None:
                 kept.stage(file)
+
+    def guard(self):
+        """Make the next boot run the recovery before the runtime starts."""
+        mounts = {self.places.directory, *(os.path.dirname(file.path) for file in self.plan.files)}
+        command = self.places.recovery("--boot")
+        text = _UNIT.format(
+            unit=self.plan.unit, mounts=" ".join(sorted(mounts)), program=command[2], command=" ".join(command)
+        )
+        boot_unit.write(self.places.units, GUARD, text)
 
     def write(self):
         """Move the new files into place."""
@@ -189,7 +215,7 @@ class Transaction:
         if not self.journal.find(outcome):
             self._note(outcome, identity=self.plan.identity, **fields)
         self._forget()
-        boot_unit.remove(self.places.units, guard.NAME)
+        boot_unit.remove(self.places.units, GUARD)
         shutil.rmtree(self.places.closed, ignore_errors=True)
         os.rename(self.places.open, self.places.closed)
         ledgers.sync(self.places.directory)
@@ -255,7 +281,7 @@ class Step(NamedTuple):
 STEPS = (
     Step("snapshot", Transaction.snapshot, Transaction.keep),
     Step("stage", _nothing, Transaction.stage),
-    Step("guard", _nothing, lambda transaction: guard.write(transaction.places, transaction.plan)),
+    Step("guard", _nothing, Transaction.guard),
     Step("write", _nothing, Transaction.write),
     Step("restart", Transaction.running, Transaction.restart),
     Step("probe", _nothing, Transaction.probe),

@@ -26,7 +26,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions i
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
     launch,
     program,
-    recovery,
     runtime,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Places, Plan
@@ -130,11 +129,11 @@ class Node:
         """As the module does it; None where its process was killed. hook: see ``in_child``."""
         with self.commands():
             prepared = launch._prepared(self.places, plan or self.plan())
-        self.in_child(lambda: recovery.run(self.places, prepared), hook)
+        self.in_child(lambda: program.run(self.places, prepared), hook)
         return launch._outcome(self.places)
 
     def recover(self, *, boot: bool = False, hook: Any = None) -> int:
-        return self.in_child(lambda: recovery.recover(self.places, boot), hook)
+        return self.in_child(lambda: program.recover(self.places, boot), hook)
 
     def settle(self) -> launch.Outcome | None:
         """As the next run does it."""

@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledg
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts, runtime_restart
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime, registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node as ConvergeNode
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, recovery
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight
 from real_processes import as_root
 from transaction_node import Node
@@ -90,7 +90,7 @@ class Machine:
         # The daemon of this node says only one of the directories.
         plan = plan._replace(question=["ask"], spec_dirs=plan.spec_dirs and ["/etc/cdi"])
         with self.node.commands():
-            recovery.run(places, launch._prepared(places, plan))
+            program.run(places, launch._prepared(places, plan))
             return launch.settle(places)
 
     def facts(self, socket="/run/x.sock"):

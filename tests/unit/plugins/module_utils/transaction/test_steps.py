@@ -7,7 +7,7 @@ import os
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, sentence
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, recovery, runtime
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, program, runtime
 from transaction_node import DROP_IN, NEW, OLD, PROBLEM, VALUE, Node
 
 
@@ -19,7 +19,7 @@ def node(tmp_path):
 def carry_out(node, plan):
     """Gives its Outcome, which nobody has to read any more then."""
     with node.commands():
-        recovery.run(node.places, launch._prepared(node.places, plan))
+        program.run(node.places, launch._prepared(node.places, plan))
         outcome = launch._outcome(node.places)
         assert launch.settle(node.places) == outcome
     return outcome
@@ -179,10 +179,10 @@ def test_what_was_cut_off_after_the_restart_is_undone(node, monkeypatch, boot, s
         with monkeypatch.context() as patch:
             patch.setattr(runtime.Runtime, "restart", cut_off)
             with pytest.raises(PowerCut):
-                recovery.run(node.places, prepared)
+                program.run(node.places, prepared)
         assert node.config.read_text() == NEW
         node.power_off()
-        recovery.recover(node.places, boot)
+        program.recover(node.places, boot)
         outcome = launch.settle(node.places)
     reason = "it was interrupted in step restart: its process was killed, or the power failed"
     assert outcome.error.splitlines()[:2] == [reason, says]

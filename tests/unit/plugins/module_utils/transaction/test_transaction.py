@@ -22,17 +22,15 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions i
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
-    guard,
     kept,
     launch,
     program,
-    recovery,
     runtime,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import steps as transaction_steps
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.journal import Journal
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.plan import Plan
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.recovery import exclusive
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.program import exclusive
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.runtime import run
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction.steps import STEPS
 from transaction_node import DROP_IN, NEW, OLD, PROBLEM, Node, full_from, killed_at, read_only_from
@@ -211,6 +209,16 @@ def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
     plan.write_text(json.dumps(data))
     assert Plan.load(node.places.open) == loaded
     assert node.settle().error.startswith("it was interrupted in step restart")
+
+
+def test_an_edited_file_that_somebody_removed_since_is_planned_as_a_new_one(node):
+    """The transaction refuses it, because it expects the text that was read before."""
+    node.carry_out()
+    node.settle()
+    node.config.unlink()
+    root, drop_in = node.plan("# hers\n", undo=True).files
+    assert (root.content, root.mode, root.expected_sha256) == (b"# hers\n", 0o644, None)
+    assert (drop_in.content, drop_in.expected_sha256) == (None, ledger.sha256(DROP_IN.encode()))
 
 
 def test_a_file_of_another_hand_with_the_old_text_is_not_taken_for_the_old_one(node):
@@ -470,7 +478,7 @@ def boot(node, state):
     """Power up with a state: systemd runs the guard if it is there whole, and then the runtime."""
     crash_states.put(state, node.root, VOLATILE)
     node.power_off()
-    wanted = pathlib.Path(node.places.units, "multi-user.target.wants", guard.NAME)
+    wanted = pathlib.Path(node.places.units, "multi-user.target.wants", transaction_steps.GUARD)
     if wanted.exists() and "ExecStart=" in wanted.read_text() and pathlib.Path(node.places.open, program.NAME).exists():
         assert node.recover(boot=True) == 0
     assert node.start(), "the runtime starts"
@@ -480,7 +488,7 @@ def boot(node, state):
 def test_after_a_power_cut_at_any_time_it_is_old_or_new(node, trees, text):
     plan = node.plan(text)
     ends = set()
-    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+    for state in power_cuts(node, lambda: program.run(node.places, launch._prepared(node.places, plan))):
         boot(node, state)
         ends.add(hold(node, *trees))
     assert ends == ({True, False} if text == NEW else {False})
@@ -492,7 +500,7 @@ def test_after_a_power_cut_at_any_time_of_taking_back_it_is_ours_or_theirs(node)
     ours = node.tree()
     plan = node.plan(OLD, undo=True)
     ends = set()
-    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+    for state in power_cuts(node, lambda: program.run(node.places, launch._prepared(node.places, plan))):
         boot(node, state)
         node.settle()
         tree, text = node.tree(), node.config.read_text()
@@ -527,11 +535,11 @@ def test_after_a_power_cut_while_what_others_wrote_is_swapped_nothing_is_lost(no
     monkeypatch.setattr(runtime.Runtime, "restart", hers_first)
     plan = node.plan("broken")
     swapped = 0
-    for state in power_cuts(node, lambda: recovery.run(node.places, launch._prepared(node.places, plan))):
+    for state in power_cuts(node, lambda: program.run(node.places, launch._prepared(node.places, plan))):
         crash_states.put(state, node.root, VOLATILE)
         left = texts()
         node.power_off()
-        wanted = pathlib.Path(node.places.units, "multi-user.target.wants", guard.NAME)
+        wanted = pathlib.Path(node.places.units, "multi-user.target.wants", transaction_steps.GUARD)
         if wanted.exists() and pathlib.Path(node.places.open, program.NAME).exists():
             node.recover(boot=True)
         node.start()
