@@ -396,10 +396,8 @@ def test_the_runtime_of_the_kubelet_is_asked(
         raise CriError(path, "answer", grpc.StatusCode.UNAVAILABLE, "none")
 
     monkeypatch.setattr("node_device_plugin.runtime.queries.runtime", runtime)
-    monkeypatch.setattr("node_device_plugin.diagnostics.runtime_service.runtime_socket", lambda: kubelets)
-    monkeypatch.setattr(
-        "node_device_plugin.diagnostics.runtime_service.likely_socket", lambda: "/run/k0s/containerd.sock"
-    )
+    monkeypatch.setattr("node_device_plugin.support.kubelet_process.runtime_socket", lambda: kubelets)
+    monkeypatch.setattr("node_device_plugin.support.kubelet_process.likely_socket", lambda: "/run/k0s/containerd.sock")
     configured = ["--config", config] if command == "verify" else []
     assert main([*command.split(), *configured, *arguments]) in (0, 1)
     assert found == [asked]
