@@ -65,8 +65,8 @@ async def _run(settings: Settings, root: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with KubeletCriClient(settings.runtime) as runtime:
-        version = await runtime.version()
-        klog.info(0, "Container runtime initialized", containerRuntime=version.name, version=version.version)
+        name, version = await runtime.version()
+        klog.info(0, "Container runtime initialized", containerRuntime=name, version=version)
         kubelet = StandInKubelet(
             _DEVICE_PLUGINS,
             root=root,

@@ -36,13 +36,13 @@ class Running(NamedTuple):
 
 async def find() -> Running:
     async with CriClient(_SOCKET) as runtime:
-        version = await runtime.version()
+        name, version = await runtime.version()
         found = [each for each in await runtime.containers(_LABELS) if each.state == api.CONTAINER_RUNNING]
         assert len(found) == 1, "%d containers of the plugin run" % len(found)
         pid = await runtime.container_pid(found[0].id)
         assert pid, "its container has no process"
         mounts = list((await runtime.container_status(found[0].id)).mounts)
-        return Running(pid, mounts, "%s %s" % (version.name, version.version))
+        return Running(pid, mounts, "%s %s" % (name, version))
 
 
 def status(pid: int) -> dict[str, str]:

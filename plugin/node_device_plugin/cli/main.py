@@ -151,5 +151,5 @@ def parser(only: str = "") -> argparse.ArgumentParser:
         module = importlib.import_module("." + _MODULES[word], __package__)
         for each in vars(module).values():
             if isinstance(each, Command) and each.words[0] == word:
-                each.add(into)
+                into.add_parser(each.words[-1], **each.parser).set_defaults(command=each.run)
     return parsed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, TypeVar
 
 from ..declaration.configuration_file import DEFAULT_PATH
@@ -71,38 +71,33 @@ DEVICE_PLUGIN_DIR = option(
 
 
 class Command(NamedTuple):
-    """A command. run: takes the options and returns the exit code; its docstring is the command's help.
+    """A command. run: takes the options and returns the exit code. parser: the parameters of argparse's add_parser."""
 
-    words: the command's name. examples: command lines without the program's name. internal: whether the list of
-    commands omits the command. Only our roles and services call internal commands.
-    """
-
-    run: Callable[[argparse.Namespace], int]
     words: Sequence[str]
-    options: Sequence[argparse.ArgumentParser]
-    examples: Sequence[str]
-    internal: bool
-
-    def add(self, commands: Any) -> None:
-        """Add the command. commands: argparse's object for sub-commands, whose type is not public."""
-        listed = {} if self.internal else {"help": self.run.__doc__}
-        examples = [f"  node-device-plugin {example}" for example in self.examples]
-        added = commands.add_parser(
-            self.words[-1],
-            description=self.run.__doc__,
-            epilog="\n".join([*(["examples:", *examples, ""] if examples else []), EXIT_CODES]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            parents=self.options,
-            **listed,
-        )
-        added.set_defaults(command=self.run)
+    run: Callable[[argparse.Namespace], int]
+    parser: Mapping[str, Any]
 
 
 def command(
     words: str, *options: argparse.ArgumentParser, examples: Sequence[str] = (), internal: bool = False
 ) -> Callable[[Callable[[argparse.Namespace], int]], Command]:
-    """Turn the decorated function into a command; the function's docstring is the command's help."""
-    return lambda run: Command(run, words.split(), options, examples, internal)
+    """Turn the decorated function into a command; the function's docstring is the command's help.
+
+    words: the command's name. examples: command lines without the program's name. internal: whether the list of
+    commands omits the command. Only our roles and services call internal commands.
+    """
+
+    def made(run: Callable[[argparse.Namespace], int]) -> Command:
+        lines = ["examples:", *(f"  node-device-plugin {each}" for each in examples), ""] if examples else []
+        parser = {
+            "description": run.__doc__,
+            "epilog": "\n".join([*lines, EXIT_CODES]),
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+            "parents": options,
+        }
+        return Command(words.split(), run, parser if internal else {**parser, "help": run.__doc__})
+
+    return made
 
 
 def ask(question: Coroutine[Any, Any, _Answer]) -> _Answer:

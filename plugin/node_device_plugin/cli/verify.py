@@ -35,7 +35,8 @@ def _seconds(text: str) -> float:
     ),
     option(
         "--no-static-pods",
-        action="store_true",
+        dest="makes_static_pods",
+        action="store_false",
         help="create no static pods; only remove static pods that killed proofs left",
     ),
     option("--kubelet-kubeconfig", metavar="FILE", help="the kubelet's kubeconfig, to count the node's free pod slots"),
@@ -49,6 +50,7 @@ def _seconds(text: str) -> float:
     ),
     option(
         "--proof-pod",
+        dest="proof_pods",
         metavar="NAMESPACE/NAME",
         action="append",
         default=[],
@@ -63,7 +65,12 @@ def _seconds(text: str) -> float:
         help="the InvocationID of the plugin's service at its start; if the service has another one now, verify fails",
     ),
     option("--record", metavar="FILE", help='earlier results: the value of "proven" from -o json'),
-    option("--unproven", action="store_true", help="check only resources that --record does not list as proven"),
+    option(
+        "--unproven",
+        dest="unproven_only",
+        action="store_true",
+        help="check only resources that --record does not list as proven",
+    ),
     option("--timeout", type=_seconds, default=60.0, metavar="SECONDS", help="limit for each step (default: 60)"),
     examples=("verify", "verify --static-pod-dir /etc/kubernetes/manifests --devices all"),
 )
@@ -74,29 +81,16 @@ def verify(options: argparse.Namespace) -> int:
     from ..verification.scope import Node, Scope
 
     configuration = load(options.config).configuration
-    report = ask(
-        verification.verify(
-            configuration,
-            Node(
-                runtime_socket=cri_socket(options.socket),
-                kubelet_root=options.kubelet_root or configuration.kubelet_root_dir,
-                static_pod_dir=options.static_pod_dir,
-                image=options.image,
-                kubelet_kubeconfig=options.kubelet_kubeconfig,
-                max_pods=options.max_pods,
-                makes_static_pods=not options.no_static_pods,
-            ),
-            Scope(
-                devices=options.devices,
-                unproven_only=options.unproven,
-                record=options.record,
-                timeout=options.timeout,
-                plugin=options.plugin,
-                proof_pods=tuple(options.proof_pod),
-                invocation=options.invocation,
-            ),
-        )
-    )
+    # The options have the names of the fields.
+    given = {
+        **vars(options),
+        "runtime_socket": cri_socket(options.socket),
+        "kubelet_root": options.kubelet_root or configuration.kubelet_root_dir,
+        "proof_pods": tuple(options.proof_pods),
+    }
+    node = Node(**{name: given[name] for name in Node._fields})
+    scope = Scope(**{name: given[name] for name in Scope._fields})
+    report = ask(verification.verify(configuration, node, scope))
     show(options, report.to_data(), report.to_text())
     return 1 if report.problems else 0
 

@@ -6,8 +6,8 @@ import contextlib
 import os
 import re
 
+from ..support import kubelet_process
 from ..support.bounded_reads import beginning_of
-from ..support.kubelet_process import DEFAULT_SOCKET, KubeletProcess, likely_socket, runtime_socket, socket_path
 from ..support.node_process import peer, unit_in
 
 #: The directories of unit files (systemd.unit(5)).
@@ -17,30 +17,20 @@ _UNIT_DIRECTORIES = (
     "usr/local/lib/systemd/system",
     "usr/lib/systemd/system",
 )
-#: The services of k3s, RKE2 and k0s, which include the kubelet.
-_K3S, _RKE2, _K0S = ("k3s", "k3s-agent"), ("rke2-server", "rke2-agent"), ("k0sworker", "k0scontroller")
-#: Possible services of each of kubelet_process.SOCKETS, the likeliest first.
-_SERVICES = {
-    "/run/k3s/containerd/containerd.sock": (*_K3S, *_RKE2),
-    "/run/k3s/cri-dockerd/cri-dockerd.sock": _K3S,
-    "/run/k0s/containerd.sock": _K0S,
-    "/var/snap/microk8s/common/run/containerd.sock": ("snap.microk8s.daemon-containerd",),
-    "/run/crio/crio.sock": ("crio",),
-    "/run/cri-dockerd.sock": ("cri-docker",),
-    DEFAULT_SOCKET: ("containerd",),
-}
+#: The service of the kubelet by the service of the container runtime, if it is not kubelet.
 _KUBELETS = {
-    **{name: name for name in (*_K3S, *_RKE2, *_K0S)},
+    **{name: name for name in (*kubelet_process.K3S, *kubelet_process.RKE2, *kubelet_process.K0S)},
     "snap.microk8s.daemon-containerd": "snap.microk8s.daemon-kubelite",
 }
 
 
-def cri_socket(given: str | None, kubelet: KubeletProcess | None = None) -> str:
+def cri_socket(given: str | None, kubelet: kubelet_process.KubeletProcess | None = None) -> str:
     """The path of the runtime's socket: ``given``, or else the running kubelet's, or else likely_socket.
 
     kubelet: the running kubelet, if the caller has it.
     """
-    return socket_path(given) or (kubelet.cri_socket if kubelet else runtime_socket()) or likely_socket()
+    given = kubelet_process.socket_path(given) or (kubelet.cri_socket if kubelet else kubelet_process.runtime_socket())
+    return given or kubelet_process.likely_socket()
 
 
 def kubelet_service(runtime: str) -> str:
@@ -58,6 +48,6 @@ def service_of(path: str, root: str = "/") -> str:
         found = unit_in(beginning_of(os.path.join(root, "proc/%d/cgroup" % peer(path))))
         if found is not None:
             return found.removesuffix(".service")
-    names = _SERVICES.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
+    names = kubelet_process.SERVICES.get(re.sub("^/var/run/", "/run/", path), ("containerd",))
     places = [(name, os.path.join(root, each, f"{name}.service")) for name in names for each in _UNIT_DIRECTORIES]
     return next((name for name, place in places if os.path.exists(place)), names[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..support.channels import UnixClient, grpc
 from ..support.kubelet_process import socket_path
@@ -25,13 +25,6 @@ _ACT = 120.0
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-
-
-class RuntimeVersion(NamedTuple):
-    """The name and version that the runtime reports, e.g. ``containerd``, ``1.7.24~ds1``."""
-
-    name: str
-    version: str
 
 
 class CriClient(UnixClient):
@@ -52,10 +45,10 @@ class CriClient(UnixClient):
     def _images(self) -> ImageServiceAsyncStub:
         return cri_grpc.ImageServiceStub(self._channel)
 
-    async def version(self) -> RuntimeVersion:
-        """The runtime's name and version."""
+    async def version(self) -> tuple[str, str]:
+        """The name and version that the runtime reports, e.g. ``containerd``, ``1.7.24~ds1``."""
         answer = await self._call("report its version", self._runtime.Version, cri.VersionRequest(), _ASK)
-        return RuntimeVersion(answer.runtime_name, answer.runtime_version)
+        return answer.runtime_name, answer.runtime_version
 
     async def status(self) -> tuple[dict[str, bool], dict[str, Any]]:
         """The values of the conditions, such as RuntimeReady and NetworkReady, and the running daemon's settings.

@@ -20,17 +20,20 @@ from .node_process import NodeProcess, NotTrusted, listener, named, option, the_
 _MAX_PODS = 110
 #: The default of --container-runtime-endpoint, from 1.24 on. The socket of the distributions' packages of containerd.
 DEFAULT_SOCKET = "/run/containerd/containerd.sock"
+#: The services of k3s, RKE2 and k0s, which include the kubelet.
+K3S, RKE2, K0S = ("k3s", "k3s-agent"), ("rke2-server", "rke2-agent"), ("k0sworker", "k0scontroller")
 #: Sockets of distributions whose kubelet is not a separate process or has no socket option. The default socket is last,
-#: because it may belong to Docker's containerd.
-SOCKETS = (
-    "/run/k3s/containerd/containerd.sock",
-    "/run/k3s/cri-dockerd/cri-dockerd.sock",
-    "/run/k0s/containerd.sock",
-    "/var/snap/microk8s/common/run/containerd.sock",
-    "/run/crio/crio.sock",
-    "/run/cri-dockerd.sock",
-    DEFAULT_SOCKET,
-)
+#: because it may belong to Docker's containerd. Each socket has its possible services, the likeliest first.
+SERVICES = {
+    "/run/k3s/containerd/containerd.sock": (*K3S, *RKE2),
+    "/run/k3s/cri-dockerd/cri-dockerd.sock": K3S,
+    "/run/k0s/containerd.sock": K0S,
+    "/var/snap/microk8s/common/run/containerd.sock": ("snap.microk8s.daemon-containerd",),
+    "/run/crio/crio.sock": ("crio",),
+    "/run/cri-dockerd.sock": ("cri-docker",),
+    DEFAULT_SOCKET: ("containerd",),
+}
+SOCKETS = tuple(SERVICES)
 
 
 class KubeletProcess(NamedTuple):

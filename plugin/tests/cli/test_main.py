@@ -19,6 +19,7 @@ from node_device_plugin.kubelet.queries import Holders
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.verification.report import Report
+from node_device_plugin.verification.scope import Node, Scope
 
 PLUGIN = Path(__file__).parents[2]
 
@@ -310,6 +311,33 @@ def test_verify_fails_where_it_found_a_problem(
     assert capsys.readouterr().out.splitlines()[2:] == ["problem: %s" % problem for problem in problems]
 
 
+def test_what_the_options_of_verify_ask_for(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    async def verified(_configuration: object, *given: object) -> Report:
+        asked.append(given)
+        return Report("containerd 2.3.1", "running", [], [], {}, {}, None)
+
+    monkeypatch.setattr("node_device_plugin.verification.verify.verify", verified)
+    verify = ["verify", config, "--socket=/run/x.sock"]
+    assert main(verify) == 0
+    more = "--kubelet-root /k --static-pod-dir /pods --no-static-pods --kubelet-kubeconfig /kc --max-pods 7 --image i"
+    more += (
+        " --devices all --proof-pod a/b --proof-pod c/d --plugin p --invocation 5 --record /r --unproven --timeout 9"
+    )
+    assert main([*verify, *more.split()]) == 0
+    assert asked == [
+        (
+            Node("/run/x.sock", "/var/lib/kubelet", None, None, None, None, makes_static_pods=True),
+            Scope("one", unproven_only=False, record=None, timeout=60.0, plugin="", proof_pods=(), invocation=None),
+        ),
+        (
+            Node("/run/x.sock", "/k", "/pods", "i", "/kc", 7, makes_static_pods=False),
+            Scope("all", True, "/r", 9.0, "p", ("a/b", "c/d"), "5"),
+        ),
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "unbuffered"), [("version", ""), ("version", "1"), ("--help", ""), ("cdi render", "")]
 )
@@ -368,10 +396,8 @@ def test_the_runtime_of_the_kubelet_is_asked(
         raise CriError(path, "answer", grpc.StatusCode.UNAVAILABLE, "none")
 
     monkeypatch.setattr("node_device_plugin.runtime.queries.runtime", runtime)
-    monkeypatch.setattr("node_device_plugin.diagnostics.runtime_service.runtime_socket", lambda: kubelets)
-    monkeypatch.setattr(
-        "node_device_plugin.diagnostics.runtime_service.likely_socket", lambda: "/run/k0s/containerd.sock"
-    )
+    monkeypatch.setattr("node_device_plugin.support.kubelet_process.runtime_socket", lambda: kubelets)
+    monkeypatch.setattr("node_device_plugin.support.kubelet_process.likely_socket", lambda: "/run/k0s/containerd.sock")
     configured = ["--config", config] if command == "verify" else []
     assert main([*command.split(), *configured, *arguments]) in (0, 1)
     assert found == [asked]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node_device_plugin.diagnostics.runtime_service import _SERVICES, kubelet_service, service_of
+from node_device_plugin.diagnostics.runtime_service import kubelet_service, service_of
 from node_device_plugin.support.kubelet_process import SOCKETS, likely_socket
 
 K3S, CONTAINERD = "/run/k3s/containerd/containerd.sock", "/run/containerd/containerd.sock"
@@ -78,7 +78,3 @@ def test_the_socket_of_a_node_whose_kubelet_names_none(tmp_path: Path) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).touch()
         assert likely_socket(sockets) == path
-
-
-def test_every_known_socket_has_its_services() -> None:
-    assert tuple(_SERVICES) == SOCKETS

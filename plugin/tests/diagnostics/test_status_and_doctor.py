@@ -860,7 +860,7 @@ def test_the_runtime_that_the_kubelet_uses(tmp_path: Path) -> None:
 
 
 async def test_doctor_asks_the_runtime_that_the_kubelet_uses(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("node_device_plugin.diagnostics.runtime_service.likely_socket", lambda: "/run/likely.sock")
+    monkeypatch.setattr("node_device_plugin.support.kubelet_process.likely_socket", lambda: "/run/likely.sock")
     for kubelet, given, asked in (
         (None, None, "/run/likely.sock"),
         ("/run/crio/crio.sock", None, "/run/crio/crio.sock"),

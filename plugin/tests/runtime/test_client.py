@@ -49,6 +49,7 @@ async def test_version_over_the_kubelets_form_of_the_endpoint(socket):
         ({"cdiSpecDirs": None}, True, [], True, None),
         ({"enableCDI": True, "cdiSpecDirs": None}, True, [], False, None),
         ({"cdiSpecDirs": "x"}, None, None, False, None),
+        ({"enableCDI": "x", "cdiSpecDirs": []}, None, [], False, None),
         (CONTAINERD_1_6, None, None, False, "registry.k8s.io/pause:3.6"),
         (CRIO_1_36, True, ["/opt/cdi"], True, "registry.k8s.io/pause:3.10.1"),
         ({"crio": {"CDISpecDirs": None}}, True, [], True, None),

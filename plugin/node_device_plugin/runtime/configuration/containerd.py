@@ -112,8 +112,9 @@ class Containerd(Adapter):
         return change
 
     def text(self, path: str) -> str | None:
-        """Return the text of the root file or of an import."""
-        return self.config.get("content") if path == self.config.get("real_path") else self._imported.get(path)
+        """Return the text of the root file, of an import or of a template of k3s."""
+        root = {self.config["real_path"]: self.config["content"]}
+        return {**self.config.get("files", {}), **self._imported, **root}.get(path)
 
     def without_ours(self, path: str, now: str, before: str | None) -> str | None:
         """Return the text with the two keys restored; None for a drop-in that only we wrote."""

@@ -81,10 +81,6 @@ class Rancher(Containerd):
             f"{header(self._table)} in the copy, and keep the copy up to date"
         )
 
-    def text(self, path: str) -> str | None:
-        """Return the text of a template, the root file or an import."""
-        return self.config["files"][path] if path in self.config["files"] else super().text(path)
-
     def without_ours(self, path: str, now: str, before: str | None) -> str | None:
         """Return the text with the two keys restored; None for a file that only we wrote."""
         if path not in self.config["files"] or before is None:

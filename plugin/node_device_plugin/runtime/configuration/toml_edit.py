@@ -14,7 +14,7 @@ from typing import Any
 
 from ...support.toml import tomllib
 from .cdi import UnsupportedConfig
-from .toml_text import Statement, statements
+from .toml_text import statements
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -136,17 +136,13 @@ def with_key(text: str, table: tuple[str, str], key: str, value: Any) -> str:
     (line,) = key_lines({key: value})
     if our_header:
         before, after = _ended(text[: our_header.end]), text[our_header.end :]
-        indent = indent_below(_indent(text, our_header), after)
+        indent = indent_below(re.match(r"[ \t]*", text[our_header.start :])[0], after)
         return f"{before}{indent}{line}\n{after}"
     if sibling:
         prefix = text[sibling.start : sibling.part_ends[len(table) - len(sibling.header or ()) - 1]]
         return f"{_ended(text[: sibling.end])}{prefix}.{line}\n{text[sibling.end :]}"
     gap = "" if not text or text.endswith("\n\n") else "\n"
     return f"{_ended(text)}{gap}{header(table[1])}\n{line}\n"
-
-
-def _indent(text: str, statement: Statement) -> str:
-    return re.match(r"[ \t]*", text[statement.start :])[0]
 
 
 def _ended(text: str) -> str:

@@ -378,6 +378,7 @@ def test_what_others_wrote_into_our_drop_in_of_crios_stays():
     assert tomllib.loads(undone) == {"crio": {"runtime": {"log_level": "debug"}}}
     without = "[crio.image]\npause_image = 'x'\n"
     assert crio("x", {path: without}).undo(path, False, None, None).after == without
+    assert crio("x", {path: "]["}).undo(path, False, None, None).after is None
     # A comment is nothing that CRI-O reads.
     assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None, None).after is None
     assert crio("x").undo(path, True, None, None) is None
