@@ -45,6 +45,18 @@ def test_no_other_user_can_lock_the_directory(directory: Path, mode: "int | None
     assert try_as_nobody(sockets) == "Permission denied"
 
 
+def test_a_lock_that_is_taken_leaves_no_file_open(directory: Path) -> None:
+    leader, other = SingleInstance(), SingleInstance()
+    assert leader.take(str(directory))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(AnotherServes):
+        other.take(str(directory))
+    assert len(os.listdir("/proc/self/fd")) == before
+    leader.release()
+    assert other.take(str(directory))
+    other.release()
+
+
 async def test_a_lock_of_an_earlier_release_counts_and_the_directory_is_closed_meanwhile(
     directory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -80,6 +80,22 @@ def test_a_resource_of_foreign_devices_alone_has_no_spec_and_no_kind_of_its_own(
     assert cdi.render_specs(resources) == {}
 
 
+@pytest.mark.parametrize(
+    ("more", "writes"),
+    [
+        ({}, False),
+        ({"discover": {"nodes": ["/dev/ctl"]}}, True),
+        ({"container_edits": {"env": ["A=b"]}}, True),
+        ({"discover": {"paths": ["/dev/x*"]}}, True),
+    ],
+)
+def test_the_plugin_writes_a_spec_only_if_ours_adds_something(more: dict[str, Any], writes: bool) -> None:
+    """The other program's spec has the rest."""
+    discover = {"cdi": {"kind": "nvidia.com/gpu"}, **more.get("discover", {})}
+    (resource,) = parse_resources([{"name": "example.com/dev", **more, "discover": discover}])
+    assert (resource.dynamic_cdi, resource.uses_cdi) == (writes, True)
+
+
 GPU = "name: example.com/dev, discover: {cdi: {kind: nvidia.com/gpu}}"
 ONLY = "works only with CDI: remove it, or set injection: cdi instead of device_nodes"
 

@@ -115,6 +115,12 @@ async def test_a_device_of_any_plugin(node: Node, answer: "dict[str, Any]") -> N
     assert (await node.ask()).held == held("app", *names).held
 
 
+async def test_another_resource_may_have_the_same_device_id(node: Node) -> None:
+    node.kubelet.pods = {"app": ({GPU: ["d0"]}, ()), "other": ({"vendor.com/other": ["d0"]}, ())}
+    node.given("uid-app", "d0", cdi_devices=[api.CDIDevice(name=NAME)])
+    assert (await node.ask()).held == held("app", NAME).held
+
+
 async def test_a_claimed_device(node: Node) -> None:
     node.kubelet.pods = {"app": ({}, (NAME,)), "plain": ({}, ())}
     assert await node.ask() == held("app", NAME)

@@ -81,7 +81,10 @@ async def test_the_last_entry_of_a_container_counts(tmp_path: Path, monkeypatch:
     )
     monkeypatch.setattr(queries, "read_checkpoint", lambda _directory: Checkpoint({}, entries))
     holders = await queries.checkpointed_holders("", [str(tmp_path)], Links(), "no kubelet")
-    assert {each.host_paths for each in holders.held} == {("/dev/new",)}
+    assert [(each.pod, each.host_paths) for each in holders.held] == [
+        ("ended", ("/dev/new",)),
+        ("present", ("/dev/new",)),
+    ]
 
 
 def write(directory: Path, kind: str, devices: list[dict[str, object]]) -> None:

@@ -119,3 +119,60 @@ async def test_after_a_call_that_failed_the_next_one_has_a_connection_of_its_own
     async with StandInKubelet(str(short_path / "dp")):
         refused = await asyncio.gather(*(socket.register(REQUEST, 5) for _ in range(5)), return_exceptions=True)
         assert [error.code() for error in refused] == [grpc.StatusCode.UNKNOWN] * 5
+
+
+class Channel:
+    """A connection that only knows whether it is open."""
+
+    made: "list[Channel]"
+
+    def __init__(self, _path: str) -> None:
+        self.is_open = True
+        self.made.append(self)
+
+    async def close(self) -> None:
+        self.is_open = False
+
+
+class Stub:
+    """Answers each call when the test says so."""
+
+    answers: "list[asyncio.Future[None]]"
+
+    def __init__(self, channel: Channel) -> None:
+        assert channel.is_open
+
+    async def Register(self, _request: api.RegisterRequest, timeout: float) -> None:
+        self.answers.append(asyncio.get_running_loop().create_future())
+        await self.answers[-1]
+
+
+async def test_simultaneous_calls_share_a_connection_until_one_of_them_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    Channel.made, Stub.answers = made, answers = [], []
+    monkeypatch.setattr(kubelet_socket, "unix_channel", Channel)
+    monkeypatch.setattr(kubelet_socket.api_grpc, "RegistrationStub", Stub)
+    socket = KubeletSocket("/none")
+
+    async def call() -> "asyncio.Future[None]":
+        called = asyncio.ensure_future(socket.register(REQUEST, 5))
+        await asyncio.sleep(0)
+        return called
+
+    first, second = await call(), await call()
+    answers[0].set_result(None)
+    await first
+    third = await call()
+    assert [each.is_open for each in made] == [True]
+    answers[1].set_exception(ConnectionError())
+    with pytest.raises(ConnectionError):
+        await second
+    fourth = await call()
+    assert [each.is_open for each in made] == [True, True]
+    answers[2].set_result(None)
+    await third
+    fifth = await call()
+    assert [each.is_open for each in made] == [False, True]
+    for answer in answers[3:]:
+        answer.set_result(None)
+    await asyncio.gather(fourth, fifth)
+    assert [each.is_open for each in made] == [False, False]

@@ -12,7 +12,7 @@ from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin import pre_start
 from node_device_plugin.kubelet.device_plugin import server as device_plugin
-from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer
+from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer, Stream
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
@@ -103,6 +103,21 @@ def service(table_reasons: Any = None, **keys: Any) -> DevicePluginServer:
 
 async def options(asked: DevicePluginServer) -> api.DevicePluginOptions:
     return await asked.GetDevicePluginOptions(api.Empty(), None)
+
+
+async def test_a_newer_stream_ends_the_older_one_and_stays_open_without_it() -> None:
+    stream = Stream()
+    older, newer = stream.opened(), stream.opened()
+    first = older.__enter__()
+    second = newer.__enter__()
+    older.__exit__(None, None, None)
+    assert (first.done(), second.done(), stream.is_open) == (True, False, True)
+    stream.end()
+    # A server that stops may end it again.
+    stream.end()
+    newer.__exit__(None, None, None)
+    assert (second.done(), stream.is_open, stream.age) == (True, False, None)
+    stream.end()
 
 
 async def test_only_what_a_resource_asks_for_is_offered() -> None:

@@ -111,6 +111,7 @@ async def test_an_answer_that_no_program_should_keep(short_path: Path, body: byt
         ("resources.0.refused", {"d0": 1}),
         ("resources.0.left_out", []),
         ("resources.0.min_devices", "1"),
+        ("resources.0.min_devices", True),
         ("resources.0.late", ["the scan takes long"]),
         ("resources.0.problem", 1),
     ],

@@ -1,6 +1,7 @@
 """The small HTTP server: what browsers, scrapers and attackers send."""
 
 import asyncio
+import json
 import os
 import random
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from node_device_plugin.declaration import Problem
 from node_device_plugin.declaration.addresses import http_address_problem, parse_http_address
 from node_device_plugin.status_api import http
 from node_device_plugin.status_api.http import Pages, Response
+from node_device_plugin.status_api.pages import Outcome, private_pages
 from node_device_plugin.status_api.server import Endpoint
 
 PACKAGE = Path(__file__).parents[2]
@@ -212,6 +215,23 @@ async def test_who_sends_no_request_is_left_after_a_while(short_path: Path, monk
     assert await asyncio.wait_for(reader.read(), 10) == b""
     writer.close()
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [
+        (Outcome("applied"), HTTPStatus.OK),
+        (Outcome("unchanged"), HTTPStatus.OK),
+        (Outcome("refused", (Problem("resources", "is missing"),)), HTTPStatus.CONFLICT),
+    ],
+)
+async def test_a_command_that_is_refused_conflicts(outcome: Outcome, status: HTTPStatus) -> None:
+    async def command() -> Outcome:
+        return outcome
+
+    answer = await private_pages(dict, {"/reload": command}, {})["POST", "/reload"]()
+    problems = [str(problem) for problem in outcome.problems]
+    assert (answer.status, json.loads(answer.body)) == (status, {"result": outcome.result, "problems": problems})
 
 
 async def test_a_large_answer_is_whole(short_path: Path) -> None:

@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry.exposition import gauge
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry.exposition import Gauge
 from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
 
@@ -671,7 +671,7 @@ def test_what_is_held_by_another_name_is_in_use_and_not_missed(cluster):
     cluster.allocatable = {"a.example/imaginary": "1"}
     labels = ("resource", "state", "reason")
     held = ("a.example/imaginary", "unhealthy", HELD_BY_ANOTHER_NAME)
-    cluster.metrics = "\n".join(gauge("node_device_plugin_devices", "Devices", labels, [(held, 1.0)])) + "\n"
+    cluster.metrics = "\n".join(Gauge("node_device_plugin_devices", "Devices", labels).render({held: 1.0})) + "\n"
     result = verify(IMAGINARY)
     (row,) = result["resources"]
     assert (row["state"], row["healthy"], result["problems"]) == ("in use", 1, [])
