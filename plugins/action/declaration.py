@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    asked,
     combinations,
     declaration,
     host_devices,
     misspelled,
+    requirements,
     role_arguments,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
@@ -61,7 +66,7 @@ class ActionModule(HidingAction):
         what = "declaration" if problems else "cluster"
         # Check this now, because a node that only the API reaches has no preflight.
         if look.api_only and roles and not offline:
-            found, warnings = self._of_the_cluster(None if problems else read)
+            found, warnings = self._of_the_cluster(None if problems else read.as_data())
             problems += found
             warned += warnings
         # Ansible would print an empty list.
@@ -76,43 +81,30 @@ class ActionModule(HidingAction):
         variable = self.preflight.variable
         if variable("device_plugin_mode") != "daemonset":
             return []
-        # Import late, because every role runs this action on every host, but only a DaemonSet needs this module.
-        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
-
         deployment = variable("device_plugin_deployment", {})
         return deployed.problems(deployment, variable("node_devices_kubeconfig"), configuration)
 
-    def _of_the_cluster(self, read):
+    def _of_the_cluster(self, declared):
         """Return the reasons why the run cannot manage this node through the API, and warnings.
 
-        read: the declaration; None if invalid.
+        declared: the declaration as data; None if invalid.
         """
-        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import requirements
-        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
-
         variable = self.preflight.variable
-        path = variable("node_devices_kubeconfig")
-        if not path:
-            return [], []
-        try:
-            node = variable("node_devices_node_name")
-        except AnsibleUndefinedVariable:
-            node = None
-        deployment = None
-        if read is not None and variable("device_plugin_mode") == "daemonset":
-            deployment = variable("device_plugin_deployment", {})
-        path, name = str(path), str(node or self.host)
-        problems = list(cluster_access.problems(path, name, False, bool(read and read.capacities), deployment))
-        if problems or read is None:
-            return problems, []
-        served = [resource.name for resource in read.configuration.resources]
-        warnings = requirements.removed(cluster_access.removed(path, name, read.capacities, served))
-        kinds = read.as_data()["foreign_kinds"]
-        if not kinds or boolean(variable("device_plugin_takeover", False)):
-            return [], warnings
-        drivers, unknown = cluster_access.dra_drivers(path, name)
-        warnings += [unknown] if unknown else []
-        return list(requirements.offered_twice((), drivers, kinds)), warnings
+        options = {
+            "kubeconfig": variable("node_devices_kubeconfig"),
+            "mode": variable("device_plugin_mode"),
+            "takeover": variable("device_plugin_takeover", False),
+            "deployment": variable("device_plugin_deployment"),
+        }
+        # A later task reports an expression that fails.
+        with contextlib.suppress(AnsibleUndefinedVariable):
+            options["node_name"] = variable("node_devices_node_name")
+        facts = {"device_plugins": {"drivers": []}}
+        question = asked.parse(options, declared, self.host, 0, None)
+        problems, warnings, gone = self.preflight.ask_cluster(question, facts, is_fresh=True)
+        kinds = declared["foreign_kinds"] if declared else ()
+        problems += requirements.offered_twice((), facts["device_plugins"]["drivers"], kinds)
+        return problems, [*warnings, *requirements.removed(gone)]
 
 
 def _without_facts(unchecked):

@@ -30,13 +30,12 @@ class ActionModule(HidingAction):
     def _installed(self, arguments, cache, wheelhouse):
         # The node chooses the version for its Python.
         arguments.pop("name", None)
+        arguments = self.preflight.arguments("node_tools", arguments)
+        answer = self.preflight.execute("node_tools", arguments)
+        if answer.get("failed") or not answer.get("incomplete"):
+            return answer
+        target, targets = answer.get("target"), arguments["targets"]
         try:
-            arguments = self.preflight.arguments("node_tools", arguments)
-            targets = arguments["targets"]
-            answer = self.preflight.execute("node_tools", arguments)
-            if answer.get("failed") or not answer.get("incomplete"):
-                return answer
-            target = answer.get("target")
             if target not in targets:
                 raise wheels.WheelsError(f"the node's answer names a target without wheels: {target}")
             gathered = wheels.gather(target, cache, wheelhouse)

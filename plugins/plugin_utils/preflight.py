@@ -276,7 +276,7 @@ class Preflight:
         unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
         if unanswered:
             return [*names, unanswered], []
-        refused, warnings, in_cluster = self._ask_cluster(asked, facts, is_fresh)
+        refused, warnings, in_cluster = self.ask_cluster(asked, facts, is_fresh)
         if asked.declared:
             facts["declaration"] = asked.declared
         if is_fresh:
@@ -292,9 +292,7 @@ class Preflight:
         warnings += requirements.warnings(asked, facts, in_cluster) if is_fresh else []
         return list(dict.fromkeys(problems)), warnings
 
-    def _ask_cluster(
-        self, asked: Asked, facts: dict[str, Any], is_fresh: bool
-    ) -> tuple[list[str], list[str], set[str]]:
+    def ask_cluster(self, asked: Asked, facts: dict[str, Any], is_fresh: bool) -> tuple[list[str], list[str], set[str]]:
         """Ask the API server about the node, and whether the run may do its work. Add the DRA drivers to the facts.
 
         Returns problems, warnings, and the resources of an earlier run that the declaration does not have.
@@ -310,17 +308,21 @@ class Preflight:
                 plugins = facts["device_plugins"]
                 facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *drivers]}
                 warnings += [unknown] if unknown else []
-            needs_node, pod = bool(declared or asked.drain), asked.deployment if asked.mode == "daemonset" else None
+            # The play skips a node that only the API reaches and that has not joined.
+            needs_node = bool(declared or asked.drain) and not self.api_only
+            pod = asked.deployment if asked.mode == "daemonset" else None
             problems += cluster_access.problems(path, name, needs_node, bool(declared.get("capacities")), pod)
-        if not problems:
+        if not problems and not self.api_only:
             try:
                 other, unchecked = self._other_machine(path, name, facts)
             except (ApiError, kubeconfig.KubeconfigError) as error:
                 other, unchecked = cluster_access.failure(path, error), ""
             problems += [other] if other else []
             warnings += [unchecked] if unchecked else []
-        is_removing = is_fresh and declared and asked.mode and not problems
-        return problems, warnings, cluster_access.removed(path, name, declared["capacities"]) if is_removing else set()
+        if not (is_fresh and declared and asked.mode) or problems:
+            return problems, warnings, set()
+        served = [resource["name"] for resource in declared["resources"]] if self.api_only else None
+        return problems, warnings, cluster_access.removed(path, name, declared["capacities"], served)
 
     def _skips(self, *tags: str) -> bool:
         """Return whether the run skips a role. tags: the role's."""

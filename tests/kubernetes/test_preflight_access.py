@@ -9,7 +9,9 @@ import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, node_preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight as preflights
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import read
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 FACTS = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3"},
@@ -210,10 +212,22 @@ def declare(monkeypatch):
         action._templar = types.SimpleNamespace(template=template)
         by_api = {"node_devices_api_only": True, "device_plugin_mode": "daemonset"}
         variables = {**by_api, "node_devices_kubeconfig": kubeconfig, **variables}
-        result = action.run(None, {"inventory_hostname": "worker1", **variables})
-        return result["msg"].splitlines() if result.get("failed") else []
+        with monkeypatch.context() as patched:
+            # Nothing on the node can be asked.
+            patched.setattr(preflights.Preflight, "_other_machine", None)
+            result = action.run(None, {"inventory_hostname": "worker1", **variables})
+        return result["msg"].splitlines() if result.get("failed") else result.get("warnings", [])
 
     return run
+
+
+def test_a_run_says_first_what_it_removes_from_a_node_that_only_the_api_reaches(cluster, node, declare, monkeypatch):
+    asked = []
+    monkeypatch.setattr(cluster_access, "removed", lambda *given: asked.append(given[1:]) or {"a.b/old"})
+    served = {"name": "a.b/serial", "discover": {"paths": ["/dev/ttyS*"]}}
+    (said,) = declare(cluster.kubeconfig(), node_devices_node_name=node.name, node_devices_resources=[LICENCES, served])
+    assert said.startswith("worker1: this run removes a.b/old from the node")
+    assert asked == [(node.name, {LICENCES["name"]: LICENCES["capacity"]}, ["a.b/serial"])]
 
 
 def test_of_a_node_that_only_the_api_reaches_it_is_said_with_the_declaration(cluster, node, declare):
