@@ -71,7 +71,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     effective = runtime and runtime["cdi"]["effective"]
     plugin = status.get("plugin")
     provisioned = read.facts is None or bool(facts.get("commands"))
-    served = resources.Served(plugin, _holders(status), bool(kubelet and kubelet["running"]), effective, provisioned)
+    served = resources.Served(status, bool(kubelet and kubelet["running"]), effective, provisioned)
     rows = list(resources.of_plugin(read.declaration, served))
     known = {row["name"] for row in rows}
     capacities = (read.declaration or {}).get("capacities", {})
@@ -117,13 +117,6 @@ def _state(
     return "ok" if kubelet and kubelet["running"] else "pending"
 
 
-def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not status:
-        return None
-    # An earlier release's command reports no losses.
-    return {**{key: status[key] for key in ("source", "held", "allocatable")}, "losses": status.get("losses", [])}
-
-
 def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the running plugin's facts. From the API, only version, configuration and readiness are known."""
     if plugin:
@@ -156,27 +149,19 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
 
 
 def _runtime(read: Read) -> dict[str, Any] | None:
+    """Return the runtime; None if unknown. The API does not know whether CDI is on."""
     if read.by_api and read.by_api.runtime:
         name, _separator, version = read.by_api.runtime.partition("://")
-        cdi = {"effective": None, "enabled": None, "always_on": None, "spec_dirs": None}
-        return {"name": name, "version": version or None, "socket": None, "cdi": cdi}
-    if read.facts is None or read.facts["runtime"].get("problem"):
+        runtime: dict[str, Any] = {"name": name, "version": version or None, "socket": None}
+    elif read.facts is None or read.facts["runtime"].get("problem"):
         return None
-    runtime = read.facts["runtime"]
-    cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
+    else:
+        runtime = {key: read.facts["runtime"][key] for key in ("name", "version", "socket")}
+    told = (read.runtime or {}).get("cdi") or {}
+    # The plugin's command on the node may be older than this collection and not tell always_on.
+    cdi = {key: told.get(key) for key in ("enabled", "always_on", "spec_dirs")}
     missing = directory_names.missing(directory_names.CDI_DIRS, cdi["spec_dirs"] or directory_names.CDI_DIRS)
-    return {
-        "name": runtime["name"],
-        "version": runtime["version"],
-        "socket": runtime["socket"],
-        "cdi": {
-            "effective": None if cdi["enabled"] is None else cdi["enabled"] and not missing,
-            "enabled": cdi["enabled"],
-            # The plugin's command on the node may be older than this collection.
-            "always_on": cdi.get("always_on"),
-            "spec_dirs": cdi["spec_dirs"],
-        },
-    }
+    return {**runtime, "cdi": {"effective": cdi["enabled"] and not missing, **cdi}}
 
 
 def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
