@@ -32,7 +32,7 @@ _WITH_CODE = frozenset(("cdi_runtime", "cdi_specs", "node_tools"))
 KNOWN = "node_devices_node"
 #: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
 _UNREACHED: dict[str, Any] = {
-    "ledger": {},
+    "ledger": [],
     "kubelet": None,
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
 }
@@ -230,7 +230,7 @@ class Preflight:
         if checked.exists():
             return same_machine.Checked()
         if "identity" not in (facts or {}):
-            facts = self.known if "identity" in (self.known or {}) else self._on_node("node_preflight", {})
+            facts = self.known if "identity" in (self.known or {}) else self.on_node("node_preflight", {})
         if (facts or {}).get("failed"):
             return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
         outcome = same_machine.check(Api(kubeconfig.read(path)), path, name, (facts or {}).get("identity"))
@@ -267,9 +267,7 @@ class Preflight:
         if "converge" in given and self._skips("cdi_runtime", "configure"):
             # Another tool may own the runtime's configuration.
             given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
-        batch = self._vars.get("ansible_play_batch", ())
-        defaults = self.variable("node_devices_cri_socket"), self.variable(declaration.SETTINGS, {})
-        asked = parse(given, declared, self.host, len(batch), *defaults)
+        asked = self.asked(given, declared)
         read = self._read(asked)
         problems, warnings, facts = self._judged(asked, read)
         if problems:
@@ -280,6 +278,12 @@ class Preflight:
         settled = [read.settled] if read.settled else []
         warnings = [f"{self.host}: {warning}" for warning in [*read.warnings, *warnings, *settled]]
         return Seen(facts, warnings, read.settled is not None)
+
+    def asked(self, given: Mapping[str, Any], declared: dict[str, Any] | None) -> Asked:
+        """Parse node_preflight's options. Raises AnsibleError."""
+        batch = self._vars.get("ansible_play_batch", ())
+        defaults = self.variable("node_devices_cri_socket"), self.variable(declaration.SETTINGS, {})
+        return parse(given, declared, self.host, len(batch), *defaults)
 
     def _judged(self, asked: Asked, read: Read) -> tuple[list[str], list[str], dict[str, Any]]:
         """Return problems, warnings, and the facts with what other sources add to them."""
@@ -344,7 +348,7 @@ class Preflight:
     def _refuse(self, asked: Asked, read: Read, problems: list[str]) -> None:
         """Release the lock that the preflight took, and raise NotReady."""
         if asked.is_first and not self._is_check:
-            self._on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
+            self.on_node("node_lock", {"owner": asked.of_module["lock"]["owner"]})
         head = f"The node is not ready; {self._done(asked.is_first, read.settled)}."
         sentences = [*([read.settled] if read.settled else []), *problems]
         raise NotReady("\n".join([head, *(f"{self.host}: {sentence}" for sentence in sentences)]))
@@ -406,7 +410,7 @@ class Preflight:
         if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
             return known
         of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
-        afresh = self._on_node("node_preflight", of_module)
+        afresh = self.on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
 
@@ -415,18 +419,19 @@ class Preflight:
         found: dict[str, Any] = facts.get("accounts") or {}
         if all(set(names) <= set(found.get(kind, ())) for kind, names in wanted.items()):
             return found
-        afresh: dict[str, Any] = self._on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
+        afresh: dict[str, Any] = self.on_node("node_preflight", {"accounts": wanted}).get("accounts") or {}
         return afresh
 
     def _facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Read the node's facts, and take over the lock of a play that has ended."""
-        facts = self._on_node("node_preflight", arguments)
+        facts = self.on_node("node_preflight", arguments)
         if facts.get("locked_by") and play.is_over(facts["locked_by"]):
             lock = {**arguments["lock"], "over": facts["locked_by"]["owner"]}
-            facts = self._on_node("node_preflight", {**arguments, "lock": lock})
+            facts = self.on_node("node_preflight", {**arguments, "lock": lock})
         return facts
 
-    def _on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    def on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Execute a module. If that is impossible, the answer has ``failed``. Raises AnsibleConnectionFailure."""
         try:
             return self._execute(module, arguments)
         except AnsibleConnectionFailure:
@@ -436,14 +441,14 @@ class Preflight:
 
     def _settled(self, facts: dict[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
         """Finish or undo an earlier run's unfinished change. Return the node's new facts and the outcome."""
-        outcome = self._on_node("cdi_runtime", {"state": "recovered"})
+        outcome = self.on_node("cdi_runtime", {"state": "recovered"})
         if outcome.get("failed"):
             return outcome, None
         if not outcome["changed"]:
             # A killed play's module has finished the change since the first facts.
-            return self._on_node("node_preflight", arguments), None
+            return self.on_node("node_preflight", arguments), None
         if not self._is_check:
-            facts = self._on_node("node_preflight", arguments)
+            facts = self.on_node("node_preflight", arguments)
         return facts, _became(outcome, self._is_check)
 
     def _without_command(self, asked: Asked, facts: Mapping[str, Any]) -> list[str]:

@@ -158,6 +158,7 @@ class Environments:
         if made:
             directory = self.versions.directory(name)
             report.written.append(directory)
+            report.edited += [directory] * (was == name)
             report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
         return report
 
