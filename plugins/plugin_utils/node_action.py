@@ -35,10 +35,6 @@ class NodeAction(ActionBase):
         if "run" in vars(cls):
             cls.run = _guarded(cls.run)
 
-    def _shown(self, result: dict[str, Any], _task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result as people may see it."""
-        return result
-
     def _execute_module(self, module_name: str = "", *positional: Any, **given: Any) -> dict[str, Any]:
         """Execute a module. If its answer does not have its shape, return a failed result that says so."""
         self._asked = module_name.rpartition(".")[2]
@@ -127,13 +123,13 @@ def _guarded(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]
         try:
             kept = answers.plain(kept, "the result")
         except answers.AnswerError as error:
-            return self._shown({"failed": True, "changed": False, "msg": str(error)}, task_vars or {})
+            return {"failed": True, "changed": False, "msg": str(error)}
         kept.update({key: answers.legible(kept[key]) for key in _PRINTED if key in kept})
         facts = dict(result.get("ansible_facts") or {}) if self.gives_facts else {}
         discovered = getattr(self, "_discovered_interpreter_key", None)
         # With run_once, Ansible would store the interpreter of one host for all hosts.
         if discovered and not getattr(self._task, "run_once", False):
             facts[discovered] = answers.plain(self._discovered_interpreter)
-        return self._shown({**kept, "ansible_facts": facts} if facts else kept, task_vars or {})
+        return {**kept, "ansible_facts": facts} if facts else kept
 
     return guarded

@@ -46,6 +46,11 @@ class HidingAction(NodeAction):
     #: Whether only people read the result, so that it is hidden in the whole result.
     only_shown = False
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "run" in vars(cls):
+            cls.run = _hiding(cls.run)
+
     def _execute_module(self, *positional: Any, **given: Any) -> dict[str, Any]:
         """Execute a module. A node's syslog does not get arguments with vaulted values."""
         task_vars = given.get("task_vars")
@@ -53,16 +58,6 @@ class HidingAction(NodeAction):
             given["task_vars"] = {**task_vars, "ansible_no_target_syslog": True}
         answer: dict[str, Any] = super()._execute_module(*positional, **given)
         return answer
-
-    def _shown(self, result: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-        result, values = _with_host(result, task_vars), self._values(task_vars)
-        if not values:
-            return result
-        if self.only_shown or result.get("failed"):
-            hidden: dict[str, Any] = values.hide(result)
-            return hidden
-        result = {key: values.hide(value) if key in _SHOWN else value for key, value in result.items()}
-        return {**result, "_ansible_no_log": True} if values.found_in(result) else result
 
     def _values(self, task_vars: Any) -> Values:
         """Return the host's vaulted values. Without a vault password, Ansible has decrypted nothing."""
@@ -105,6 +100,24 @@ class Values:
     def found_in(self, data: Any) -> bool:
         """Return whether data contains a vaulted value."""
         return bool(self) and self.hide(data) != plain(data)
+
+
+def _hiding(run: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    @functools.wraps(run)
+    def hiding(self: Any, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result = _with_host(run(self, tmp, task_vars), task_vars or {})
+        values = self._values(task_vars)
+        if not values:
+            return result
+        if self.only_shown or result.get("failed"):
+            hidden: dict[str, Any] = values.hide(result)
+            return hidden
+        result = {key: values.hide(value) if key in _SHOWN else value for key, value in result.items()}
+        if values.found_in(result):
+            result["_ansible_no_log"] = True
+        return result
+
+    return hiding
 
 
 def _with_host(result: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
