@@ -8,11 +8,13 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 
 # The modules of roles whose results no running program reports.
 _MODULES = ("node_tools", "host_devices", "cdi_specs", "managed_files")
 _COLLECTION = pathlib.Path(__file__).resolve().parents[3]
+_CODE = posixpath.dirname(node_code.path_of(""))
 _ARGUMENTS = _COLLECTION / "playbooks" / "vars" / "node_devices_converge.yml"
 
 
@@ -60,10 +62,13 @@ def _of(answer: Mapping[str, Any]) -> Iterator[str]:
     yield from (*answer.get("problems", ()), *answer.get("in_use", ()))
     removed, edited = answer.get("removed", ()), answer.get("edited", ())
     differing = [path for path in (*answer.get("written", ()), *removed) if path not in edited]
-    if differing:
-        yield f"{', '.join(sorted(differing))}: not as declared: run site.yml"
-    if edited:
-        yield f"{', '.join(sorted(edited))}: changed or removed on the node since the last run: run site.yml"
+    # Another controller may have other packages, so another archive of the code is no difference.
+    differing = [path for path in differing if posixpath.dirname(path) != _CODE]
+    for paths, what in ((differing, "not as declared"), (edited, "changed or removed on the node since the last run")):
+        # The paths in a directory stand for the directory.
+        shown = sorted(path for path in paths if not any(other.startswith(f"{path}/") for other in paths))
+        if shown:
+            yield f"{', '.join(shown)}: {what}: run site.yml"
     for action in answer.get("actions", ()):
         done, _space, path = action.partition(" ")
         if done == "made":

@@ -155,8 +155,9 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
 
 @pytest.mark.parametrize("root", [None, "/srv/devices"])
 def test_the_status_asks_as_site_yml(given, tmp_path, root):
-    """Without the roles in its play."""
-    variables = {**LAMPS, "extended_resources_restore": True, **({"node_tools_root": root} if root else {})}
+    """Without the roles in its play. A role's own variables come before a host's."""
+    of_role = {"device_plugin_unit": "/etc/other.service"}
+    variables = {**LAMPS, **of_role, "extended_resources_restore": True, **({"node_tools_root": root} if root else {})}
     asked = given(**variables)["node_preflight"][0]["converge"]
     (tmp_path / "arguments").unlink()
     (of_status,) = given("status.yml", **variables)["node_status"]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files as converge_files
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift
 
 ROOT = "/opt/node-devices"
 DECLARED, CHANGED = "not as declared: run site.yml", "changed or removed on the node since the last run: run site.yml"
 
 
-def found(ledger=(), **answers):
+def found(ledger=(), **of_modules):
     """The problems and notes of answers, by the module's name."""
-    converged = {name: [each and {"answer": each} for each in answer] for name, answer in answers.items()}
+    converged = {name: [each and {"answer": each} for each in answered] for name, answered in of_modules.items()}
     return drift.found({"ledger": list(ledger), "converged": converged})
 
 
@@ -43,7 +46,9 @@ class Node:
         node_module.Node(self).converged(converge_files.converge, params.validated_parameters)
 
     def found(self):
-        converged = registry.answers(self, {"managed_files": [self.arguments()]})
+        answered = registry.answers(self, {"managed_files": [self.arguments()]})
+        # As they reach the controller.
+        converged = answers.shaped(answer_shapes.MODULES["node_preflight"]["converged"], answered)
         problems, notes = drift.found({"ledger": [], "converged": converged})
         assert notes == []
         return [problem.replace(f"{self.directory}/", "") for problem in problems]
@@ -104,6 +109,14 @@ def test_what_the_declaration_changed_is_named(node, change):
     assert node.found() == [f"a: {DECLARED}"]
 
 
+def test_a_directory_is_not_named_beside_what_is_missing_in_it(node):
+    node.files["new/of/c"] = "4"
+    assert node.found() == [f"new/of/c: {DECLARED}"]
+    node.run()
+    shutil.rmtree(node.directory / "new")
+    assert node.found() == [f"new/of/c: {CHANGED}"]
+
+
 def test_both_are_said_of_different_files(node):
     declared_otherwise(node)
     node.files["c"] = "4"
@@ -140,6 +153,12 @@ def test_an_environment_as_site_yml_leaves_it_and_one_that_someone_edited():
     link = f"{ROOT}/current"
     assert found(node_tools=tools(written=[link], edited=[link])) == ([f"{link}: {CHANGED}"], [])
     assert found(node_tools=tools(was=None, written=[link])) == ([f"{link}: {DECLARED}"], [])
+
+
+def test_the_code_of_another_controller_is_no_difference():
+    new, old = node_code.path_of("new"), node_code.path_of("old")
+    assert found(node_tools=tools(written=[new], removed=[old])) == ([], [])
+    assert found(node_tools=tools(written=[new], edited=[new])) == ([f"{new}: {CHANGED}"], [])
 
 
 INSTALLED = "version 0.9.0-def is installed, but this collection installs 1.0.0-abc: run site.yml"
