@@ -173,12 +173,17 @@ class ActionModule(HidingAction):
                 # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}
             if self._api_only and isinstance(error, NotFound):
-                return {"by_api": node.ByApi(ready=False, running=None), "notes": (str(error),)}
+                return {"by_api": node.ByApi(ready=False), "notes": (str(error),)}
             problems.append(str(error))
             return {}
         info = (shown.get("status") or {}).get("nodeInfo") or {}
         found = {"cluster": rows, "kubelet_version": (info.get("kubeletVersion") or "").removeprefix("v") or None}
-        return {**found, **self._of_pod(cluster, shown, declared, problems)}
+        if self._api_only:
+            runtime = info.get("containerRuntimeVersion") or ""
+            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), runtime)
+        if self._is_pod:
+            found.update(self._of_pod(cluster, shown["metadata"]["name"], declared, problems))
+        return found
 
     def _unlisted(self, cluster, name):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.
@@ -198,24 +203,16 @@ class ActionModule(HidingAction):
                 ]
             time.sleep(_PAUSE)
 
-    def _of_pod(self, cluster, shown, declared, problems):
-        """Return the plugin's pod in mode daemonset, and ``by_api`` for a node that only the API reaches."""
+    def _of_pod(self, cluster, name, declared, problems):
+        """Return the plugin's pod, and ``running`` for a node that only the API reaches."""
         found = {}
-        if self._api_only:
-            info = (shown.get("status") or {}).get("nodeInfo") or {}
-            runtime = info.get("containerRuntimeVersion") or ""
-            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), None, runtime)
-        if not self._is_pod:
-            return found
-        name = shown["metadata"]["name"]
         try:
             daemon_set = DaemonSet(cluster, deployed.parse(self._arguments.get("deployment", {})))
-            text = deployed.configuration_text(declared)
-            found["wanted_sha256"] = manifests.sha256_of(text)
+            found["wanted_sha256"] = manifests.sha256_of(deployed.configuration_text(declared))
             found["pod"] = rollout.look(daemon_set, name)
             pod = rollout.newest(daemon_set, name)
             if self._api_only and pod is not None and rollout.is_running(pod):
-                found["by_api"] = found["by_api"]._replace(running=rollout.ask_through_api(cluster, pod))
+                found["running"] = rollout.ask_through_api(cluster, pod)
         except (ApiError, DeclarationError) as error:
             problems.append(str(error))
         return found

@@ -26,12 +26,11 @@ _WRONG = ("failed", "degraded")
 class ByApi(NamedTuple):
     """A node that only the Kubernetes API reaches.
 
-    ready: whether the node object is Ready. running: the report in its pod's metrics. runtime: of the node object, in
-    the form ``containerd://2.1.9``; empty if unknown.
+    ready: whether the node object is Ready. runtime: of the node object, in the form ``containerd://2.1.9``; empty if
+    unknown.
     """
 
     ready: bool
-    running: Running | None
     runtime: str = ""
 
 
@@ -45,7 +44,8 @@ class Read(NamedTuple):
     kubelet_version: of the node object, for kubelets that run inside another process.
     pod: in mode daemonset, the plugin's pod from rollout.look. wanted_sha256: the hash of the declared configuration;
     None if unknown.
-    by_api: the API's facts about a node that only the API reaches; None for other nodes.
+    by_api: the API's facts about a node that only the API reaches; None for other nodes. running: the report in the
+    metrics of such a node's pod.
     notes: sentences that the status shows with the problems, but that do not make the node wrong.
     """
 
@@ -59,6 +59,7 @@ class Read(NamedTuple):
     pod: Mapping[str, str | None] | None = None
     wanted_sha256: str | None = None
     by_api: ByApi | None = None
+    running: Running | None = None
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -126,12 +127,11 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
             "started": plugin["started"],
             "configuration_sha256": plugin["configuration"]["sha256"],
         }
-    running = read.by_api and read.by_api.running
+    running = read.running
     if not running or not running.sha256:
         return None
-    ready = not running.not_ready
-    version = running.version or None
-    return {"version": version, "ready": ready, "started": None, "configuration_sha256": running.sha256}
+    known = {"version": running.version or None, "ready": not running.not_ready}
+    return {**known, "started": None, "configuration_sha256": running.sha256}
 
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
@@ -196,9 +196,8 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
             f"the plugin runs with configuration {running['configuration_sha256'][:12]}, but "
             f"{read.wanted_sha256[:12]} is declared: run site.yml"
         )
-    if read.by_api and read.by_api.running:
-        yield from read.by_api.running.not_ready
-        yield from read.by_api.running.problems
+    if read.running:
+        yield from (*read.running.not_ready, *read.running.problems)
     if read.facts is None:
         return
     if not read.facts.get("commands"):
