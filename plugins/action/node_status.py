@@ -19,17 +19,18 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     NotFound,
     Unavailable,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    DeclarationError,
+    configuration_file,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     answers,
     declaration,
-    module_arguments,
     plugin_cli,
     preflight,
     requirements,
-    role_files,
-    wheels,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import parse
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout, same_machine
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -47,11 +48,12 @@ class ActionModule(HidingAction):
     """Runs a module and two commands on the node, all read-only. The status contains the errors."""
 
     only_shown = True
-    of_the_host = ("kubeconfig", "node_name", "api_only")
+    of_the_host = ("kubeconfig", "node_name", "api_only", "cri_socket", "mode", "deployment")
 
     def act(self, given):
         self._arguments, host = given, self.host
         self._api_only = boolean(self._arguments.get("api_only", False))
+        self._look = preflight.Preflight(self, {**self._vars, "node_devices_api_only": self._api_only})
         self._is_pod = self._arguments.get("mode", "service") == "daemonset"
         problems = []
         parts = {"declaration": self._declaration(problems)}
@@ -69,37 +71,31 @@ class ActionModule(HidingAction):
                     problems.extend(unknown)
         except AnsibleConnectionFailure as error:
             parts["unreachable"] = str(error).strip() or "no connection"
-        parts.update(self._drift(parts, problems))
+        if parts["declaration"] is not None and not self._is_pod:
+            text = configuration_file.text(parts["declaration"]["configuration"])
+            parts["wanted_sha256"] = manifests.sha256_of(text)
         parts.update(self._of_cluster(host, parts, problems))
-        entry = node.entry(host, node.Read(**parts, problems=tuple(problems)))
+        entry = node.entry(host, node.Read(**parts, problems=tuple(dict.fromkeys(problems))))
         # Tables and the page of the whole fleet show these texts.
         return {"changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
 
     def _declaration(self, problems):
-        variables = {**self._vars, "node_devices_api_only": self._api_only}
         try:
-            return preflight.Preflight(self, variables).read_declaration().as_data()
+            return self._look.read_declaration().as_data()
         except declaration.DeclarationProblems as error:
             problems.extend(error.lines)
             return None
 
     def _of_node(self, declared, problems):
-        cdi = (declared or {}).get("needs_cdi", True)
-        arguments = {"commands": [self._arguments["command"]], "cdi": cdi}
-        if (declared or {}).get("accounts"):
-            arguments["accounts"] = declared["accounts"]
-        if self._arguments.get("cri_socket"):
-            arguments["cri_socket"] = self._arguments["cri_socket"]
-        if declared is not None:
-            arguments["converge"] = {"cdi_specs": [module_arguments.completed("cdi_specs", {}, declared)]}
-        facts = self.preflight.on_node("node_preflight", arguments)
+        asked = self._asked(declared, problems)
+        facts = self._look.on_node("node_preflight", asked.of_module)
         if facts.get("unreachable"):
             raise AnsibleConnectionFailure(str(facts.get("msg", "")))
         unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
         if unanswered:
             problems.append(unanswered)
             return {}
-        problems.extend(requirements.unmet(_REQUIRED, facts, {}, cdi))
+        problems.extend(requirements.unmet(_REQUIRED, facts, {}, asked.cdi))
         instance = (facts["device_plugins"]["instance"] or {}).get("mode")
         runs_as, mode = _MODES.get(instance), self._arguments.get("mode", "service")
         if runs_as and runs_as != mode:
@@ -114,33 +110,27 @@ class ActionModule(HidingAction):
             )
         if facts["uid"] != 0 or not facts["commands"]:
             return {"facts": facts}
+        differing, notes = drift.found(facts) if declared is not None else ([], [])
+        problems.extend(differing)
         command = self._arguments["command"]
         status = self._answer([command, "status", "-o", "json"], problems)
         runtime = None
         if not facts["runtime"].get("problem"):
             runtime = self._answer([command, "runtime", "--socket", facts["runtime"]["socket"], "-o", "json"], problems)
-        return {"facts": facts, "status": status, "runtime": runtime}
+        return {"facts": facts, "status": status, "runtime": runtime, "notes": tuple(notes)}
 
-    def _drift(self, parts, problems):
-        """Add the differences between the node and what site.yml would write to ``problems``.
-
-        Return the hash of the configuration that the service must run with, and notes.
-        """
-        declared, facts = parts["declaration"], parts.get("facts") or {}
-        if declared is None or not facts.get("commands") or facts.get("ledger_problem") or facts["uid"] != 0:
-            return {}
-        try:
-            environment = "" if self._is_pod else wheels.targets()[wheels.target_of(facts)]["environment"]
-            wanted = drift.wanted(self, self._vars, declared, facts, environment)
-        except Exception as error:  # an expression may fail in any way
-            problems.append(f"the node's files cannot be compared with the declaration: {error}")
-            return {}
-        problems.extend(drift.found(facts, wanted))
-        if self._is_pod:
-            return {}
-        note = drift.rolled_back(facts, wanted)
-        sha256 = wanted.files["device_plugin"][role_files.CONFIGURATION]
-        return {"wanted_sha256": sha256, "notes": (note,) if note else ()}
+    def _asked(self, declared, problems):
+        """Return the preflight's options. Without an error in the variables, the node also looks at the roles' work."""
+        given = {"requires": _REQUIRED, "commands": [self._arguments["command"]]}
+        if self._arguments.get("cri_socket"):
+            given["cri_socket"] = self._arguments["cri_socket"]
+        if declared is not None:
+            try:
+                converge = drift.arguments(self, self._vars, declared)
+                return self._look.asked({**given, "converge": converge}, declared)
+            except Exception as error:  # an expression may fail in any way
+                problems.append(f"the node's files cannot be compared with the declaration: {error}")
+        return parse(given, declared, self._look.host, 1, None)
 
     def _answer(self, command, problems):
         try:
@@ -179,12 +169,17 @@ class ActionModule(HidingAction):
                 # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}
             if self._api_only and isinstance(error, NotFound):
-                return {"by_api": node.ByApi(ready=False, running=None), "notes": (str(error),)}
+                return {"by_api": node.ByApi(ready=False), "notes": (str(error),)}
             problems.append(str(error))
             return {}
         info = (shown.get("status") or {}).get("nodeInfo") or {}
         found = {"cluster": rows, "kubelet_version": (info.get("kubeletVersion") or "").removeprefix("v") or None}
-        return {**found, **self._of_pod(cluster, shown, declared, problems)}
+        if self._api_only:
+            runtime = info.get("containerRuntimeVersion") or ""
+            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), runtime)
+        if self._is_pod:
+            found.update(self._of_pod(cluster, shown["metadata"]["name"], declared, problems))
+        return found
 
     def _unlisted(self, cluster, name):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.
@@ -204,24 +199,16 @@ class ActionModule(HidingAction):
                 ]
             time.sleep(_PAUSE)
 
-    def _of_pod(self, cluster, shown, declared, problems):
-        """Return the plugin's pod in mode daemonset, and ``by_api`` for a node that only the API reaches."""
+    def _of_pod(self, cluster, name, declared, problems):
+        """Return the plugin's pod, and ``running`` for a node that only the API reaches."""
         found = {}
-        if self._api_only:
-            info = (shown.get("status") or {}).get("nodeInfo") or {}
-            runtime = info.get("containerRuntimeVersion") or ""
-            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), None, runtime)
-        if not self._is_pod:
-            return found
-        name = shown["metadata"]["name"]
         try:
             daemon_set = DaemonSet(cluster, deployed.parse(self._arguments.get("deployment", {})))
-            text = deployed.configuration_text(declared)
-            found["wanted_sha256"] = manifests.sha256_of(text)
+            found["wanted_sha256"] = manifests.sha256_of(deployed.configuration_text(declared))
             found["pod"] = rollout.look(daemon_set, name)
             pod = rollout.newest(daemon_set, name)
             if self._api_only and pod is not None and rollout.is_running(pod):
-                found["by_api"] = found["by_api"]._replace(running=rollout.ask_through_api(cluster, pod))
+                found["running"] = rollout.ask_through_api(cluster, pod)
         except (ApiError, DeclarationError) as error:
             problems.append(str(error))
         return found

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
@@ -52,31 +52,19 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
     lines: list[tuple[str, ...]] = []
     for host in hosts:
         variables = hostvars[host]
-        report = variables.get("verification_report") if hasattr(variables, "get") else None
+        report = variables.get("verification_report") or {}
         # If the verification was skipped (check mode) or failed, the report has no rows.
-        if not report or "resources" not in report:
-            state = "not verified" if _has_joined(variables) else "not joined"
-            lines += [(host, "-", "-", "-", "-", state), *((host, *cells) for cells in _fixed(variables))]
-            continue
-        for row in report["resources"]:
+        if "resources" not in report:
+            has_joined = (variables.get("node_devices_node") or {}).get("joined", True)
+            lines.append((host, "-", "-", "-", "-", "not verified" if has_joined else "not joined"))
+        for row in report.get("resources", ()):
             numbers = (str(row["capacity"]), str(row["healthy"]))
             lines.append((host, row["resource"], *numbers, " ".join(row["seen"]), states.state_text(row)))
-        lines += [(host, *cells) for cells in _fixed(variables)]
+        # No container can show a static capacity, because it has no device.
+        for row in (variables.get("extended_resources_result") or {}).get("resources") or ():
+            if row["declared"] not in ("plugin", "-"):
+                lines.append((host, row["resource"], row["capacity"], row["allocatable"], "", row["state"]))
     return tables.table(_HEAD, lines)
-
-
-def _has_joined(variables: Any) -> bool:
-    """Return False for a host that only the API reaches, if the cluster has no such node. The play skipped the host."""
-    known = variables.get("node_devices_node") if hasattr(variables, "get") else None
-    return bool((known or {}).get("joined", True))
-
-
-def _fixed(variables: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each declared static capacity. No container can show one, because it has no device."""
-    read = variables.get("extended_resources_result") if hasattr(variables, "get") else None
-    for row in (read or {}).get("resources") or ():
-        if row["declared"] not in ("plugin", "-"):
-            yield row["resource"], row["capacity"], row["allocatable"], "", row["state"]
 
 
 class FilterModule:

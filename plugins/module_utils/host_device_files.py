@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names and renders the files of role host_devices.
 
-Runs on the controller and on nodes: Python 3.9, standard library only.
+Runs on nodes: Python 3.9, standard library only.
 """
 
 from __future__ import annotations

@@ -7,13 +7,11 @@ Runs on nodes: Python 3.9, standard library only.
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 
 from . import decisions
 from . import ledger as ledgers
 from .decisions import ACCESS, CONTENT, OURS, owner_of
-from .ledger import LedgerConflict
 
 #: Suffix of the original's copy. If someone else changed our file, removal writes this copy beside the file.
 BEFORE = ".node-devices-before"
@@ -28,6 +26,8 @@ class Report:
         self.written = []
         #: The paths in ``written`` with new content. Programs that read these files must read them again.
         self.contents = []
+        #: The paths in ``written`` that the ledger already has like this, so someone else changed or removed them.
+        self.edited = []
         #: Paths that were removed or restored.
         self.removed = []
         #: Unwanted paths that stay: dicts with path and reason.
@@ -91,9 +91,9 @@ class Managed:
         # A real run has created the ledger's directory, which is in no report.
         directories.pop(self.ledger.directory, None)
         changes = [change for change in map(self._change_of, wanted) if change is not None]
-        self._report(changes, directories)
-        self._claim_directories(wanted, directories)
         entries = decisions.entries_of(wanted, changes, self.owner, self.ledger.entries)
+        self._report(changes, directories, entries)
+        self._claim_directories(wanted, directories)
         if self.check:
             # The ledger's entries change in memory, which shows whether a real run would save others.
             self.ledger.entries.update(entries)
@@ -104,12 +104,15 @@ class Managed:
         path = item["path"]
         return decisions.change_of(item, self._state_of(path), self.owner, self.ledger.entries.get(path))
 
-    def _report(self, changes, directories):
-        """Add the changes and the new directories to the report."""
+    def _report(self, changes, directories, entries):
+        """Add the changes and the new directories to the report. entries: the ledger's new ones of files and links."""
+        known = self.ledger.entries
         made = [(directory, None, {"kind": "directory", "mode": mode}) for directory, mode in directories.items()]
         for path, before, after in [*((change.path, change.state, change.item) for change in changes), *made]:
             self.report.written.append(path)
             self.report.add_diff(path, before, after)
+            if path in known and entries.get(path, known[path]) == known[path]:
+                self.report.edited.append(path)
         self.report.contents += [change.path for change in changes if change.need == CONTENT] + list(directories)
 
     def _write(self, changes, directories, validate, entries):
@@ -250,40 +253,6 @@ class Managed:
         else:
             del self.ledger.entries[directory]
         return True
-
-
-def settled(ledger):
-    """Return the owners whose files and links all match the ledger. Another convergence would not change them."""
-    owners = {entry["owner"] for entry in ledger.entries.values() if entry["kind"] in ("file", "link")}
-    return sorted(owner for owner in owners if _is_settled(ledger, owner))
-
-
-def _is_settled(ledger, owner):
-    try:
-        wanted = _as_written(ledger, owner)
-        # The entries of the original stay as they are.
-        trial = copy.copy(ledger)
-        trial.entries = copy.deepcopy(ledger.entries)
-        report = None if wanted is None else Managed(trial, owner, check=True).converge(wanted)
-    except (LedgerConflict, OSError):
-        return False
-    return report is not None and not report.changed and not report.kept
-
-
-def _as_written(ledger, owner):
-    """Return an owner's files and directories as wanted items; None if someone else changed a file."""
-    wanted = []
-    for path in ledger.of(owner):
-        entry, state = ledger.entries[path], ledgers.state_of(path)
-        if entry["kind"] not in ("file", "link") or state is None or not decisions.is_ours(state, entry):
-            return None
-        item = {"path": path, "kind": entry["kind"]}
-        # A file without a recorded mode, from an early release, counts as changed.
-        more = {"content": state["content"], "mode": entry.get("mode")} if entry["kind"] == "file" else {}
-        wanted.append({**item, **(more or {"target": entry["target"]})})
-    for path in ledger.directories_of(owner):
-        wanted.append({"path": path, "kind": "directory", "mode": ledger.entries[path].get("mode", 0o755)})
-    return wanted
 
 
 def _discard(staged):

@@ -82,6 +82,11 @@ contents:
   type: list
   elements: str
   returned: success
+edited:
+  description: The paths of RV(written) that someone else changed or removed since this module wrote them like this.
+  type: list
+  elements: str
+  returned: success
 removed:
   description: Paths that the module removed or restored.
   type: list

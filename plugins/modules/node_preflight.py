@@ -167,14 +167,6 @@ uid:
   description: User id with which tasks run.
   type: int
   returned: always
-machine:
-  description: Output of C(uname -m).
-  type: str
-  returned: always
-libc:
-  description: C library, such as V(glibc 2.41); empty if unknown.
-  type: str
-  returned: always
 init:
   description: Name of the first process.
   type: str
@@ -240,8 +232,7 @@ device_plugins:
   returned: always
 cdi_files:
   description:
-    - CDI spec files on the node. A file of role cdi_specs has the names of its devices (C(devices)) and the hash of its
-      content (C(sha256)).
+    - CDI spec files on the node. A file of role cdi_specs has the names of its devices (C(devices)).
   type: list
   elements: dict
   returned: always
@@ -251,12 +242,7 @@ cdi_directories:
   elements: str
   returned: always
 ledger:
-  description: Entries of the ledger.
-  type: dict
-  returned: always
-settled:
-  description:
-    - Owners whose files on the node all match the ledger. A role that wants the same files executes no module.
+  description: Paths in the ledger.
   type: list
   elements: str
   returned: always
@@ -274,7 +260,6 @@ locked_by:
 
 import json
 import os
-import platform
 import stat
 import sys
 import threading
@@ -287,8 +272,7 @@ from ..module_utils import node_code, play_lock
 from ..module_utils.account_numbers import numbers
 from ..module_utils.converge import registry
 from ..module_utils.device_plugins import device_plugin_facts
-from ..module_utils.environment import interpreter, targets
-from ..module_utils.managed import settled
+from ..module_utils.environment import interpreter
 from ..module_utils.node_device_plugin.support.bounded_reads import text_of
 from ..module_utils.node_device_plugin.support.kubelet_process import running_kubelet
 from ..module_utils.node_device_plugin.support.node_process import NotTrusted
@@ -309,7 +293,7 @@ _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin
 def cdi_files(directories, own_paths=()):
     """Return all CDI spec files, and .yml files, which users mistake for CDI specs.
 
-    own_paths: of role cdi_specs. These files have the names of their devices and their hash.
+    own_paths: of role cdi_specs. These files have the names of their devices.
     """
     files = []
     for directory in directories:
@@ -326,18 +310,17 @@ def cdi_files(directories, own_paths=()):
             ):
                 files.append({"path": path, "directory": directory, "name": name})
                 if path in own_paths:
-                    files[-1].update(_of_role(text_of(path) or ""))
+                    files[-1]["devices"] = _devices_of(text_of(path) or "")
     return files
 
 
-def _of_role(text):
-    """Return the facts of a spec that role cdi_specs wrote, unless someone changed the file."""
+def _devices_of(text):
+    """Return the devices of a spec that role cdi_specs wrote; none if someone changed the file to something else."""
     try:
         spec = json.loads(text)
-        devices = ["{}={}".format(spec["kind"], device["name"]) for device in spec["devices"]]
+        return ["{}={}".format(spec["kind"], device["name"]) for device in spec["devices"]]
     except (KeyError, RecursionError, TypeError, ValueError):
-        devices = []
-    return {"devices": devices, "sha256": ledgers.sha256(text.encode())}
+        return []
 
 
 def looked_for(paths):
@@ -379,20 +362,15 @@ def missing_of(paths):
 
 
 def ledger_facts():
-    """Return the ledger's entries, the settled owners, and the ledger's error if any."""
+    """Return role cdi_specs' paths in the ledger, and the facts: the paths of all roles, and the ledger's error if any.
+
+    The entries stay on the node, because they have the former content of files.
+    """
     try:
         ledger = ledgers.Ledger()
-        return {"settled": settled(ledger), "ledger": {path: _shown(entry) for path, entry in ledger.entries.items()}}
+        return ledger.of("cdi_specs"), {"ledger": sorted(ledger.entries)}
     except (ledgers.LedgerConflict, OSError, ValueError) as error:
-        return {"settled": [], "ledger": {}, "ledger_problem": str(error)}
-
-
-def _shown(entry):
-    """Return a ledger's entry without the former content, and without the hash of a file that may have secrets."""
-    if entry.get("owner") == "cdi_runtime":
-        entry = {name: value for name, value in entry.items() if name != "sha256"}
-    before = {name: value for name, value in (entry.get("before") or {}).items() if name != "content"}
-    return {**entry, "before": before} if before else entry
+        return [], {"ledger": [], "ledger_problem": str(error)}
 
 
 def with_obstacles(runtime, module):
@@ -444,14 +422,13 @@ def main():
         module.warn(each)
     runtime, asked = runtime_facts(socket_of(module.params["cri_socket"], kubelet)), module.params["converge"]
     root = next((arguments.get("root") for arguments in asked.get("node_tools", ())), None)
-    directories, of_ledger = spec_dirs(runtime), ledger_facts()
+    directories, (own_specs, of_ledger) = spec_dirs(runtime), ledger_facts()
     root_dir = (kubelet or {}).get("root_dir")
     plugins = device_plugin_facts(
         module.params["device_plugin_dir"], os.path.join(root_dir or _KUBELET_ROOT, _REGISTRY)
     )
     served = (plugins["instance"] or {}).get("resources", ())
     facts = {"runtime": runtime, "cdi_directories": directories, "kubelet_root": root_dir, "served": served}
-    own_paths = [path for path, entry in of_ledger["ledger"].items() if entry.get("owner") == "cdi_specs"]
     module.exit_json(
         changed=False,
         python={
@@ -461,8 +438,6 @@ def main():
             "hidden_root": interpreter.hidden_below(root) if root else None,
         },
         uid=os.geteuid(),
-        machine=platform.machine(),
-        libc=targets.libc(),
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=with_obstacles(runtime, module),
         converged=registry.answers(module, asked, facts) if os.geteuid() == 0 and _CAN_IMPORT else {},
@@ -472,7 +447,7 @@ def main():
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_directories=directories,
-        cdi_files=cdi_files(directories, own_paths),
+        cdi_files=cdi_files(directories, own_specs),
         device_plugins=plugins,
         transaction_left=bool(Places().left()),
         locked_by=locked_by,

@@ -16,15 +16,16 @@ options:
     type: path
     required: true
   cri_socket:
-    description: The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight).
+    description:
+      - The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight). The default is
+        C(node_devices_cri_socket).
     type: path
   mode:
     description:
       - How the plugin should run. In mode V(daemonset), the action also reads the plugin's pod, which needs
-        O(kubeconfig).
+        O(kubeconfig). The default is C(device_plugin_mode), or else V(service).
     type: str
     choices: [service, daemonset]
-    default: service
   healthy:
     description:
       - Number of devices that the kubelet lists for each resource. The action compares the node object with these

@@ -35,6 +35,7 @@ OF_EVERY_MODULE: dict[str, Any] = {
 _FILES: dict[str, Any] = {
     "written?": _TEXTS,
     "contents?": _TEXTS,
+    "edited?": _TEXTS,
     "removed?": _TEXTS,
     "kept?": [{"path": str, "reason": str}],
     "diff?": [{...: str}],
@@ -51,24 +52,13 @@ _NODE_TOOLS = {
 }
 _CDI_SPECS = {
     **_FILES,
-    "files?": {...: str},
+    "files?": _TEXTS,
     "devices?": [{"device": str, "reason": str}],
     **dict.fromkeys(("in_use?", "crashing?", "broken?"), _TEXTS),
 }
 _SERVICE = {"actions?": _TEXTS, "invocation_id?": Null(str)}
 
 _CDI = {"enabled": Null(bool), "always_on?": Null(bool), "spec_dirs": Null(_TEXTS)}
-_LEDGER_ENTRY = {
-    "kind?": str,
-    "owner?": str,
-    "owners?": _TEXTS,
-    "mode?": int,
-    "sha256?": str,
-    "before?": Null({"kind": str, ...: ANY}),
-    "major?": int,
-    "minor?": int,
-    ...: ANY,
-}
 _RUNTIME = {
     "socket": str,
     "problem?": Null(str),
@@ -145,9 +135,6 @@ MODULES: dict[str, dict[str, Any]] = {
             ...: ANY,
         },
         "uid": int,
-        # A part of file names and platform tags.
-        "machine": Matching(r"[A-Za-z0-9_]{1,32}", "an architecture such as x86_64"),
-        "libc": Matching(r"(\S.{0,60})?", "a C library such as glibc 2.41"),
         "init": str,
         "runtime": _RUNTIME,
         "converged": {
@@ -174,10 +161,9 @@ MODULES: dict[str, dict[str, Any]] = {
             "drivers": _TEXTS,
         },
         "cdi_directories": _TEXTS,
-        "cdi_files": [{"path": str, "directory": str, "name": str, "devices?": _TEXTS, "sha256?": str}],
-        "ledger": {...: _LEDGER_ENTRY},
+        "cdi_files": [{"path": str, "directory": str, "name": str, "devices?": _TEXTS}],
+        "ledger": _TEXTS,
         "ledger_problem?": str,
-        "settled": _TEXTS,
         "transaction_left": bool,
         "locked_by": Null(_LOCK),
     },

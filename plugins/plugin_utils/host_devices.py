@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the variables of the role host_devices and renders them as files."""
+"""Checks the variables of the role host_devices."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.host_device_files import (
-    content,
-    lines,
-)
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
 
 #: The role's variables, without their prefix. The role creates what they list.
@@ -74,17 +70,6 @@ def _node_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 yield f"{where}.{key}: must be a name or a number, not {node[key]!r}"
         if not _MODE.fullmatch(str(node.get("mode") or "0600")):
             yield f'{where}.mode: must be three octal digits in quotes such as "0660", not {node["mode"]!r}'
-
-
-def files(
-    modules: Sequence[Mapping[str, Any]], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return path and content of the files that create the devices at every boot.
-
-    An empty variable has no file.
-    """
-    texts = lines(modules, udev_rules, nodes)
-    return [{"path": path, "content": content(texts[path])} for path in texts if texts[path]]
 
 
 def may_make(path: str, modules: Sequence[Any], udev_rules: Sequence[str], nodes: Sequence[Mapping[str, Any]]) -> bool:

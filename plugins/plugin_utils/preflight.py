@@ -41,7 +41,7 @@ _WITH_CODE = frozenset(("cdi_runtime", "cdi_specs", "node_tools"))
 KNOWN = "node_devices_node"
 #: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
 _UNREACHED: dict[str, Any] = {
-    "ledger": {},
+    "ledger": [],
     "kubelet": None,
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
 }
@@ -253,9 +253,7 @@ class Preflight:
         if "converge" in given and self._skips("cdi_runtime", "configure"):
             # Another tool may own the runtime's configuration.
             given["converge"] = {name: each for name, each in given["converge"].items() if name != "cdi_runtime"}
-        batch = self._vars.get("ansible_play_batch", ())
-        defaults = self.variable("node_devices_cri_socket"), self.variable(declaration.SETTINGS, {})
-        asked = parse(given, declared, self.host, len(batch), *defaults)
+        asked = self.asked(given, declared)
         facts, is_fresh = self._read(asked)
         problems, warnings = self._judged(asked, facts, is_fresh)
         if problems:
@@ -265,6 +263,12 @@ class Preflight:
             facts["environment"] = play.environment(asked.of_module["lock"])
         self._warnings += [*warnings, *([self._settled] if self._settled else [])]
         return facts
+
+    def asked(self, given: Mapping[str, Any], declared: dict[str, Any] | None) -> Asked:
+        """Parse node_preflight's options. Raises AnsibleError."""
+        batch = self._vars.get("ansible_play_batch", ())
+        defaults = self.variable("node_devices_cri_socket"), self.variable(declaration.SETTINGS, {})
+        return parse(given, declared, self.host, len(batch), *defaults)
 
     def _judged(self, asked: Asked, facts: dict[str, Any], is_fresh: bool) -> tuple[list[str], list[str]]:
         """Return problems and warnings. Add to the facts what other sources know.

@@ -15,13 +15,16 @@ _OF_THE_HOST = {
     "kubeconfig": "node_devices_kubeconfig",
     "node_name": "node_devices_node_name",
     "api_only": "node_devices_api_only",
+    "cri_socket": "node_devices_cri_socket",
+    "mode": "device_plugin_mode",
+    "deployment": "device_plugin_deployment",
 }
 
 
 def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
     """Return the arguments of an action's task as plain data, without omitted arguments.
 
-    of_the_host: options whose default is a host variable: kubeconfig, node_name, api_only.
+    of_the_host: options whose default is a host variable.
     """
     given: dict[str, Any] = plain({key: value for key, value in action._task.args.items() if value is not None})
     for option in of_the_host:

@@ -72,9 +72,8 @@ class HidingAction(NodeAction):
         """Return the host's vaulted values. Without a vault password, Ansible has decrypted nothing."""
         if not hasattr(self, "_vaulted"):
             has_password = getattr(getattr(getattr(self, "_loader", None), "_vault", None), "secrets", None)
-            self._vaulted = Values(
-                _decrypted(_used(task_vars, self._task.get_ds()), self._templar.template) if has_password else ()
-            )
+            used = _leaves(_used(task_vars, self._task.get_ds())) if has_password else ()
+            self._vaulted = Values(filter(None, (_decrypted(leaf, self._templar.template) for leaf in used)))
         return self._vaulted
 
 
@@ -132,7 +131,7 @@ def _used(variables: Mapping[str, Any] | None, task: Any = None) -> list[Any]:
     seen = {name: None for name in usable if name.startswith(_PREFIXES)}
     pending = [task, *(usable[name] for name in seen)]
     while pending:
-        for text in _texts(pending.pop()):
+        for text in filter(_is_expression, _leaves(pending.pop())):
             if _ANY.search(text):
                 return list(usable.values())
             names = [name for name in _NAME.findall(text) if name in usable and name not in seen]
@@ -141,51 +140,32 @@ def _used(variables: Mapping[str, Any] | None, task: Any = None) -> list[Any]:
     return [usable[name] for name in seen]
 
 
-def _texts(data: Any) -> Iterator[str]:
-    """Yield the expressions in a value, and the names of the spec templates, which may use any variable."""
-    if isinstance(data, EncryptedString):
-        return
-    if isinstance(data, str):
-        if "{" in data or data.endswith(".j2"):
-            yield data
-    elif isinstance(data, Mapping):
-        for value in data.values():
-            yield from _texts(value)
-    elif isinstance(data, (list, tuple)):
-        for value in data:
-            yield from _texts(value)
+def _is_expression(leaf: Any) -> bool:
+    """Return whether a value may use variables, such as the name of a spec template, which may use any variable."""
+    return isinstance(leaf, str) and not isinstance(leaf, EncryptedString) and ("{" in leaf or leaf.endswith(".j2"))
 
 
-def _decrypted(data: Any, template: Callable[[Any], Any]) -> Iterator[str]:
-    """Yield the decrypted values in variables, as they are before Ansible evaluates expressions."""
-    if isinstance(data, EncryptedString):
-        try:
-            yield str(data)
-        except Exception:  # without the value's password, the declaration cannot use it
-            return
-    elif isinstance(data, str):
-        origin = Origin.get_tag(data)
-        if origin and origin.path and _is_encrypted(origin.path):
-            yield from _evaluated(data, template)
-    elif isinstance(data, Mapping):
-        for value in data.values():
-            yield from _decrypted(value, template)
-    elif isinstance(data, (list, tuple)):
-        for value in data:
-            yield from _decrypted(value, template)
+def _leaves(data: Any) -> Iterator[Any]:
+    """Yield the values in mappings and lists."""
+    if isinstance(data, (Mapping, list, tuple)):
+        for value in data.values() if isinstance(data, Mapping) else data:
+            yield from _leaves(value)
+    else:
+        yield data
 
 
-def _evaluated(text: str, template: Callable[[Any], Any]) -> Iterator[str]:
-    """Yield a text of an encrypted file, or the value of its expression."""
-    if "{{" not in text and "{%" not in text:
-        yield str(text)
-        return
+def _decrypted(leaf: Any, template: Callable[[Any], Any]) -> str | None:
+    """Return a vaulted value, or the value of an expression in an encrypted file; None for any other value."""
     try:
-        value = template(text)
-    except Exception:  # an expression may fail in any way, and then it has no value
-        return
-    if isinstance(value, str):
-        yield str(value)
+        if isinstance(leaf, EncryptedString):
+            return str(leaf)
+        origin = Origin.get_tag(leaf) if isinstance(leaf, str) else None
+        if not (origin and origin.path and _is_encrypted(origin.path)):
+            return None
+        value = template(leaf) if "{{" in leaf or "{%" in leaf else leaf
+    except Exception:  # without the value's password, or if the expression fails, the declaration cannot use the value
+        return None
+    return str(value) if isinstance(value, str) else None
 
 
 @functools.cache

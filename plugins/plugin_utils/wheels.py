@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import targets as of_node
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 #: The table of wheel targets. tools/lock_wheels generates it from node.txt.
@@ -69,11 +68,6 @@ def targets() -> dict[str, Any]:
         target: {"glibc": each["glibc"], "environment": f"{release}-{_digest(target, sources, each['wheels'])[:12]}"}
         for target, each in table().items()
     }
-
-
-def target_of(facts: Mapping[str, Any]) -> str:
-    """Return the target of a node with these facts of node_preflight. Raises VersionError."""
-    return of_node.choose(table(), facts["python"]["version"], facts["machine"], facts["libc"])
 
 
 def _digest(target: str, sources: str, wheels: Mapping[str, str]) -> str:

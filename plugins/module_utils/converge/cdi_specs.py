@@ -11,7 +11,6 @@ import time
 
 from .. import node_code, plugin_command
 from ..account_numbers import numbers
-from ..ledger import sha256
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
@@ -30,7 +29,7 @@ _PAUSE = 0.5
 def converge(node, params):
     """Converge the role's specs, and judge all specs of the node.
 
-    Beside a report's keys, the answer has ``files`` (the hash of each of the role's files after the run, by path),
+    Beside a report's keys, the answer has ``files`` (the role's files after the run),
     ``devices`` (undeclared ones that stay, each with the reason), ``in_use`` (why devices in use stop the run), and
     ``crashing`` and ``broken`` (other owners' files that crash a runtime with CDI, and that runtimes do not load).
     """
@@ -65,7 +64,7 @@ def converge(node, params):
         managed.report,
         problems=problems,
         in_use=in_use,
-        files={path: sha256(content) for path, content in files.items()},
+        files=list(files),
         devices=[{"device": held.name, "reason": held.reason} for held in staying if held.reason],
         crashing=specs.crashing(),
         broken=specs.broken(),

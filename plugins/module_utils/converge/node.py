@@ -72,7 +72,7 @@ class Node:
         """Return a report as an answer, with a warning for each path that stays. more: further keys of the answer."""
         for kept in report.kept:
             self.warn("kept: {path}, {reason}".format(**kept))
-        done = {name: getattr(report, name) for name in ("changed", "written", "contents", "removed", "kept")}
+        done = {name: getattr(report, name) for name in ("changed", "written", "contents", "edited", "removed", "kept")}
         return {**done, "diff": report.diffs, **more}
 
     def converged(self, converge, params):

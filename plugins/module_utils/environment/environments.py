@@ -187,6 +187,7 @@ class Environments:
         if made:
             directory = self.versions.directory(name)
             self.report.written.append(directory)
+            self.report.edited += [directory] * (was == name)
             self.report.add_diff(directory, _edited_environment(by_hand), {"kind": "virtual environment"})
 
     def rolled_back(self, wanted):

@@ -26,12 +26,11 @@ _WRONG = ("failed", "degraded")
 class ByApi(NamedTuple):
     """A node that only the Kubernetes API reaches.
 
-    ready: whether the node object is Ready. running: the report in its pod's metrics. runtime: of the node object, in
-    the form ``containerd://2.1.9``; empty if unknown.
+    ready: whether the node object is Ready. runtime: of the node object, in the form ``containerd://2.1.9``; empty if
+    unknown.
     """
 
     ready: bool
-    running: Running | None
     runtime: str = ""
 
 
@@ -45,7 +44,8 @@ class Read(NamedTuple):
     kubelet_version: of the node object, for kubelets that run inside another process.
     pod: in mode daemonset, the plugin's pod from rollout.look. wanted_sha256: the hash of the declared configuration;
     None if unknown.
-    by_api: the API's facts about a node that only the API reaches; None for other nodes.
+    by_api: the API's facts about a node that only the API reaches; None for other nodes. running: the report in the
+    metrics of such a node's pod.
     notes: sentences that the status shows with the problems, but that do not make the node wrong.
     """
 
@@ -59,6 +59,7 @@ class Read(NamedTuple):
     pod: Mapping[str, str | None] | None = None
     wanted_sha256: str | None = None
     by_api: ByApi | None = None
+    running: Running | None = None
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -71,7 +72,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     effective = runtime and runtime["cdi"]["effective"]
     plugin = status.get("plugin")
     provisioned = read.facts is None or bool(facts.get("commands"))
-    served = resources.Served(plugin, _holders(status), bool(kubelet and kubelet["running"]), effective, provisioned)
+    served = resources.Served(status, bool(kubelet and kubelet["running"]), effective, provisioned)
     rows = list(resources.of_plugin(read.declaration, served))
     known = {row["name"] for row in rows}
     capacities = (read.declaration or {}).get("capacities", {})
@@ -117,13 +118,6 @@ def _state(
     return "ok" if kubelet and kubelet["running"] else "pending"
 
 
-def _holders(status: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not status:
-        return None
-    # An earlier release's command reports no losses.
-    return {**{key: status[key] for key in ("source", "held", "allocatable")}, "losses": status.get("losses", [])}
-
-
 def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the running plugin's facts. From the API, only version, configuration and readiness are known."""
     if plugin:
@@ -133,12 +127,11 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
             "started": plugin["started"],
             "configuration_sha256": plugin["configuration"]["sha256"],
         }
-    running = read.by_api and read.by_api.running
+    running = read.running
     if not running or not running.sha256:
         return None
-    ready = not running.not_ready
-    version = running.version or None
-    return {"version": version, "ready": ready, "started": None, "configuration_sha256": running.sha256}
+    known = {"version": running.version or None, "ready": not running.not_ready}
+    return {**known, "started": None, "configuration_sha256": running.sha256}
 
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
@@ -156,27 +149,19 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
 
 
 def _runtime(read: Read) -> dict[str, Any] | None:
+    """Return the runtime; None if unknown. The API does not know whether CDI is on."""
     if read.by_api and read.by_api.runtime:
         name, _separator, version = read.by_api.runtime.partition("://")
-        cdi = {"effective": None, "enabled": None, "always_on": None, "spec_dirs": None}
-        return {"name": name, "version": version or None, "socket": None, "cdi": cdi}
-    if read.facts is None or read.facts["runtime"].get("problem"):
+        runtime: dict[str, Any] = {"name": name, "version": version or None, "socket": None}
+    elif read.facts is None or read.facts["runtime"].get("problem"):
         return None
-    runtime = read.facts["runtime"]
-    cdi = (read.runtime or {}).get("cdi") or {"enabled": None, "spec_dirs": None}
+    else:
+        runtime = {key: read.facts["runtime"][key] for key in ("name", "version", "socket")}
+    told = (read.runtime or {}).get("cdi") or {}
+    # The plugin's command on the node may be older than this collection and not tell always_on.
+    cdi = {key: told.get(key) for key in ("enabled", "always_on", "spec_dirs")}
     missing = directory_names.missing(directory_names.CDI_DIRS, cdi["spec_dirs"] or directory_names.CDI_DIRS)
-    return {
-        "name": runtime["name"],
-        "version": runtime["version"],
-        "socket": runtime["socket"],
-        "cdi": {
-            "effective": None if cdi["enabled"] is None else cdi["enabled"] and not missing,
-            "enabled": cdi["enabled"],
-            # The plugin's command on the node may be older than this collection.
-            "always_on": cdi.get("always_on"),
-            "spec_dirs": cdi["spec_dirs"],
-        },
-    }
+    return {**runtime, "cdi": {"effective": cdi["enabled"] and not missing, **cdi}}
 
 
 def _of_runtime(read: Read, runtime: Mapping[str, Any] | None) -> Iterator[str]:
@@ -211,9 +196,8 @@ def _of_plugin(read: Read, plugin: Mapping[str, Any] | None, resource_names: set
             f"the plugin runs with configuration {running['configuration_sha256'][:12]}, but "
             f"{read.wanted_sha256[:12]} is declared: run site.yml"
         )
-    if read.by_api and read.by_api.running:
-        yield from read.by_api.running.not_ready
-        yield from read.by_api.running.problems
+    if read.running:
+        yield from (*read.running.not_ready, *read.running.problems)
     if read.facts is None:
         return
     if not read.facts.get("commands"):

@@ -26,17 +26,16 @@ STATES = {
 
 
 class Served(NamedTuple):
-    """A node's report about its devices. plugin and holders come from ``node-device-plugin status``.
+    """A node's report about its devices.
 
-    plugin: the running plugin's report; None without an answer.
-    holders: which pod holds which device, from the kubelet or its checkpoint, and the lost devices (``losses``, from
-    node_device_plugin.kubelet.losses); None if not queried.
+    status: the answer of ``node-device-plugin status``; empty without an answer. Its ``plugin`` is null if no plugin
+    answers. The pods that hold devices come from the kubelet or its checkpoint, and the lost devices (``losses``) from
+    node_device_plugin.kubelet.losses.
     kubelet: whether a kubelet runs. cdi: whether the running container runtime supports CDI; None if unknown.
     provisioned: False if the plugin is known to be not installed.
     """
 
-    plugin: Mapping[str, Any] | None
-    holders: Mapping[str, Any] | None
+    status: Mapping[str, Any]
     kubelet: bool
     cdi: bool | None
     provisioned: bool
@@ -48,7 +47,8 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
     declaration: the result of module declaration; None if unreadable. Then no resource counts as undeclared.
     """
     declared = {each["name"]: each for each in (declaration or {}).get("resources", ())}
-    serving = {each["name"]: each for each in (served.plugin or {}).get("resources", ())}
+    plugin = served.status.get("plugin") or {}
+    serving = {each["name"]: each for each in plugin.get("resources", ())}
     for name in sorted({*declared, *serving}):
         if name in serving:
             by_cdi = declared.get(name, {}).get("injection", "cdi") == "cdi"
@@ -115,8 +115,8 @@ def by_node_object(
 
 
 def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:
-    name = resource["name"]
-    holders = _holders(name, served.holders)
+    name, status = resource["name"], served.status
+    holders = _holders(name, status)
     devices = [
         {
             "id": device["id"],
@@ -130,7 +130,8 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
     # The plugin does not list an absent device to the kubelet: it is optional and has never passed its checks.
     capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
     healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
-    losses = [loss for loss in (served.holders or {}).get("losses", ()) if loss["resource"] == name]
+    # An earlier release's command reports no losses.
+    losses = [loss for loss in status.get("losses", ()) if loss["resource"] == name]
     reasons = [loss["text"] for loss in losses]
     reasons += [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
     reasons += [f"{identity} is refused: {reason}" for identity, reason in resource["refused"].items()]
@@ -144,7 +145,7 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         reasons.append(late)
     if losses or late:
         state = _worse(state, "degraded")
-    listed = _listed(name, served.holders)
+    listed = _listed(name, status)
     if not resource["registered"]:
         state = "not registered" if served.kubelet else "pending"
         if served.kubelet:
@@ -155,12 +156,10 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
     if by_cdi and served.cdi is False and capacity:
         state = _worse(state, "without CDI")
     return {
-        **_row(name, "plugin"),
+        **_held_row(name, status),
         "state": state,
         "capacity": capacity,
         "healthy": healthy,
-        "allocated": _allocated(name, served.holders),
-        "held_by": _pods(name, served.holders),
         "reasons": reasons,
         "absent": [f"without {identity}: {reason}" for identity, reason in absent.items()],
         "devices": devices,
@@ -169,11 +168,10 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
 
 def _not_served(name: str, served: Served) -> dict[str, Any]:
     """Return the row of a declared resource that is not served. If no plugin answers, the node's problems say why."""
-    row = {**_row(name, "plugin"), "healthy": _listed(name, served.holders)}
-    row.update(allocated=_allocated(name, served.holders), held_by=_pods(name, served.holders))
-    if served.holders is None:
-        return row if served.provisioned else {**row, "state": "pending"}
-    if served.plugin is not None:
+    if not served.status:
+        return {**_row(name, "plugin"), "state": "unknown" if served.provisioned else "pending"}
+    row = {**_held_row(name, served.status), "healthy": _listed(name, served.status)}
+    if served.status["plugin"] is not None:
         row["reasons"].append("the running plugin does not serve it: run site.yml")
     return {**row, "state": "not served"}
 
@@ -206,30 +204,27 @@ def _worse(one: str, other: str) -> str:
     return min(one, other, key=list(STATES).index)
 
 
-def _holders(name: str, holders: Mapping[str, Any] | None) -> dict[str, list[str]]:
+def _held_row(name: str, status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the number of shares that pods hold, None if unknown, and these pods."""
+    holders = _holders(name, status)
+    held_by = sorted({pod for pods in holders.values() for pod in pods})
+    allocated = None if status["source"] == "none" else len(holders)
+    return {**_row(name, "plugin"), "allocated": allocated, "held_by": held_by}
+
+
+def _holders(name: str, status: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the pods that hold each share. In the checkpoint, pods have only uids."""
     pods: dict[str, list[str]] = {}
-    for held in (holders or {}).get("held", ()):
+    for held in status["held"]:
         if held["resource"] == name:
             pod = "/".join(part for part in (held["namespace"], held["pod"]) if part)
             pods.setdefault(held["device"], []).append(pod)
     return pods
 
 
-def _allocated(name: str, holders: Mapping[str, Any] | None) -> int | None:
-    """Return the number of shares that pods hold; None if unknown."""
-    return None if holders is None or holders["source"] == "none" else len(_holders(name, holders))
-
-
-def _pods(name: str, holders: Mapping[str, Any] | None) -> list[str]:
-    return sorted({pod for pods in _holders(name, holders).values() for pod in pods})
-
-
-def _listed(name: str, holders: Mapping[str, Any] | None) -> int | None:
+def _listed(name: str, status: Mapping[str, Any]) -> int | None:
     """Return the kubelet's number of healthy shares; None if only the checkpoint is known, which has no health."""
-    if holders is None or holders["source"] != "kubelet":
-        return None
-    return len(holders["allocatable"].get(name, ()))
+    return len(status["allocatable"].get(name, ())) if status["source"] == "kubelet" else None
 
 
 def _number(text: str) -> int | None:

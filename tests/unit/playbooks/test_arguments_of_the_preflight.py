@@ -32,6 +32,21 @@ class ActionModule(ActionBase):
         shown = {"changed": False, "table": "", "what": [], "other_daemonsets": {}, "resources": [], "kept": []}
         return {**known, **task_vars["declared"], **shown, "declaration": task_vars["declared"]}
 """
+STATUS = """
+import json
+from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        with open(task_vars["arguments_file"], "a") as file:
+            asked = drift.arguments(self, task_vars, task_vars["declared"])
+            file.write(json.dumps(["node_status", asked]) + "\\n")
+        return {"changed": False}
+"""
 RESOURCES = [
     {"name": "example.com/lamp", "devices": [{"id": "a", "nodes": [{"path": "/dev/lamp0"}]}]},
     {"name": "example.com/licence", "capacity": 3},
@@ -44,10 +59,18 @@ def given(tmp_path):
     collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
     actions = collection / "plugins" / "action"
     actions.mkdir(parents=True)
-    for name in ("plugin", "plugins/filter", "plugins/lookup", "plugins/plugin_utils", "plugins/module_utils", "roles"):
+    for name in (
+        "plugin",
+        "playbooks",
+        "plugins/filter",
+        "plugins/lookup",
+        "plugins/plugin_utils",
+        "plugins/module_utils",
+        "roles",
+    ):
         (collection / name).symlink_to(CHECKOUT / name)
     for path in (CHECKOUT / "plugins" / "modules").glob("*.py"):
-        (actions / path.name).write_text(ACTION)
+        (actions / path.name).write_text(STATUS if path.stem == "node_status" else ACTION)
 
     def run(name="site.yml", **variables):
         read = declaration.read({"node_devices_resources": RESOURCES}, lambda value: value)
@@ -128,6 +151,19 @@ def test_they_are_those_of_the_roles(given, mode, restores, owners, units):
         assert config["configuration"]["resources"][0]["name"] == "example.com/lamp"
         assert "ExecStart=" in unit["content"]
         assert sockets["private"] is True
+
+
+@pytest.mark.parametrize("root", [None, "/srv/devices"])
+def test_the_status_asks_as_site_yml(given, tmp_path, root):
+    """Without the roles in its play. A role's own variables come before a host's."""
+    of_role = {"device_plugin_unit": "/etc/other.service"}
+    variables = {**LAMPS, **of_role, "extended_resources_restore": True, **({"node_tools_root": root} if root else {})}
+    asked = given(**variables)["node_preflight"][0]["converge"]
+    (tmp_path / "arguments").unlink()
+    (of_status,) = given("status.yml", **variables)["node_status"]
+    assert of_status == {name: asked[name] for name in asked if name not in ("cdi_runtime", "service")}
+    unit = of_status["managed_files"][0]["files"][1]["content"]
+    assert f"ExecStart={root or '/opt/node-devices'}/current/bin" in unit
 
 
 def test_an_uninstall_asks_whether_the_role_has_devices(given):

@@ -98,7 +98,7 @@ def test_every_play_is_for_them():
         for play in yaml.safe_load(path.read_text()):
             if "ansible.builtin.import_playbook" not in play:
                 assert play["hosts"] in PATTERNS, path
-                assert play["vars_files"] == ["vars/node_devices_hosts.yml"], path
+                assert play["vars_files"][0] == "vars/node_devices_hosts.yml", path
 
 
 @pytest.mark.parametrize("directory", [PLAYBOOKS, PLAYBOOKS.parent / "lab" / "playbooks"], ids=["collection", "lab"])

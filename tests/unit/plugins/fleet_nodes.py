@@ -26,11 +26,9 @@ FACTS = {
     "other_than_devices": {},
     "device_links": {},
     "transaction_left": False,
-    "libc": "glibc 2.36",
-    "machine": "x86_64",
     "cdi_files": [],
-    "ledger": {CONFIGURATION: {"owner": "device_plugin", "kind": "file", "sha256": "5a55b299645f"}},
-    "settled": ["device_plugin"],
+    "ledger": [CONFIGURATION],
+    "converged": {},
 }
 CDI_ON = {"cdi": {"enabled": True, "spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}
 CDI_OFF = {"cdi": {"enabled": False, "spec_dirs": ["/etc/cdi", "/var/run/cdi"]}}

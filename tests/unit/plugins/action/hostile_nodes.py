@@ -17,8 +17,6 @@ EXPRESSION = "{{ lookup('ansible.builtin.pipe', 'touch %s') }}"
 _PREFLIGHT = {
     "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3", "obstacle": None, "hidden_root": None},
     "uid": 0,
-    "machine": "x86_64",
-    "libc": "glibc 2.36",
     "init": "systemd",
     "runtime": {
         "socket": "/run/containerd/containerd.sock",
@@ -39,8 +37,7 @@ _PREFLIGHT = {
     "cdi_directories": [],
     "cdi_files": [],
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
-    "ledger": {},
-    "settled": [],
+    "ledger": [],
     "transaction_left": False,
     "locked_by": None,
     "accounts": {},
@@ -133,7 +130,7 @@ def make(directory: pathlib.Path, canary: pathlib.Path) -> list[str]:
     """Make all nodes below a directory. Returns their names, which are the kinds."""
     expression = EXPRESSION % canary
     # These have a form that an expression does not have.
-    formed = ("machine", "libc", "version", "installed_version")
+    formed = ("version", "installed_version")
 
     def templated(leaf: Any, path: tuple[str, ...]) -> Any:
         return f"{leaf} {expression}" if isinstance(leaf, str) and path[-1] not in formed else leaf

@@ -20,16 +20,15 @@ HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here
 
 def test_files_of_what_is_asked_for_alone():
     modules = [{"name": "vfio-pci", "options": "ids=10de:1eb8"}, {"name": "cdc_acm"}]
-    files = {
-        f["path"]: f["content"].decode() for f in host_devices.files(modules, [RULE], [NODE, {**NODE, "mode": None}])
-    }
+    lines = host_device_files.lines(modules, [RULE], [NODE, {**NODE, "mode": None}])
+    files = {path: host_device_files.content(each).decode() for path, each in lines.items()}
     assert files == {
         host_device_files.MODULES: HEAD + "vfio-pci\ncdc_acm\n",
         host_device_files.OPTIONS: HEAD + "options vfio-pci ids=10de:1eb8\n",
         host_device_files.RULES: HEAD + RULE + "\n",
         host_device_files.NODES: HEAD + "c /dev/crand0 0666 root 44 - 1:8\nc /dev/crand0 0600 root 44 - 1:8\n",
     }
-    assert host_devices.files([], [], []) == []
+    assert set(map(tuple, host_device_files.lines([], [], []).values())) == {()}
 
 
 def test_what_is_fine_is_no_problem():

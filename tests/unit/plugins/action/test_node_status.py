@@ -14,6 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     NotFound,
     Unavailable,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import configuration_file
 from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_report, node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, drift, node
@@ -22,7 +23,11 @@ from fleet_nodes import CDI_ON, CONFIGURATION, FACTS, device, serving, silent, s
 
 PLUGIN_CLI = "/usr/local/bin/node-device-plugin"
 CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}
-STATUS = status(serving("example.com/camera", device("a")))
+#: What CAMERA comes to in the file of a service.
+SHA256 = manifests.sha256_of(configuration_file.text({"resources": [CAMERA]}))
+STATUS = status(
+    serving("example.com/camera", device("a")), configuration={"path": CONFIGURATION, "sha256": SHA256, "problems": []}
+)
 NODE = {
     "kind": "Node",
     "metadata": {"name": "w1"},
@@ -41,9 +46,8 @@ def look(monkeypatch):
     Gives the node's entry and what was executed there.
     """
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    # test_drift.py has what site.yml would write.
-    as_written = drift.Wanted({"device_plugin": {CONFIGURATION: "5a55b299645f"}}, [], "", "/opt/node-devices")
-    monkeypatch.setattr(drift, "wanted", lambda *_arguments: as_written)
+    # test_arguments_of_the_preflight.py has the arguments.
+    monkeypatch.setattr(drift, "arguments", lambda *_arguments: {"managed_files": [{"owner": "device_plugin"}]})
 
     def run_action(facts=FACTS, answers=None, variables=None, **arguments):
         answers = {"status": STATUS, "runtime": CDI_ON, **(answers or {})}
@@ -82,10 +86,13 @@ def look(monkeypatch):
 
 def test_three_executions_that_only_read(look):
     found, executed = look()
-    _module, arguments = executed[0]
-    assert [each["configuration"] for each in arguments.pop("converge")["cdi_specs"]] == [{"resources": [CAMERA]}]
-    assert executed == [
-        ("nodedevices.kubernetes.node_preflight", {"commands": [PLUGIN_CLI], "cdi": True}),
+    (module, arguments), *commands = executed
+    asked = arguments.pop("converge")
+    assert [each["configuration"] for each in asked.pop("cdi_specs")] == [{"resources": [CAMERA]}]
+    assert asked == {"managed_files": [{"owner": "device_plugin"}]}
+    assert module == "nodedevices.kubernetes.node_preflight"
+    assert (arguments["commands"], arguments["cdi"]) == ([PLUGIN_CLI], True)
+    assert commands == [
         f"{PLUGIN_CLI} status -o json",
         f"{PLUGIN_CLI} runtime --socket /run/containerd/containerd.sock -o json",
     ]
@@ -95,58 +102,54 @@ def test_three_executions_that_only_read(look):
 
 def test_names_of_groups_are_looked_up(look):
     named = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
-    for number, problems in ((44, 0), (None, 1)):
+    numbered = {**CAMERA, "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": 44}]}]}
+    runs = with_configuration(manifests.sha256_of(configuration_file.text({"resources": [numbered]})))
+    for number, problems in ((44, 0), (None, 2)):
         facts = {**FACTS, "accounts": {"groups": {"video": number}}}
-        found, executed = look(facts, variables={"node_devices_resources": [named]})
+        found, executed = look(facts, {"status": runs}, variables={"node_devices_resources": [named]})
         assert executed[0][1]["accounts"] == {"groups": ["video"]}
         assert len(found["problems"]) == problems
 
 
 def test_the_socket_that_is_named_is_looked_at(look):
-    _found, executed = look(cri_socket="/run/x.sock")
-    assert executed[0][1]["cri_socket"] == "/run/x.sock"
-
-
-@pytest.mark.parametrize(
-    ("installed", "said"),
-    [
-        ({}, [f"{CONFIGURATION}: not as declared: run site.yml"]),
-        (
-            {CONFIGURATION: {"owner": "device_plugin", "kind": "file", "sha256": "other"}},
-            [f"{CONFIGURATION}: not as declared: run site.yml"],
-        ),
-        (FACTS["ledger"], []),
-    ],
-)
-def test_a_service_that_is_not_as_declared(look, installed, said):
-    """As in mode daemonset, whose configuration the API shows."""
-    found, _executed = look({**FACTS, "ledger": installed})
-    assert (found["state"], found["problems"]) == ("wrong" if said else "ok", said)
+    of_host = {"node_devices_cri_socket": "/run/x.sock"}
+    wrong = {**of_host, "node_devices_resources": [{"name": "x"}]}
+    for given in ({"cri_socket": "/run/x.sock"}, {"variables": of_host}, {"variables": wrong}):
+        assert look(**given)[1][0][1]["cri_socket"] == "/run/x.sock"
 
 
 def test_a_service_that_runs_with_something_else(look):
     running = {**STATUS["plugin"], "configuration": {**STATUS["plugin"]["configuration"], "sha256": "0" * 64}}
     found, _executed = look(answers={"status": {**STATUS, "plugin": running}})
-    says = "the plugin runs with configuration 000000000000, but 5a55b299645f is declared: run site.yml"
+    says = f"the plugin runs with configuration 000000000000, but {SHA256[:12]} is declared: run site.yml"
     assert (found["state"], found["problems"]) == ("wrong", [says])
 
 
 def test_a_rollback_is_shown_but_makes_no_node_wrong(look, monkeypatch):
-    monkeypatch.setattr(drift, "rolled_back", lambda *_arguments: "as after rollback.yml")
+    monkeypatch.setattr(drift, "found", lambda _facts: ([], ["as after rollback.yml"]))
     found, _executed = look()
     assert (found["state"], found["problems"]) == ("ok", ["as after rollback.yml"])
     assert list(document.findings([found])) == []
 
 
+def test_a_difference_makes_a_node_wrong_and_is_said_once(look, monkeypatch):
+    monkeypatch.setattr(drift, "found", lambda _facts: (["/x: not as declared", "/x: not as declared"], []))
+    found, _executed = look()
+    assert (found["state"], found["problems"]) == ("wrong", ["/x: not as declared"])
+    # Without the plugin nothing is compared, and neither is a declaration that is wrong.
+    assert look({**FACTS, "commands": []})[0]["state"] == "not provisioned"
+    assert "/x" not in str(look(variables={"node_devices_resources": [{"name": "x"}]})[0]["problems"])
+
+
 def test_files_that_cannot_be_compared_are_said(look, monkeypatch):
-    def wanted(*_arguments):
+    def undefined(*_arguments):
         raise ValueError("'x' is undefined")
 
-    monkeypatch.setattr(drift, "wanted", wanted)
+    monkeypatch.setattr(drift, "arguments", undefined)
     says = "the node's files cannot be compared with the declaration: 'x' is undefined"
-    assert look()[0]["problems"] == [says]
-    # Without the plugin there is nothing to compare.
-    assert look({**FACTS, "commands": []})[0]["state"] == "not provisioned"
+    found, executed = look()
+    assert found["problems"] == [says]
+    assert len(executed) == 3
 
 
 @pytest.mark.parametrize(
@@ -364,7 +367,8 @@ def test_a_service_has_no_pod(look, in_cluster):
 
 
 def test_a_daemonset_without_a_kubeconfig_and_one_that_may_not_be_looked_at(look, in_cluster):
-    found, _executed = look(mode="daemonset")
+    # The pod's configuration is another text than the service's.
+    found, _executed = look(answers={"status": with_configuration(wanted())}, mode="daemonset")
     assert found["problems"] == [
         "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
         "kubeconfig file on the controller"

@@ -233,7 +233,7 @@ def test_other_owners_files_are_judged_without_a_declaration(node):
     with open(f"{node.dynamic}/x.json", "w") as file:
         json.dump(spec, file)
     answer = node.converge(check=True)
-    assert (answer["changed"], answer["problems"], answer["files"]) == (False, [], {})
+    assert (answer["changed"], answer["problems"], answer["files"]) == (False, [], [])
     assert answer["crashing"][0].startswith(f"{node.dynamic}/x.json: kind: the CDI class 'x' has fewer than two")
     assert answer["broken"][0].startswith(f"{node.dynamic}/x.json: kind: the CDI class 'x' has fewer than two")
 

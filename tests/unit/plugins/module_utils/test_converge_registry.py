@@ -78,7 +78,7 @@ def test_an_environment_that_is_right_needs_no_execution(node):
     answer = {
         "changed": False,
         "incomplete": False,
-        **{key: [] for key in ("written", "contents", "removed", "kept", "diff", "warnings")},
+        **{key: [] for key in ("written", "contents", "edited", "removed", "kept", "diff", "warnings")},
         "was": A,
         "environment": str(node.root / "versions" / A),
         "restarted": False,
@@ -170,6 +170,9 @@ def test_an_environment_with_something_to_do_is_executed(node, drift):
         answer, is_needed = look(node, "node_tools", node.settings)
         assert is_needed
         assert os.path.basename(answer["environment"]) == A
+        changed = {no_link: ["current"], another_is_current: ["current"], no_command: ["../command"]}
+        changed.update({each: [f"versions/{A}"] for each in (not_complete, edited)})
+        assert [os.path.relpath(path, node.root) for path in answer["edited"]] == changed.get(drift, [])
     assert sorted(os.walk(node.root)) == before
 
 

@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, settled
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
 from ansible_collections.nodedevices.kubernetes.plugins.modules import managed_files
 
 
@@ -329,42 +329,24 @@ def test_a_directory_that_somebody_moved_behind_a_link_stays_so(node):
     assert not node.converge(*everything(node)).changed
 
 
-def behind_a_link(path):
-    path.rename(path.parent / "elsewhere")
-    path.symlink_to("elsewhere")
-
-
-def below_a_link_to_itself(path):
-    path.rmdir()
-    path.parent.rmdir()
-    path.parent.symlink_to(path.parent.name)
-
-
-@pytest.mark.parametrize(
-    ("moved", "error", "says"),
-    [
-        (behind_a_link, LedgerConflict, "is a link, but a directory must be there"),
-        (below_a_link_to_itself, OSError, "Too many levels of symbolic links"),
-    ],
-)
-def test_an_owner_whose_directory_cannot_be_put_right_is_not_settled(node, moved, error, says):
-    """The look passes over the error. The module reports it."""
-    node.converge(*everything(node))
-    node.converge(node.file("other", ""), owner="another role")
-    assert settled(Ledger(node.ledger)) == ["another role", "role"]
-    moved(node.root / "var/sockets")
-    assert settled(Ledger(node.ledger)) == ["another role"]
-    with pytest.raises(error, match=says):
-        node.converge(*everything(node))
-
-
-def test_an_owner_whose_file_cannot_be_read_is_not_settled(node):
-    node.converge(node.file("d/a", "ours"))
-    node.converge(node.file("other", ""), owner="another role")
-    (node.root / "d" / "a").unlink()
-    (node.root / "d").rmdir()
-    (node.root / "d").symlink_to("d")
-    assert settled(Ledger(node.ledger)) == ["another role"]
+def test_what_someone_else_changed_since_the_last_run_is_told_apart(node):
+    assert node.converge(*everything(node)).edited == []
+    (node.root / "etc/cdi/a.json").write_text("theirs")
+    (node.root / "etc/app/secret").chmod(0o644)
+    (node.root / "var/sockets").rmdir()
+    (node.root / "bin/tool").unlink()
+    (node.root / "bin/tool").symlink_to("elsewhere")
+    changed = ["bin/tool", "etc/app/secret", "etc/cdi/a.json", "var/sockets"]
+    assert sorted(node.converge(*everything(node), check=True).edited) == [node.path(name) for name in changed]
+    # What is wanted otherwise, too, counts as that.
+    wanted = [
+        node.file("etc/cdi/a.json", "[]"),
+        node.file("etc/app/secret", "x", 0o640),
+        node.link("bin/tool", "other"),
+        node.directory("var/new"),
+    ]
+    report = node.converge(*wanted)
+    assert (sorted(report.written), report.edited) == ([item["path"] for item in sorted(wanted, key=str)], [])
 
 
 def test_a_change_by_someone_else_stays_when_ours_goes(node):

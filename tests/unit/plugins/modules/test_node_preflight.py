@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import hashlib
+import functools
 import json
 import os
 import pathlib
-import platform
 import re
 import subprocess
 import sys
@@ -42,7 +41,7 @@ FACTS = {
     "kubelet": None,
     "commands": [],
     "cdi_files": [],
-    "ledger": {},
+    "ledger": [],
     "missing_devices": [],
     "missing_host_paths": [],
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
@@ -283,13 +282,13 @@ def test_what_another_play_has_read_may_have_changed_since(look, read_in):
 
 def test_which_play_it_is_that_ansible_runs(tmp_path):
     """Asked about this machine: what was read is made another, so that it shows whether it was taken."""
-    known = "{{ node | ansible.builtin.combine({'machine': 'known'}) }}"
+    known = "{{ node | ansible.builtin.combine({'init': 'known'}) }}"
     again = {
         "nodedevices.kubernetes.node_preflight": {},
         "vars": {"node_devices_node": known},
         "register": "again",
     }
-    shown = {"ansible.builtin.debug": {"msg": "machine: {{ again.machine }}"}}
+    shown = {"ansible.builtin.debug": {"msg": "init: {{ again.init }}"}}
     plays = [
         {"tasks": [{"nodedevices.kubernetes.node_preflight": {}, "register": "node"}, again, shown]},
         {"tasks": [again, shown]},
@@ -305,8 +304,9 @@ def test_which_play_it_is_that_ansible_runs(tmp_path):
         check=False,
         timeout=120,
     )
-    machines = re.findall(r"msg: 'machine: (.*)'", ended.stdout)
-    assert machines == ["known", platform.machine()], ended.stdout + ended.stderr
+    inits = re.findall(r"msg: 'init: (.*)'", ended.stdout)
+    first = pathlib.Path("/proc/1/comm").read_text().strip()
+    assert inits == ["known", first], ended.stdout + ended.stderr
 
 
 SAYS = '{"name": "containerd", "cdi": {"enabled": true, "spec_dirs": ["/etc/cdi"]}}'
@@ -558,7 +558,7 @@ def test_paths_that_do_not_exist(tmp_path, monkeypatch):
 
 def test_a_node_that_only_the_api_reaches_is_not_looked_at(look):
     result, given = look(variables={"node_devices_api_only": True}, requires=["systemd"], declaration=DECLARED)
-    assert (given, result["ledger"], result["declaration"]) == ([], {}, DECLARED)
+    assert (given, result["ledger"], result["declaration"]) == ([], [], DECLARED)
 
 
 NO_NODE = "the cluster has no node w9: set node_devices_node_name to its name there, or join the node first"
@@ -874,5 +874,17 @@ def test_only_the_role_s_own_specs_are_read_and_their_texts_stay(tmp_path):
     found = {file["name"]: file for file in module.cdi_files([str(tmp_path)], own_paths)}
     assert found["other.yaml"] == {"path": f"{tmp_path}/other.yaml", "directory": str(tmp_path), "name": "other.yaml"}
     assert found["ours.json"]["devices"] == ["a.io/b=x", "a.io/b=y"]
-    assert found["ours.json"]["sha256"] == hashlib.sha256(texts["ours.json"].encode()).hexdigest()
     assert found["broken.json"]["devices"] == []
+
+
+def test_of_the_ledger_only_paths_leave_the_node(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.ledgers, "Ledger", functools.partial(module.ledgers.Ledger, str(tmp_path)))
+    with module.ledgers.Ledger() as ledger:
+        for path, owner in (("/etc/b", "cdi_specs"), ("/etc/a", "cdi_runtime")):
+            ledger.entries[path] = {"kind": "file", "owner": owner, "sha256": "x", "before": None}
+        ledger.save()
+    assert module.ledger_facts() == (["/etc/b"], {"ledger": ["/etc/a", "/etc/b"]})
+    (tmp_path / "ledger.json").write_text("{")
+    own, facts = module.ledger_facts()
+    assert (own, facts.pop("ledger")) == ([], [])
+    assert "ledger.json is damaged" in facts["ledger_problem"]

@@ -91,9 +91,6 @@ def test_people_read_no_control_characters_and_no_endless_text():
     ("key", "value"),
     [
         ("python", {"version": [3, 10**9, 1], "executable": "/x"}),
-        ("machine", "../../x"),
-        ("machine", "x" * 1000),
-        ("libc", "glibc " + "2" * 1000),
         ("kubelet", {"pid": 1, "version": "1." + "9" * 5000, "root_dir": "/x"}),
         ("locked_by", {"owner": "", "who": "", "play": "", "controller": "", "pid": "../x", "since": 1, "until": 2}),
     ],

@@ -42,6 +42,16 @@ def test_the_host_gives_what_the_task_leaves_out(action, arguments, host, taken)
     assert task_arguments.of(action, host, "kubeconfig", "node_name", "api_only") == taken
 
 
+def test_how_the_plugin_runs_comes_from_the_host(action):
+    host = {
+        "node_devices_cri_socket": "/a",
+        "device_plugin_mode": "daemonset",
+        "device_plugin_deployment": {"image": "b"},
+    }
+    taken = {"cri_socket": "/a", "mode": "daemonset", "deployment": {"image": "b"}}
+    assert task_arguments.of(action, host, *taken) == taken
+
+
 def test_an_action_takes_only_the_options_that_it_has(action):
     assert task_arguments.of(action, HOST, "node_name") == {"node_name": "worker1"}
     assert task_arguments.of(action) == {}

@@ -12,7 +12,6 @@ import tarfile
 import zipfile
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import VersionError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 
 BULLSEYE, TRIXIE_ARM = "cp39-x86_64", "cp313-aarch64"
@@ -156,13 +155,6 @@ def test_the_archive_does_not_have_the_controllers_user(tmp_path, monkeypatch):
         (member,) = tar.getmembers()
         assert (member.uid, member.gid, member.uname, member.gname) == (0, 0, "", "")
         assert tar.extractfile(member).read() == b"x"
-
-
-def test_the_target_comes_from_the_node():
-    node = {"libc": "glibc 2.41", "machine": "aarch64", "python": {"version": [3, 13, 5]}}
-    assert wheels.target_of(node) == TRIXIE_ARM
-    with pytest.raises(VersionError, match="not glibc"):
-        wheels.target_of({**node, "libc": ""})
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702])

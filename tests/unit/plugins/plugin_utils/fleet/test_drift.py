@@ -1,263 +1,177 @@
-"""What status.yml compares: the files that site.yml would write, and the ledger of what it wrote."""
+"""What status.yml says of the modules' answers in check mode."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import pathlib
-import subprocess
-import sys
-import types
+import shutil
 
 import pytest
-import yaml
-from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import lookup_loader
-from ansible.template import Templar
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, configuration_file
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, role_files, spec_templates
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files as converge_files
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift
 
-CHECKOUT = pathlib.Path(__file__).resolve().parents[5]
-CAMERA = {"name": "a.io/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}
-SPEC = "/etc/cdi/node-device-plugin_a.io_camera.json"
-UNIT = "/etc/systemd/system/node-device-plugin.service"
-MODULES = "/etc/modules-load.d/node-devices.conf"
-NODE = {"path": "/dev/made", "type": "c", "major": 1, "minor": 3}
-VARIABLES = {"host_devices_modules": [{"name": "cam"}], "host_devices_nodes": [NODE], "inventory_dir": "/none"}
-
-
-@pytest.fixture(autouse=True)
-def _lookups(monkeypatch):
-    """Without a running Ansible, plugins have no collections' names."""
-    by_name = types.SimpleNamespace(get=lambda name, **given: lookup_loader.get(name.rpartition(".")[2], **given))
-    monkeypatch.setattr(spec_templates, "lookup_loader", by_name)
-
-
-def read(*resources):
-    return declaration.read({"node_devices_resources": list(resources)}, lambda value: value).as_data()
-
-
-def action(variables):
-    loader = DataLoader()
-    return types.SimpleNamespace(_loader=loader, _templar=Templar(loader=loader, variables=variables))
-
-
-def wanted(declared, environment="1.0.0-abc", **variables):
-    known = {**VARIABLES, **variables}
-    # The node's answer of module cdi_specs.
-    specs = {f"/etc/cdi/{name}": digest(spec) for name, spec in declared["cdi_specs"].items()}
-    facts = {"converged": {"cdi_specs": [{"answer": {"files": specs}}]}}
-    return drift.wanted(action(known), known, declared, facts, environment)
-
-
-def digest(spec):
-    return hashlib.sha256(cdi.serialise(spec).encode()).hexdigest()
-
-
-def as_written(wanted):
-    """The facts of a node on which site.yml has just run."""
-    ledger = {
-        path: {"owner": owner, "kind": "file", "sha256": digest}
-        for owner, files in wanted.files.items()
-        for path, digest in files.items()
-    }
-    for path in wanted.paths:
-        ledger[path] = {"owner": "host_devices nodes", "kind": "node"}
-    ledger["/opt/node-devices/current"] = {
-        "owner": "node_tools /opt/node-devices",
-        "kind": "link",
-        "target": "versions/1.0.0-abc",
-    }
-    return {"ledger": ledger, "settled": sorted(wanted.files), "cdi_files": []}
-
-
-def test_a_node_as_site_yml_leaves_it():
-    whole = wanted(read(CAMERA))
-    assert sorted(path for files in whole.files.values() for path in files) == sorted(
-        [role_files.CONFIGURATION, UNIT, SPEC, MODULES]
-    )
-    assert list(drift.found(as_written(whole), whole)) == []
-
-
-def changed(path, **entry):
-    def change(facts):
-        facts["ledger"][path].update(entry)
-
-    return change
-
-
-def gone(path):
-    return lambda facts: facts["ledger"].pop(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (changed(role_files.CONFIGURATION, sha256="x"), f"{role_files.CONFIGURATION}: not as declared: run site.yml"),
-        (changed(UNIT, sha256="x"), f"{UNIT}: not as declared: run site.yml"),
-        (changed(SPEC, sha256="x"), f"{SPEC}: not as declared: run site.yml"),
-        (gone(SPEC), f"{SPEC}: not as declared: run site.yml"),
-        (gone(MODULES), f"{MODULES}: not as declared: run site.yml"),
-        (gone("/dev/made"), "/dev/made: role host_devices has not created this device node: run site.yml"),
-        (
-            lambda facts: facts["settled"].remove("device_plugin"),
-            f"{role_files.CONFIGURATION} or {UNIT}: changed or removed on the node since the last run: run site.yml",
-        ),
-        (
-            changed("/opt/node-devices/current", target="versions/0.9.0-def"),
-            "version 0.9.0-def is installed, but this collection installs 1.0.0-abc: run site.yml",
-        ),
-    ],
-)
-def test_each_difference_is_one_line(change, says):
-    whole = wanted(read(CAMERA))
-    facts = as_written(whole)
-    change(facts)
-    assert list(drift.found(facts, whole)) == [says]
-
-
 ROOT = "/opt/node-devices"
-KEPT = {"owner": f"node_tools {ROOT}", "kind": "tree", "number": 2}
+DECLARED, CHANGED = "not as declared: run site.yml", "changed or removed on the node since the last run: run site.yml"
 
 
-@pytest.mark.parametrize(
-    ("more", "problem", "note"),
-    [
-        # After a failed upgrade, site.yml would refuse the node.
-        (
-            ["refused.json"],
-            f"version 0.9.0-def stays in use, because an upgrade failed its health check on this node ({ROOT}/"
-            "refused.json has the reason): fix the cause, then run site.yml -e node_tools_retry=true",
-            "",
-        ),
-        # After rollback.yml.
-        (
-            ["versions/1.0.0-abc"],
-            None,
-            "version 0.9.0-def is in use, and 1.0.0-abc is installed beside it, as after rollback.yml: site.yml "
-            "upgrades this node again",
-        ),
-        # After an upgrade by a newer collection.
-        (
-            ["versions/1.0.0-abc", "previous"],
-            "version 0.9.0-def is installed, but this collection installs 1.0.0-abc: run site.yml",
-            "",
-        ),
-    ],
-)
-def test_another_version_after_a_failed_upgrade_or_a_rollback(more, problem, note):
-    whole = wanted(read(CAMERA))
-    facts = as_written(whole)
-    assert drift.rolled_back(facts, whole) == ""
-    changed(f"{ROOT}/current", target="versions/0.9.0-def")(facts)
-    facts["ledger"].update({f"{ROOT}/{name}": KEPT for name in more})
-    assert list(drift.found(facts, whole)) == ([problem] if problem else [])
-    assert drift.rolled_back(facts, whole) == note
+def found(ledger=(), **of_modules):
+    """The problems and notes of answers, by the module's name."""
+    converged = {name: [each and {"answer": each} for each in answered] for name, answered in of_modules.items()}
+    return drift.found({"ledger": list(ledger), "converged": converged})
 
 
-def test_an_edited_file_is_said_beside_an_edited_declaration():
-    """Of two CDI specs, the one that is as written is not named."""
-    lamp = {"name": "a.io/lamp", "devices": [{"id": "l", "nodes": [{"path": "/dev/zero"}]}]}
-    facts = as_written(wanted(read(CAMERA, lamp)))
-    facts["settled"] = []
-    spec = read(lamp)["cdi_specs"]["node-device-plugin_a.io_lamp.json"]
-    facts["cdi_files"] = [{"path": "/etc/cdi/node-device-plugin_a.io_lamp.json", "sha256": digest(spec)}]
-    changed = "changed or removed on the node since the last run: run site.yml"
-    assert list(drift.found(facts, wanted(read({**CAMERA, "env": {"A": "b"}}, lamp)))) == [
-        f"{SPEC}: {changed}",
-        f"{role_files.CONFIGURATION}: not as declared: run site.yml",
-        f"{role_files.CONFIGURATION} or {UNIT}: {changed}",
-        f"{MODULES}: {changed}",
+class Node:
+    """A node on which the files of role device_plugin are written."""
+
+    check_mode = False
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.files = {"a": "1", "b": "2"}
+
+    def set_default_selinux_context(self, path, changed):
+        pass
+
+    def arguments(self):
+        files = [{"path": str(self.directory / name), "content": text} for name, text in self.files.items()]
+        files.append({"path": str(self.directory / "sockets"), "type": "directory"})
+        return {"owner": "device_plugin", "files": files}
+
+    def run(self):
+        params = registry.ArgumentSpecValidator(converge_files.PARAMS).validate(self.arguments())
+        node_module.Node(self).converged(converge_files.converge, params.validated_parameters)
+
+    def found(self):
+        answered = registry.answers(self, {"managed_files": [self.arguments()]})
+        # As they reach the controller.
+        converged = answers.shaped(answer_shapes.MODULES["node_preflight"]["converged"], answered)
+        problems, notes = drift.found({"ledger": [], "converged": converged})
+        assert notes == []
+        return [problem.replace(f"{self.directory}/", "") for problem in problems]
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(str(tmp_path / "ledger")))
+    made = Node(tmp_path / "node")
+    made.run()
+    return made
+
+
+def test_a_node_as_site_yml_leaves_it(node):
+    assert node.found() == []
+
+
+def edited(node):
+    (node.directory / "a").write_text("theirs")
+
+
+def gone(node):
+    (node.directory / "a").unlink()
+
+
+def opened(node):
+    (node.directory / "a").chmod(0o666)
+
+
+@pytest.mark.parametrize("change", [edited, gone, opened])
+def test_what_someone_changed_on_the_node_is_named(node, change):
+    change(node)
+    assert node.found() == [f"a: {CHANGED}"]
+
+
+def test_paths_that_someone_removed_are_one_line(node):
+    gone(node)
+    (node.directory / "sockets").rmdir()
+    assert node.found() == [f"a, sockets: {CHANGED}"]
+
+
+def declared_otherwise(node):
+    node.files["a"] = "3"
+
+
+def declared_no_longer(node):
+    del node.files["a"]
+
+
+def declared_otherwise_and_edited(node):
+    edited(node)
+    declared_otherwise(node)
+
+
+@pytest.mark.parametrize("change", [declared_otherwise, declared_no_longer, declared_otherwise_and_edited])
+def test_what_the_declaration_changed_is_named(node, change):
+    change(node)
+    assert node.found() == [f"a: {DECLARED}"]
+
+
+def test_a_directory_is_not_named_beside_what_is_missing_in_it(node):
+    node.files["new/of/c"] = "4"
+    assert node.found() == [f"new/of/c: {DECLARED}"]
+    node.run()
+    shutil.rmtree(node.directory / "new")
+    assert node.found() == [f"new/of/c: {CHANGED}"]
+
+
+def test_both_are_said_of_different_files(node):
+    declared_otherwise(node)
+    node.files["c"] = "4"
+    os.unlink(node.directory / "b")
+    assert node.found() == [f"a, c: {DECLARED}", f"b: {CHANGED}"]
+
+
+def test_devices_that_role_host_devices_has_not_made():
+    # What was removed is a path of the answer, too.
+    actions = ["loaded cam", "made /dev/made", "removed /dev/old", "udev rules applied"]
+    removed = {"removed": ["/dev/old"], "actions": actions}
+    assert found(host_devices=[{"actions": []}, removed])[0] == [
+        f"/dev/old: {DECLARED}",
+        "role host_devices has something to do (loaded cam): run site.yml",
+        "/dev/made: role host_devices has not created this device node: run site.yml",
+        "role host_devices has something to do (udev rules applied): run site.yml",
     ]
 
 
-def test_an_edited_declaration_and_a_file_that_is_no_longer_declared():
-    facts = as_written(wanted(read(CAMERA)))
-    now = wanted(read({**CAMERA, "env": {"A": "b"}}), host_devices_modules=[])
-    assert list(drift.found(facts, now)) == [
-        f"{role_files.CONFIGURATION}: not as declared: run site.yml",
-        f"{MODULES}: not as declared: run site.yml",
-    ]
+def test_what_a_module_would_refuse_is_said():
+    refused = {"problems": ["/x belongs to another role"], "in_use": ["no kubelet answers"]}
+    assert found(cdi_specs=[refused, None]) == (["/x belongs to another role", "no kubelet answers"], [])
+    assert found(node_tools=[{"problems": ["it failed its health check"]}]) == (["it failed its health check"], [])
+    # The running plugin and the runtime tell of these themselves.
+    assert found(service=[refused], cdi_runtime=[refused]) == ([], [])
 
 
-@pytest.mark.parametrize("looked", [{}, {"cdi_specs": [None]}, {"cdi_specs": [{"answer": {"problems": ["x"]}}]}])
-def test_specs_that_the_node_did_not_judge_are_not_compared(looked):
-    known = {**VARIABLES}
-    whole = drift.wanted(action(known), known, read(CAMERA), {"converged": looked}, "")
-    assert set(whole.files) == {"host_devices"}
+def tools(was="1.0.0-abc", **more):
+    return [{"was": was, "environment": f"{ROOT}/versions/1.0.0-abc", "written": [], **more}]
 
 
-def test_a_daemonset_has_neither_a_unit_nor_a_version_on_its_node():
-    whole = wanted(read(CAMERA), environment="")
-    assert set(whole.files) == {"cdi_specs", "host_devices"}
-    assert list(drift.found(as_written(whole), whole)) == []
+def test_an_environment_as_site_yml_leaves_it_and_one_that_someone_edited():
+    assert found(node_tools=tools()) == ([], [])
+    link = f"{ROOT}/current"
+    assert found(node_tools=tools(written=[link], edited=[link])) == ([f"{link}: {CHANGED}"], [])
+    assert found(node_tools=tools(was=None, written=[link])) == ([f"{link}: {DECLARED}"], [])
 
 
-COPY = """
-import json
-from ansible.plugins.action import ActionBase
-
-class ActionModule(ActionBase):
-    _requires_connection = False
-
-    def run(self, tmp=None, task_vars=None):
-        super().run(tmp, task_vars)
-        files = {each["path"]: each.get("configuration", each.get("content")) for each in self._task.args["files"]}
-        with open(task_vars["files_of_role"], "w") as file:
-            json.dump(files, file)
-        return {"changed": False}
-"""
+def test_the_code_of_another_controller_is_no_difference():
+    new, old = node_code.path_of("new"), node_code.path_of("old")
+    assert found(node_tools=tools(written=[new], removed=[old])) == ([], [])
+    assert found(node_tools=tools(written=[new], edited=[new])) == ([f"{new}: {CHANGED}"], [])
 
 
-@pytest.mark.parametrize("root", [None, "/srv/devices"])
-def test_the_files_are_those_of_the_role(tmp_path, root):
-    """The role itself, by Ansible: only the action that writes its files is another."""
-    collection = tmp_path / "collections" / "ansible_collections" / "nodedevices" / "kubernetes"
-    (collection / "plugins").mkdir(parents=True)
-    plugins = CHECKOUT / "plugins"
-    shared = [plugins / "filter", plugins / "lookup", *plugins.glob("*_utils")]
-    for path in [CHECKOUT / "plugin", CHECKOUT / "roles", *shared]:
-        (collection / path.relative_to(CHECKOUT)).symlink_to(path)
-    for kind in ("action", "modules"):
-        (collection / "plugins" / kind).mkdir()
-        for path in (CHECKOUT / "plugins" / kind).glob("*.py"):
-            if path.name != "managed_files.py":
-                (collection / path.relative_to(CHECKOUT)).symlink_to(path)
-        (collection / "plugins" / kind / "managed_files.py").write_text(COPY)
-    declared = read(
-        {**CAMERA, "env": {"NAME": "ä"}, "health": {"open": True}},
-        {"name": "b.io/lamp", "discover": {"paths": ["/dev/x*"]}},
+INSTALLED = "version 0.9.0-def is installed, but this collection installs 1.0.0-abc: run site.yml"
+
+
+def test_another_version():
+    whole = [f"{ROOT}/current", f"{ROOT}/versions/1.0.0-abc"]
+    assert found(node_tools=tools("0.9.0-def", written=whole)) == ([INSTALLED], [])
+    # After an upgrade by a newer collection.
+    upgraded = tools("0.9.0-def", written=[f"{ROOT}/current"])
+    assert found([f"{ROOT}/previous"], node_tools=upgraded) == ([INSTALLED], [])
+    note = (
+        "version 0.9.0-def is in use, and 1.0.0-abc is installed beside it, as after rollback.yml: site.yml upgrades "
+        "this node again"
     )
-    known = {"device_plugin_node": {"declaration": declared}, "files_of_role": str(tmp_path / "files")}
-    known.update({"node_tools_root": root} if root else {})
-    include = {
-        "name": "nodedevices.kubernetes.device_plugin",
-        "tasks_from": "service_files.yml",
-        "rolespec_validate": False,
-    }
-    play = {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "vars_files": ["known.json"],
-        "tasks": [{"ansible.builtin.include_role": include}],
-    }
-    (tmp_path / "known.json").write_text(json.dumps(known))
-    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    program = pathlib.Path(sys.executable).parent / "ansible-playbook"
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "collections"),
-    }
-    done = subprocess.run(
-        [program, "play.yml"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    variables = {**VARIABLES, **known}
-    files = json.loads((tmp_path / "files").read_text())
-    files[role_files.CONFIGURATION] = configuration_file.text(files[role_files.CONFIGURATION])
-    ours = role_files.service(action(variables), variables, declared)
-    assert ours == {path: content for path, content in files.items() if content is not None}
-    assert ("ExecStart=%s/current/bin" % (root or "/opt/node-devices")) in ours[UNIT]
+    assert found(["/srv/previous"], node_tools=upgraded) == ([], [note])

@@ -282,7 +282,7 @@ def test_fixed_capacities():
     }
 
 
-@pytest.mark.parametrize("by_api", [None, node.ByApi(True, None, "containerd://2.1.9")])
+@pytest.mark.parametrize("by_api", [None, node.ByApi(True, "containerd://2.1.9")])
 @pytest.mark.parametrize(
     ("capacity", "allocatable", "state", "of_node"),
     # The kubelet lists a former name with the last devices as unhealthy, or with none. The last one is somebody's.
