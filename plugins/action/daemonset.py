@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
-_ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
+_ERRORS = (DeclarationError, DeploymentError, ApiError, plugin_cli.PluginCliError)
 # States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
 # Maps each state to the method that reaches the state.
@@ -79,7 +79,7 @@ class ActionModule(HidingAction):
         return result
 
     def _daemon_set(self, path, deployment):
-        return DaemonSet(Api(kubeconfig.read(path)), deployment, dry_run=self._task.check_mode)
+        return DaemonSet(Api.of(path, self._task.check_mode), deployment)
 
     def _for_each_daemon_set(self, step, arguments, everybody):
         """Run a step for each DaemonSet of the play's hosts.

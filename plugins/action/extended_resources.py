@@ -9,7 +9,6 @@ import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources as resources
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
@@ -52,7 +51,7 @@ class ActionModule(HidingAction):
                 result.update(failed=True, msg=_lines(host, [combinations.without_cluster(capacities)]))
             return result
         try:
-            cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
+            cluster = Api.of(arguments["kubeconfig"], self._task.check_mode)
             name = preflight.Preflight(self, task_vars).node_name(arguments)
             if state == "absent" and cluster.get(Place("nodes", name)) is None:
                 result.update(changed=False, resources=[], lingering=[], warnings=[_gone(host, name)])
@@ -74,7 +73,7 @@ class ActionModule(HidingAction):
         except preflight.NotReady as error:
             result.update(failed=True, msg=str(error))
             return result
-        except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:
+        except (Stopped, ApiError, resources.CapacityConflict) as error:
             result.update(failed=True, msg=_lines(host, str(error).splitlines()))
             return result
         result.update(outcome)
@@ -104,14 +103,13 @@ class ActionModule(HidingAction):
             raise Stopped(str(error)) from error
 
     def _converge(self, cluster, name, wanted, timeout, api_only):
-        dry_run = self._task.check_mode
         for attempt in range(_ATTEMPTS):
             before = node = cluster.node(name)
             plan = resources.plan(node, wanted)
             if not plan.operations:
                 break
             try:
-                node = cluster.patch_node_status(name, plan.operations, dry_run)
+                node = cluster.patch_node_status(name, plan.operations)
             except Conflict:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -120,7 +118,7 @@ class ActionModule(HidingAction):
             _check(node, plan)
             break
         lingering = plan.lingering
-        if not dry_run:
+        if not cluster.dry_run:
             node = _wait_for_kubelet(cluster, name, before if api_only else None, node, plan, timeout)
             wrong = resources.differing(node, plan, "allocatable")
             still = resources.kept_by_the_kubelet(before, node, plan) if api_only else []
@@ -130,7 +128,7 @@ class ActionModule(HidingAction):
                     f"{timeout} s: {resources.readiness(node)}"
                 )
             if still:
-                cluster.patch_node_status(name, resources.remember_served(node, still), dry_run)
+                cluster.patch_node_status(name, resources.remember_served(node, still))
                 lingering = sorted({*lingering, *still})
         return {
             "changed": bool(plan.operations),

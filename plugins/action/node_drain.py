@@ -8,7 +8,6 @@ import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
@@ -34,13 +33,13 @@ class ActionModule(HidingAction):
                 raise drain.NotDrained(drain.NO_CLUSTER)
             self._node = preflight.Preflight(self, task_vars).node_name(arguments)
             self._rules = _rules(arguments)
-            self._api = Api(kubeconfig.read(arguments["kubeconfig"]))
-            self._drain = drain.Drain(self._api, self._node, dry_run=self._task.check_mode)
+            self._api = Api.of(arguments["kubeconfig"], self._task.check_mode)
+            self._drain = drain.Drain(self._api, self._node)
             self._renew = play.Renewal(self, task_vars)
             getattr(self, "_" + arguments["state"])(arguments, result)
         except preflight.NotReady as error:
             result.update(failed=True, msg=str(error))
-        except (drain.NotDrained, ApiError, kubeconfig.KubeconfigError) as error:
+        except (drain.NotDrained, ApiError) as error:
             result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
         return result
 

@@ -9,7 +9,6 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
     extended_resources,
-    kubeconfig,
     manifests,
     quantity,
 )
@@ -167,7 +166,7 @@ class ActionModule(HidingAction):
         if not self._arguments.get("kubeconfig") or declared is None:
             return {}
         try:
-            cluster = Api(kubeconfig.read(self._arguments["kubeconfig"]))
+            cluster = Api.of(self._arguments["kubeconfig"])
             shown = cluster.node(self._arguments.get("node_name") or host)
             if "facts" in parts:
                 name, identity = shown["metadata"]["name"], parts["facts"].get("identity")
@@ -181,7 +180,7 @@ class ActionModule(HidingAction):
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
             problems.extend(self._unlisted(cluster, shown["metadata"]["name"]))
-        except (ApiError, kubeconfig.KubeconfigError, extended_resources.CapacityConflict) as error:
+        except (ApiError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import judging
@@ -26,7 +25,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
-_ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError)
+_ERRORS = (ApiError, DeclarationError, DeploymentError)
 # The namespace of proof pods without a DaemonSet. Every cluster has this namespace.
 _NAMESPACE = "kube-system"
 
@@ -90,7 +89,7 @@ class ActionModule(HidingAction):
         if arguments.get("mode") != "daemonset" or not (arguments.get("kubeconfig") and arguments.get("invocation")):
             return []
         try:
-            api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            api = Api.of(arguments["kubeconfig"])
             cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
             found = rollout.restarted(cluster, arguments.get("node_name") or host, arguments["invocation"])
         except _ERRORS:
@@ -109,7 +108,7 @@ class ActionModule(HidingAction):
             return self._look(pods, configuration, report)
 
         try:
-            api = Api(kubeconfig.read(arguments["kubeconfig"]))
+            api = Api.of(arguments["kubeconfig"])
             node = self._preflight.node_name(arguments, self._facts)
             # Raise an error if the node does not exist, because the pods would wait for the node.
             api.node(node)

@@ -18,7 +18,6 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 
 from . import declaration, host_devices, misspelled, play, plugin_cli, readiness, requirements, spec_templates
@@ -211,7 +210,7 @@ class Preflight:
     def node_name(self, arguments: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> str:
         """Return the node's name in the cluster, after a check that the host is that node.
 
-        Raises NotReady if the host is another machine, and ApiError and KubeconfigError if the API cannot tell.
+        Raises NotReady if the host is another machine, and ApiError if the API cannot tell.
         arguments: with ``kubeconfig``, and optionally ``node_name`` and ``api_only``. facts: of node_preflight, if the
         caller has them. Where only the API reaches the node, nothing can check the name.
         """
@@ -225,7 +224,7 @@ class Preflight:
         return name
 
     def _other_machine(self, path: str, name: str, facts: Mapping[str, Any] | None) -> same_machine.Checked:
-        """Check once in a run of Ansible that the host is this node. Raises ApiError, KubeconfigError."""
+        """Check once in a run of Ansible that the host is this node. Raises ApiError."""
         checked = self._remembered("same-machine", path, name)
         if checked.exists():
             return same_machine.Checked()
@@ -233,7 +232,7 @@ class Preflight:
             facts = self.known if "identity" in (self.known or {}) else self._on_node("node_preflight", {})
         if (facts or {}).get("failed"):
             return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
-        outcome = same_machine.check(Api(kubeconfig.read(path)), path, name, (facts or {}).get("identity"))
+        outcome = same_machine.check(Api.of(path), path, name, (facts or {}).get("identity"))
         if not outcome.problem:
             checked.touch()
         return outcome
@@ -328,7 +327,7 @@ class Preflight:
         if not problems:
             try:
                 other, unchecked = self._other_machine(path, name, read.facts)
-            except (ApiError, kubeconfig.KubeconfigError) as error:
+            except ApiError as error:
                 other, unchecked = cluster_access.failure(path, error), ""
             problems += [other] if other else []
             warnings += [unchecked] if unchecked else []

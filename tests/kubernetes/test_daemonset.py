@@ -524,7 +524,7 @@ def test_what_was_rendered_without_ansible_is_left_to_who_applied_it(cluster, ru
     places = [Place("namespaces", namespace)]
     places += [Place("configmaps", given.name, namespace), Place("daemonsets", given.name, namespace, "apps/v1")]
     for place, manifest in zip(places, manifests.render(given, {other.name: configuration}), strict=True):
-        api.apply(place, manifest.content, "kubectl")
+        api.apply(place, manifest.content)
     before = read("/apis/apps/v1", "daemonsets")
     assert run("configured", node, IMAGINARY)["msg"] == (
         f"worker1: daemonset node-device-plugin in namespace {namespace} lists its nodes itself, so these playbooks "

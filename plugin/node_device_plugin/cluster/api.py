@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import email.utils
 import http.client
@@ -16,6 +17,7 @@ import urllib.request
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from . import kubeconfig
 from .kubeconfig import Access
 from .proxy import Proxy, ProxyError, proxy_for
 from .transport import TookTooLong, TooLarge, Transport
@@ -139,10 +141,14 @@ class Event(NamedTuple):
 
 
 class Api:
-    """A client of a cluster's API server. Raises ApiError if its address or its proxy is unusable."""
+    """A client of a cluster's API server. Raises ApiError if its address or its proxy is unusable.
 
-    def __init__(self, access: Access) -> None:
+    dry_run: the server checks each write and stores nothing.
+    """
+
+    def __init__(self, access: Access, dry_run: bool = False) -> None:
         self._access = access
+        self.dry_run = dry_run
         try:
             url = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
             proxy = Proxy(url) if url else None
@@ -154,6 +160,20 @@ class Api:
             raise self._no_address(error) from error
         self._transport = Transport(access.tls, proxy)
 
+    @classmethod
+    def of(cls, path: str, dry_run: bool = False) -> Api:
+        """A client of a kubeconfig's cluster. Raises ApiError, also for an unusable kubeconfig."""
+        try:
+            return cls(kubeconfig.read(path), dry_run)
+        except kubeconfig.KubeconfigError as error:
+            raise ApiError(str(error)) from error
+
+    def dry(self) -> Api:
+        """This client with dry runs only."""
+        client = copy.copy(self)
+        client.dry_run = True
+        return client
+
     def node(self, name: str) -> dict[str, Any]:
         """A node object. Raises ApiError if the request fails; NotFound if the cluster has no such node."""
         found = self.get(Place("nodes", name))
@@ -163,14 +183,14 @@ class Api:
             )
         return found
 
-    def patch_node_status(self, name: str, operations: list[dict[str, Any]], dry_run: bool = False) -> dict[str, Any]:
+    def patch_node_status(self, name: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
         """Change a node's status and annotations in one step.
 
         operations: of a JSON patch (RFC 6902).
         Returns the patched node object. Raises ApiError; Conflict if a test of the patch fails.
         """
         place = Place("nodes", name, part="status")
-        return self._object("PATCH", place, _changing(dry_run), operations, "application/json-patch+json")
+        return self._object("PATCH", place, self._changing(), operations, "application/json-patch+json")
 
     def get(self, place: Place) -> dict[str, Any] | None:
         """An object; None if it does not exist. Raises ApiError."""
@@ -260,38 +280,37 @@ class Api:
             raise Unavailable(f"the API server {self._access.server} ended the watch of {place}: {said}: watch again")
         return event
 
-    def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
+    def apply(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Apply ``content`` to an object by server-side apply. Fields that only other managers own do not change.
 
-        manager: the fields' owner. dry_run: the server checks the request and stores nothing.
         Returns the applied object. Raises ApiError; NotFound if its namespace or kind does not exist.
         """
         # Force, because the declaration overrides a field that another manager has set.
-        query = {**_changing(dry_run), "fieldManager": manager, "force": "true"}
+        query = {**self._changing(), "force": "true"}
         return self._object("PATCH", place, query, content, "application/apply-patch+yaml")
 
-    def merge(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    def merge(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Change fields by a merge patch (RFC 7386); null removes a field. Raises ApiError, NotFound."""
-        return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
+        return self._object("PATCH", place, self._changing(), content, "application/merge-patch+json")
 
-    def replace(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    def replace(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Replace an object. content: with the resourceVersion of the object that it replaces.
 
         Raises ApiError; Conflict if the object has another version now; NotFound if it does not exist.
         """
-        return self._object("PUT", place, _changing(dry_run), content, "application/json")
+        return self._object("PUT", place, self._changing(), content, "application/json")
 
-    def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    def create(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Create an object. place: its kind and namespace. Raises ApiError; Conflict if the object already exists."""
-        return self._object("POST", place, _changing(dry_run), content, "application/json")
+        return self._object("POST", place, self._changing(), content, "application/json")
 
-    def delete(self, place: Place, uid: str, dry_run: bool = False) -> bool:
+    def delete(self, place: Place, uid: str) -> bool:
         """Delete an object and its dependents; False if the object does not exist.
 
         uid: of the object to delete. Raises ApiError; Conflict if another object has the same name now.
         """
         content: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        if dry_run:
+        if self.dry_run:
             # The server ignores dryRun in the URL if the request has a body.
             content["dryRun"] = ["All"]
         try:
@@ -300,7 +319,7 @@ class Api:
             return False
         return True
 
-    def evict(self, pod: dict[str, Any], dry_run: bool = False) -> None:
+    def evict(self, pod: dict[str, Any]) -> None:
         """Evict a pod if its PodDisruptionBudgets allow the eviction.
 
         pod: the pod object; a newer pod of the same name stays.
@@ -314,7 +333,7 @@ class Api:
             "deleteOptions": {"preconditions": {"uid": metadata["uid"]}},
         }
         place = Place("pods", metadata["name"], metadata["namespace"], part="eviction")
-        self._object("POST", place, _changing(dry_run), content, "application/json")
+        self._object("POST", place, self._changing(), content, "application/json")
 
     def moment(self) -> datetime.datetime | None:
         """The server's time of its last answer, to compare with the times of objects; None if it sends no time.
@@ -330,6 +349,9 @@ class Api:
     def text(self, place: Place) -> str:
         """A pod's HTTP answer (``place.part`` is proxy and a path) or its log (``log``). Raises ApiError."""
         return self._ask("GET", place, {}, None, "").decode(errors="replace")
+
+    def _changing(self) -> dict[str, str]:
+        return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if self.dry_run else {})}
 
     def _object(
         self, method: str, place: Place, query: dict[str, str], content: Any = None, kind: str = ""
@@ -452,10 +474,6 @@ class Api:
 def _expired(method: str, place: Place, said: object) -> Expired:
     what = "the changes of" if method == "WATCH" else "the rest of the list of"
     return Expired(f"the API server no longer has {what} {place}: {said}")
-
-
-def _changing(dry_run: bool) -> dict[str, str]:
-    return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
 
 
 def _come_again(error: urllib.error.HTTPError) -> float | None:

@@ -61,7 +61,7 @@ def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
     """
     try:
         # Read the kubeconfig each time, because a kubelet's certificate expires.
-        cluster = Api(kubeconfig.read(settings.kubeconfig))
+        cluster = Api(kubeconfig.read(settings.kubeconfig), dry_run)
         for attempt in range(_ATTEMPTS):
             found = extended_resources.restoration(
                 cluster.node(settings.node), settings.capacities, _registered(settings.kubelet_device_plugin_dir)
@@ -69,7 +69,7 @@ def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
             if not found.restored and not dry_run:
                 break
             try:
-                cluster.patch_node_status(settings.node, found.operations, dry_run)
+                cluster.patch_node_status(settings.node, found.operations)
             except Conflict:
                 if attempt + 1 == _ATTEMPTS:
                     raise

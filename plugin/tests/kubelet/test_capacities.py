@@ -84,7 +84,7 @@ def test_a_node_that_others_write_to_is_tried_again_after_a_pause_and_not_for_ev
 ) -> None:
     waited: list[float] = []
     monkeypatch.setattr(restore.time, "sleep", waited.append)
-    monkeypatch.setattr(restore, "Api", lambda _access: BusyNode(times))
+    monkeypatch.setattr(restore, "Api", lambda _access, _dry_run: BusyNode(times))
     assert restored(settings) == (1 if says else 0)
     said = capsys.readouterr()
     assert ("example.com/dongle: restored to 4" in said.out) is not bool(says)

@@ -40,8 +40,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster("system:node:worker1", ["Running", "Pending", "Succeeded", "Failed", "Running"])
-    monkeypatch.setattr(slots.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(slots, "Api", lambda path: made)
+    monkeypatch.setattr(slots.Api, "of", lambda path: made)
     return made
 
 

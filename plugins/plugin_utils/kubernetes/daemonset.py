@@ -23,9 +23,9 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
 )
 
-from . import daemonset_slot, proven
+from . import daemonset_slot, objects, proven
 from .namespace import Namespace
-from .objects import Change, DeploymentError, Objects, is_ours, own
+from .objects import Change, DeploymentError, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
 #: Annotation whose change makes the kubelet sync a pod's volumes immediately. Without it, the kubelet syncs a changed
@@ -34,17 +34,15 @@ _LOOK = "nodedevices.kubernetes/configuration"
 
 
 class DaemonSet:
-    """The DaemonSet of a deployment. dry_run: the API server validates each write without storing it."""
+    """The DaemonSet of a deployment."""
 
-    def __init__(self, api: Api, deployment: manifests.Deployment, dry_run: bool = False) -> None:
+    def __init__(self, api: Api, deployment: manifests.Deployment) -> None:
         self.api = api
         self.deployment = deployment
-        self._dry_run = dry_run
-        self._objects = Objects(api, dry_run)
         name, namespace = deployment.name, deployment.namespace
         self.place = Place("daemonsets", name, namespace, "apps/v1")
         self._config_map = Place("configmaps", name, namespace)
-        self._namespace = Namespace(self._objects, deployment, (self._config_map, self.place))
+        self._namespace = Namespace(api, deployment, (self._config_map, self.place))
         self._monitors = {
             "PodMonitor": Place("podmonitors", name, namespace, _MONITORING),
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
@@ -64,10 +62,10 @@ class DaemonSet:
         manifests.require_room({**texts, node: text})
         changes = self._namespace.make()
         if config_map is None:
-            self._objects.apply(self._config_map, manifests.config_map(self.deployment, {}).content)
+            objects.apply(self.api, self._config_map, manifests.config_map(self.deployment, {}).content)
         # Patch only one key, because with hundreds of nodes an apply of the complete object takes seconds.
-        if texts.get(node) != text and not (self._dry_run and config_map is None):
-            self.api.merge(self._config_map, {"data": {node: text}}, self._dry_run)
+        if texts.get(node) != text and not (self.api.dry_run and config_map is None):
+            self.api.merge(self._config_map, {"data": {node: text}})
         return [*changes, Change(f"{self._config_map}, {node}", texts.get(node), text)]
 
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
@@ -81,14 +79,14 @@ class DaemonSet:
         ground = self._ground(texts)
         manifest = manifests.daemon_set(self.deployment, ground, sorted(texts), self._kubelets_overlap(texts))
         self._refuse_full_nodes(manifest.content, texts)
-        changes.append(self._objects.apply(self.place, manifest.content))
+        changes.append(objects.apply(self.api, self.place, manifest.content))
         wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
         for kind, place in self._monitors.items():
             if kind not in wanted:
-                changes.append(self._objects.delete(place))
+                changes.append(objects.delete(self.api, place))
                 continue
             try:
-                changes.append(self._objects.apply(place, wanted[kind]))
+                changes.append(objects.apply(self.api, place, wanted[kind]))
             except NotFound as error:
                 raise DeploymentError(
                     f"the cluster does not serve {kind}s ({_MONITORING}): install the Prometheus operator, or remove "
@@ -101,7 +99,7 @@ class DaemonSet:
         surges = content["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1
         if not (surges and self.deployment.priority_class and self.api.get(self.place)):
             return
-        planned = Objects(self.api, dry_run=True).apply(self.place, dict(content))
+        planned = objects.apply(self.api.dry(), self.place, dict(content))
         if planned.before["spec"]["template"] == planned.after["spec"]["template"]:
             return
         found = [self.api.get(Place("nodes", node)) for node in nodes]
@@ -158,7 +156,7 @@ class DaemonSet:
         if not there and now != self.deployment.name:
             value = now  # keep another DaemonSet's label
         if now != value:
-            self.api.merge(Place("nodes", node), {"metadata": {"labels": {label: value}}}, self._dry_run)
+            self.api.merge(Place("nodes", node), {"metadata": {"labels": {label: value}}})
         return Change(f"label {label} of node {node}", now, value)
 
     def is_selected(self, node: Mapping[str, Any]) -> bool:
@@ -177,7 +175,7 @@ class DaemonSet:
         changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
         record = {} if found is None or self._is_anothers(found) else proven.read(found)
         if record:
-            proven.write(self.api, node, {}, self._dry_run)
+            proven.write(self.api, node, {})
             changes.append(Change(f"annotation {proven.ANNOTATION} of node {node}", record, None))
         return changes + self.forget_configuration(node)
 
@@ -186,7 +184,7 @@ class DaemonSet:
         text = self.texts().get(node)
         if text is None:
             return []
-        self.api.merge(self._config_map, {"data": {node: None}}, self._dry_run)
+        self.api.merge(self._config_map, {"data": {node: None}})
         return [Change(f"{self._config_map}, {node}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
@@ -196,8 +194,8 @@ class DaemonSet:
         """
         if set(self.texts()) - set(leaving):
             return []
-        changes = [self._objects.delete(place) for place in (*self._monitors.values(), self.place)]
-        config_map = self._objects.delete(self._config_map)
+        changes = [objects.delete(self.api, place) for place in (*self._monitors.values(), self.place)]
+        config_map = objects.delete(self.api, self._config_map)
         if config_map.changed:
             # Omit the nodes' keys, because `forget_configuration` already reported them.
             before = {key: value for key, value in config_map.before.items() if key != "data"}

@@ -65,13 +65,10 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
 
 
 class Drain:
-    """The drain of one node.
+    """The drain of one node. With a client of dry runs, the drain does not wait."""
 
-    dry_run: the API server validates each write without storing it, and the drain does not wait.
-    """
-
-    def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:
-        self._api, self._node, self._dry_run = api, node, dry_run
+    def __init__(self, api: Api, node: str) -> None:
+        self._api, self._node = api, node
 
     def cordon(self, by: str) -> tuple[bool, bool]:
         """Cordon the node. by: the annotation's text.
@@ -107,7 +104,7 @@ class Drain:
             # With resourceVersion, the patch fails if someone changed the node meanwhile.
             patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
             try:
-                return self._api.merge(Place("nodes", self._node), patch, self._dry_run), True
+                return self._api.merge(Place("nodes", self._node), patch), True
             except Conflict:
                 if attempt + 1 == _ATTEMPTS:
                     raise
@@ -149,8 +146,8 @@ class Drain:
         while staying:
             try:
                 for going in staying.values():
-                    going.ask(self._api, self._dry_run)
-                if self._dry_run:
+                    going.ask(self._api)
+                if self._api.dry_run:
                     return [str(going) for going in staying.values() if not going.asked]
                 there = self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}")
                 uids = {pod["metadata"]["uid"] for pod in there}
@@ -180,12 +177,12 @@ class _Going:
         self._why = "the API server could not be reached"
         self._next = 0.0
 
-    def ask(self, api: Api, dry_run: bool) -> None:
+    def ask(self, api: Api) -> None:
         """Request the eviction, unless the API server already accepted it or it is too early for a retry."""
         if self.asked or time.monotonic() < self._next:
             return
         try:
-            api.evict(self._pod, dry_run)
+            api.evict(self._pod)
         except (Blocked, Conflict) as error:
             # Conflict means that the pod just changed, or that a new pod with the same name replaced it.
             self._why, self._next = str(error).strip(), time.monotonic() + _TRY_AGAIN

@@ -23,7 +23,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import static_pod
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import Outcome
 
-from .objects import Change, DeploymentError, Objects, own
+from . import objects
+from .objects import Change, DeploymentError, own
 
 _NAME = "node-device-proof"
 _CONTAINER = "proof"
@@ -168,7 +169,7 @@ class Proofs:
         timeout, left = self._timeout, list(wanted)
         try:
             own(_CLASS, self._api.get(_CLASS))
-            Objects(self._api).apply(_CLASS, priority_class())
+            objects.apply(self._api, _CLASS, priority_class())
             self._remove_leftovers()
             while left:
                 found, is_late = self._prove_some(left[:_AT_ONCE], look, timeout)
@@ -264,7 +265,7 @@ class Proofs:
                 self._delete(pod["metadata"])
 
 
-def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False) -> Change:
+def remove(api: Api, namespaces: Iterable[str], node: str) -> Change:
     """Delete the priority class and all proof pods of a node. Raises ApiError.
 
     The next proof in the cluster creates the class again. Existing pods keep their priority.
@@ -273,8 +274,8 @@ def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False
         place = Place("pods", namespace=namespace)
         for pod in api.list(place, labelSelector=_SELECTOR):
             if (pod["metadata"].get("annotations") or {}).get(_NODE) == node:
-                api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"], dry_run)
-    return Objects(api, dry_run).delete(_CLASS)
+                api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
+    return objects.delete(api, _CLASS)
 
 
 def _lifetime(timeout: float) -> int:

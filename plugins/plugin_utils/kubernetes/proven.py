@@ -19,7 +19,7 @@ def read(node: Mapping[str, Any]) -> dict[str, str]:
     return proof_record.read_text((node["metadata"].get("annotations") or {}).get(ANNOTATION, "{}"))
 
 
-def write(api: Api, node: str, record: Mapping[str, str], dry_run: bool = False) -> None:
+def write(api: Api, node: str, record: Mapping[str, str]) -> None:
     """Write a record; an empty record removes the annotation. Raises ApiError."""
     text = json.dumps(dict(record), sort_keys=True) if record else None
-    api.merge(Place("nodes", node), {"metadata": {"annotations": {ANNOTATION: text}}}, dry_run)
+    api.merge(Place("nodes", node), {"metadata": {"annotations": {ANNOTATION: text}}})

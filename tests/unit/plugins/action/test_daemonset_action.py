@@ -12,7 +12,7 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proven, rollout
@@ -138,11 +138,14 @@ def _merged(content, patch):
 @pytest.fixture
 def cluster(monkeypatch):
     made = Cluster("worker1", "worker2")
-    api = object.__new__(Api)
-    monkeypatch.setattr(api, "_ask", made.ask)
+
+    def of(_path, dry_run=False):
+        api = object.__new__(Api)
+        api.dry_run, api._ask = dry_run, made.ask
+        return api
+
+    monkeypatch.setattr(Api, "of", of)
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
-    monkeypatch.setattr(daemonset, "Api", lambda _access: api)
     monkeypatch.setattr(rollout, "_PAUSE", 0.001)
     return made
 
@@ -217,7 +220,7 @@ def test_the_life_of_a_node(cluster):
 
 def test_all_of_it_goes_with_the_last_node(cluster):
     deployed(cluster, "worker1")
-    proven.write(daemonset.Api(None), "worker1", {IMAGINARY["name"]: "a" * 64})
+    proven.write(Api.of("x"), "worker1", {IMAGINARY["name"]: "a" * 64})
     foreseen = run("removed", "worker1", check=True)
     assert cluster.label("worker1") == NAME
     del cluster.there[Place("pods", "pod-of-worker1", "ours")]
