@@ -13,7 +13,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     clusters,
-    daemonset_slot,
     deployed,
     foreign,
     groups,
@@ -116,7 +115,7 @@ class ActionModule(HidingAction):
         places = other_daemonsets.before(self._cluster, self._node)
         # Check only nodes that only the API reaches. For all other nodes, the preflight checks the pod slot.
         api_only = boolean(arguments.get("api_only", False))
-        no_slot = daemonset_slot.refusal(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
+        no_slot = deployed.without_slot(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
         if no_slot:
             raise DeploymentError(no_slot)
         # For all other nodes, the preflight finds foreign plugins on the node.
@@ -164,7 +163,7 @@ class ActionModule(HidingAction):
         command = arguments.get("command")
 
         def ask(pod):
-            return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
+            return rollout.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
 
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
         return {

@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proven, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
@@ -304,10 +304,10 @@ def test_what_was_proven_goes_with_the_nodes_part(cluster, run):
     deployed(run, node)
     api = Api(kubeconfig.read(cluster.kubeconfig()))
     record = {IMAGINARY["name"]: "a" * 64}
-    proven.write(api, node.name, record)
-    assert proven.read(node.read()) == record
+    proof.write_record(api, node.name, record)
+    assert proof.read_record(node.read()) == record
     foreseen = run("removed", node, check=True)["what"]
-    assert proven.read(node.read()) == record
+    assert proof.read_record(node.read()) == record
     assert run("removed", node)["what"] == foreseen
     assert f"annotation nodedevices.kubernetes/proven of node {node.name}" in foreseen
     assert node.annotations == {"of": "others"}

@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import objects, proof
 
-from node_device_plugin.cluster.pod_slots import Slots
+from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.verification.slots import SlotCounter
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)

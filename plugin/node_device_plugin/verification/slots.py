@@ -6,7 +6,7 @@ To the kubelet, a static pod is critical. If the node has no free slot for a sta
 from __future__ import annotations
 
 from ..cluster.api import Api, ApiError, Place
-from ..cluster.pod_slots import Slots, of_node
+from ..cluster.pods import Slots, of_node
 from ..support.bounded_calls import in_thread
 
 #: Free slots that a static pod needs: its own slot, and two for pods that arrive at the same time.

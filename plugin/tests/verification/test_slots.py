@@ -5,7 +5,7 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.cluster.api import ApiError, Place
-from node_device_plugin.cluster.pod_slots import Slots
+from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.verification import slots
 from node_device_plugin.verification.slots import SlotCounter
 

@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 
-from . import daemonset_slot, deployed
+from . import deployed
 
 _VARIABLE = "node_devices_kubeconfig"
 # The API versions of ResourceSlices, newest first. Kubernetes 1.34, 1.33 and 1.32 introduced them.
@@ -106,6 +106,6 @@ def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
 def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
     """Return a message if the node has no slot for the DaemonSet's pod. The deployment reports errors."""
     try:
-        return daemonset_slot.refusal(api, node, deployed.parse(deployment))
+        return deployed.without_slot(api, node, deployed.parse(deployment))
     except (ApiError, DeclarationError):
         return ""

@@ -23,7 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
 )
 
-from . import daemonset_slot, objects, proven
+from . import deployed, objects, proof
 from .namespace import Namespace
 from .objects import Change, DeploymentError, is_ours, own
 
@@ -106,7 +106,7 @@ class DaemonSet:
         try:
             # Skip nodes that are not Ready, because they get no pod.
             found = [node for node in found if node is not None and is_ready(node)]
-            full = daemonset_slot.full(self.api, [node for node in found if self.is_selected(node)])
+            full = deployed.full(self.api, [node for node in found if self.is_selected(node)])
         except LacksRights:
             # Free slots are unknown without the permission to list pods.
             return
@@ -173,10 +173,10 @@ class DaemonSet:
         """
         found = self.api.get(Place("nodes", node))
         changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
-        record = {} if found is None or self._is_anothers(found) else proven.read(found)
+        record = {} if found is None or self._is_anothers(found) else proof.read_record(found)
         if record:
-            proven.write(self.api, node, {})
-            changes.append(Change(f"annotation {proven.ANNOTATION} of node {node}", record, None))
+            proof.write_record(self.api, node, {})
+            changes.append(Change(f"annotation {proof.RECORD} of node {node}", record, None))
         return changes + self.forget_configuration(node)
 
     def forget_configuration(self, node: str) -> list[Change]:

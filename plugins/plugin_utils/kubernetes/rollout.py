@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     is_ready as is_node_ready,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import readiness
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 
 from . import no_pod
 from .daemonset import DaemonSet
@@ -57,6 +58,17 @@ class Running(NamedTuple):
     not_ready: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     version: str = ""
+
+
+def ask_on_node(action: Any, command: str) -> Running:
+    """Return the running plugin's report from its status socket. Raises PluginCliError. command: the plugin's."""
+    said = plugin_cli.ask(action, command, "status")
+    plugin = said["plugin"]
+    if plugin is None:
+        return Running("", (said["problem"],))
+    configuration = plugin["configuration"]
+    not_ready, problems = tuple(plugin["not_ready"]), tuple(configuration["problems"])
+    return Running(configuration["sha256"], not_ready, problems, plugin.get("version", ""))
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:

@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proven, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, rollout
 
 LABEL = "nodedevices.kubernetes/device-plugin"
 NAME = "node-device-plugin"
@@ -220,7 +220,7 @@ def test_the_life_of_a_node(cluster):
 
 def test_all_of_it_goes_with_the_last_node(cluster):
     deployed(cluster, "worker1")
-    proven.write(Api.of("x"), "worker1", {IMAGINARY["name"]: "a" * 64})
+    proof.write_record(Api.of("x"), "worker1", {IMAGINARY["name"]: "a" * 64})
     foreseen = run("removed", "worker1", check=True)
     assert cluster.label("worker1") == NAME
     del cluster.there[Place("pods", "pod-of-worker1", "ours")]
@@ -228,7 +228,7 @@ def test_all_of_it_goes_with_the_last_node(cluster):
     assert removed["what"] == foreseen["what"]
     assert kinds(removed) == ["label", "annotation", "configmap"]
     assert cluster.label("worker1") is None
-    assert proven.read(cluster.there[Place("nodes", "worker1")]) == {}
+    assert proof.read_record(cluster.there[Place("nodes", "worker1")]) == {}
     gone = run("absent", nodes=["worker1"])
     assert (kinds(gone), "warnings" in gone) == (["daemonset", "configmap", "namespace"], False)
     assert {CONFIG_MAP, DAEMON_SET, NAMESPACE} & set(cluster.there) == set()
