@@ -12,9 +12,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    clusters,
     deployed,
-    foreign,
+    duplicate_nodes,
     groups,
     other_daemonsets,
     rollout,
@@ -26,16 +25,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 _ERRORS = (DeclarationError, DeploymentError, ApiError, plugin_cli.PluginCliError)
 # States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
-# Maps each state to the method that reaches the state.
-_STEPS = {
-    "configured": "_configure",
-    "deployed": "_deploy",
-    "selected": "_select",
-    "ready": "_wait",
-    "left": "_leave",
-    "removed": "_remove",
-    "absent": "_dismantle",
-}
 
 
 class ActionModule(HidingAction):
@@ -58,7 +47,7 @@ class ActionModule(HidingAction):
             self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
             self._renew = play.Renewal(self, task_vars)
-            step = getattr(self, _STEPS[arguments["state"]])
+            step = getattr(self, f"_{arguments['state']}")
             if is_shared:
                 to_come = _to_come(arguments.get("to_come", ()), (task_vars or {}).get("hostvars", {}))
                 arguments["pending"] = [*arguments.get("pending", ()), *to_come]
@@ -91,7 +80,7 @@ class ActionModule(HidingAction):
             pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
         if arguments["state"] == "left" and not pending:
             return _outcome([])
-        found = groups.of(pending, arguments, clusters.identity)
+        found = groups.of(pending, arguments, duplicate_nodes.identity)
         for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
             try:
                 if group.problems:
@@ -107,7 +96,7 @@ class ActionModule(HidingAction):
             return {"failed": True, "msg": "\n".join(lines)}
         return _outcome(changes)
 
-    def _configure(self, arguments):
+    def _configured(self, arguments):
         """Write the node's configuration into the ConfigMap."""
         # Check for unsupported settings before anything is written.
         configuration = manifests.read_configuration_text(self._text)
@@ -121,7 +110,7 @@ class ActionModule(HidingAction):
         # For all other nodes, the preflight finds foreign plugins on the node.
         if api_only and not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
-            foreign.refuse(self._cluster, self._node, names, places)
+            other_daemonsets.refuse_foreign(self._cluster, self._node, names, places)
         changes = self._cluster.configure(self._node, self._text)
         if places:
             # No label matches two DaemonSets, so Kubernetes ends the one pod when it starts the other.
@@ -142,20 +131,20 @@ class ActionModule(HidingAction):
             "deployment": arguments.get("deployment", {}),
         }
 
-    def _deploy(self, arguments, results):
+    def _deployed(self, arguments, results):
         """Apply the DaemonSet for the configurations in the cluster. Remove nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
         unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
         return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
 
-    def _select(self, arguments):
+    def _selected(self, arguments):
         """Let the pod run on the node. If `started` is set, wait until the pod's process runs."""
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
             rollout.await_start(self._cluster, self._node, self._timeout, self._renew)
         return _outcome([change])
 
-    def _wait(self, arguments):
+    def _ready(self, arguments):
         """Wait until the node's pod is ready and runs with the declared configuration."""
         sha256 = manifests.sha256_of(self._text)
         if self._task.check_mode:
@@ -173,7 +162,7 @@ class ActionModule(HidingAction):
             "invocation_id": rollout.invocation_id(pod),
         }
 
-    def _remove(self, arguments):
+    def _removed(self, arguments):
         """Remove the node's label, proof record and configuration, and wait until the node's pod has ended."""
         places = other_daemonsets.left(self._cluster, self._node)
         clusters = [
@@ -210,7 +199,7 @@ class ActionModule(HidingAction):
             self._warnings.append(f"{self._host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes
 
-    def _leave(self, _arguments, results):
+    def _left(self, _arguments, results):
         """Remove the nodes' configurations from their former DaemonSet. Delete a DaemonSet without nodes."""
         nodes = [each["node"] for each in results]
         return [
@@ -218,7 +207,7 @@ class ActionModule(HidingAction):
             *self._cluster.dismantle(nodes),
         ]
 
-    def _dismantle(self, arguments, results):
+    def _absent(self, arguments, results):
         """Delete all objects if no node needs them."""
         leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
         unknown_nodes = self._unknown_nodes(arguments.get("known"), leaving, arguments)

@@ -12,9 +12,9 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
-    Conflict,
     Place,
     Unavailable,
+    again_after_conflict,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
@@ -27,8 +27,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 
 #: Bytes of the checkpoint that are read, and the seconds that this may take.
 _LARGEST, _SECONDS = 32 << 20, 20
-# Attempts to patch a node's status. The kubelet may change the status between the plan and the patch.
-_ATTEMPTS = 5
+# Seconds between two reads of a node object.
 _PAUSE = 0.5
 
 
@@ -103,20 +102,15 @@ class ActionModule(HidingAction):
             raise Stopped(str(error)) from error
 
     def _converge(self, cluster, name, wanted, timeout, api_only):
-        for attempt in range(_ATTEMPTS):
+        def change():
             before = node = cluster.node(name)
-            plan = resources.plan(node, wanted)
-            if not plan.operations:
-                break
-            try:
+            plan = resources.plan(before, wanted)
+            if plan.operations:
                 node = cluster.patch_node_status(name, plan.operations)
-            except Conflict:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                time.sleep(_PAUSE)
-                continue
-            _check(node, plan)
-            break
+                _check(node, plan)
+            return plan, before, node
+
+        plan, before, node = again_after_conflict(change)
         lingering = plan.lingering
         if not cluster.dry_run:
             node = _wait_for_kubelet(cluster, name, before if api_only else None, node, plan, timeout)

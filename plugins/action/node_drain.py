@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import datetime
-import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 # Seconds during which an uncordon retries if the API server is unreachable, and seconds between two attempts.
@@ -64,18 +64,12 @@ class ActionModule(HidingAction):
             # A real run would uncordon a node that it had cordoned.
             result["changed"] = boolean(arguments.get("pending", False))
             return
-        deadline = time.monotonic() + _TIMEOUT
-        while True:
-            try:
-                result["changed"] = self._drain.uncordon()
-                return
-            except Unavailable as error:
-                if time.monotonic() >= deadline:
-                    raise drain.NotDrained(
-                        f"node {self._node} may still be cordoned, because {error}; otherwise run kubectl uncordon "
-                        f"{self._node}"
-                    ) from error
-                time.sleep(_PAUSE)
+        try:
+            result["changed"] = until(lambda _is_late: self._drain.uncordon(), _TIMEOUT, _PAUSE)
+        except Unavailable as error:
+            raise drain.NotDrained(
+                f"node {self._node} may still be cordoned, because {error}; otherwise run kubectl uncordon {self._node}"
+            ) from error
 
 
 def _rules(arguments):

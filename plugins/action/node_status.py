@@ -159,10 +159,7 @@ class ActionModule(HidingAction):
         """Return the node's facts from the API; empty without a kubeconfig or a valid declaration."""
         declared = parts["declaration"]
         if not self._arguments.get("kubeconfig") and self._is_pod:
-            problems.append(
-                "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
-                "kubeconfig file on the controller"
-            )
+            problems.append(task_arguments.without_kubeconfig("the DaemonSet is read through the Kubernetes API"))
         if not self._arguments.get("kubeconfig") or declared is None:
             return {}
         try:

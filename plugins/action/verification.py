@@ -91,10 +91,7 @@ class ActionModule(HidingAction):
 
     def _verify_through_api(self, configuration):
         if not self._arguments.get("kubeconfig"):
-            raise DeploymentError(
-                "node_devices_kubeconfig: not set, but only the Kubernetes API reaches this node: set it to a "
-                "kubeconfig file on the controller"
-            )
+            raise DeploymentError(task_arguments.without_kubeconfig("only the Kubernetes API reaches this node"))
         cluster, node = self._daemon_set(), self._preflight.node_name(self._arguments)
         report, changed = api_verification.verify(
             cluster,

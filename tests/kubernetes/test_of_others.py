@@ -106,7 +106,7 @@ def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_tha
     monkeypatch.setattr(daemonset.ActionModule, "_daemon_set", lambda self, path, deployment: cluster)
     monkeypatch.setattr(daemonset.other_daemonsets, "before", lambda *_: [])
     monkeypatch.setattr(daemonset.deployed, "without_slot", lambda *_: "")
-    monkeypatch.setattr(daemonset.foreign, "refuse", refuse)
+    monkeypatch.setattr(daemonset.other_daemonsets, "refuse_foreign", refuse)
     action = object.__new__(daemonset.ActionModule)
     resource = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}}
     arguments = {

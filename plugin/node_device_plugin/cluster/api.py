@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import datetime
 import email.utils
@@ -15,7 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import kubeconfig
 from .kubeconfig import Access
@@ -39,6 +40,9 @@ _LARGEST = 128 << 20
 _LARGEST_LIST = 512 << 20
 _LARGEST_EVENT = 16 << 20
 _LARGEST_OF_POD = 16 << 20
+# Attempts to change an object that others may change between our read and our write, and seconds between two attempts.
+_ATTEMPTS = 5
+_PAUSE = 0.5
 # Maximum seconds of retries, if the server sends Retry-After.
 _COME_AGAIN = 20.0
 # The status codes of a server that starts, stops or is overloaded, and of a proxy that does not reach its server.
@@ -51,6 +55,9 @@ _OF_ETCD = ("rpc error: ", "etcdserver: ")
 _LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
 # OpenSSL's names of the TLS alerts with which a server refuses a client's certificate.
 _CERTIFICATE_REFUSED = re.compile(r"ALERT_(?:.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+
+
+_Changed = TypeVar("_Changed")
 
 
 class ApiError(Exception):
@@ -469,6 +476,18 @@ class Api:
         if error.code in _NOT_READY or is_without_etcd:
             return Unavailable(f"{text}: retry when the API server is ready")
         return ApiError(text)
+
+
+def again_after_conflict(change: Callable[[], _Changed]) -> _Changed:
+    """The result of ``change``, which reads an object and writes it. After a Conflict, it is called again, a few times.
+
+    Raises the errors of ``change``.
+    """
+    for _attempt in range(_ATTEMPTS - 1):
+        with contextlib.suppress(Conflict):
+            return change()
+        time.sleep(_PAUSE)
+    return change()
 
 
 def _expired(method: str, place: Place, said: object) -> Expired:

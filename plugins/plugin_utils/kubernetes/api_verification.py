@@ -57,7 +57,7 @@ def verify(
 
     timeout: seconds until the node object shows the devices, and again until pods are ready. unproven_only: whether to
     skip resources with a recorded proof. all_devices: whether a proof requests all free devices instead of one.
-    invocation: of the plugin that the play has started, see ``rollout.invocation_id``. Raises ApiError, DeploymentError.
+    invocation: of the plugin that the play started, see ``rollout.invocation_id``. Raises ApiError, DeploymentError.
     """
     shown, held = _once_followed(cluster, node, resources, timeout)
     info = (shown.get("status") or {}).get("nodeInfo") or {}

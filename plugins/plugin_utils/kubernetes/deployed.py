@@ -13,13 +13,10 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
     parse_configuration,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, wheels
 
 #: The message if no kubeconfig is set.
-NO_CLUSTER = (
-    "node_devices_kubeconfig: not set, but a DaemonSet needs the Kubernetes API: set it to a kubeconfig file on the "
-    "controller"
-)
+NO_CLUSTER = task_arguments.without_kubeconfig("a DaemonSet needs the Kubernetes API")
 # The image that `make image` builds.
 _IMAGE = "localhost/node-devices/node-device-plugin"
 
@@ -58,9 +55,7 @@ def configuration_text(declared: Mapping[str, Any]) -> str:
 def full(api: Api, nodes: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of the nodes without a free pod slot. Raises ApiError."""
     return [
-        node["metadata"]["name"]
-        for node in nodes
-        if (slots := pods.of_node(api, node)) is not None and not slots.free
+        node["metadata"]["name"] for node in nodes if (slots := pods.of_node(api, node)) is not None and not slots.free
     ]
 
 

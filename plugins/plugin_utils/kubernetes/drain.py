@@ -18,8 +18,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Conflict,
     NotFound,
     Place,
-    Unavailable,
+    again_after_conflict,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+
+from .waiting import until
 
 #: Annotation of a node that we cordoned: since when, and by which play.
 ANNOTATION = "nodedevices.kubernetes/cordoned"
@@ -27,16 +30,10 @@ ANNOTATION = "nodedevices.kubernetes/cordoned"
 # Source of the second value: kubectl.
 _PAUSE = 1.0
 _TRY_AGAIN = 5.0
-# Attempts to patch a node object. The object may change between read and write.
-_ATTEMPTS = 10
 _MIRROR = "kubernetes.io/config.mirror"
 _ENDED = ("Succeeded", "Failed")
 
-
-NO_CLUSTER = (
-    "node_devices_kubeconfig: not set, but a drain needs the Kubernetes API: set it to a kubeconfig file on the "
-    "controller"
-)
+NO_CLUSTER = task_arguments.without_kubeconfig("a drain needs the Kubernetes API")
 
 
 class NotDrained(Exception):
@@ -96,41 +93,31 @@ class Drain:
 
     def _change(self, wanted: Callable[[Mapping[str, Any]], dict[str, Any] | None]) -> tuple[Mapping[str, Any], bool]:
         """Patch the node, with retries. wanted: returns a merge patch for the node's state, or None for no change."""
-        for attempt in range(_ATTEMPTS):
+
+        def change() -> tuple[Mapping[str, Any], bool]:
             node = self._api.node(self._node)
             patch = wanted(node)
             if patch is None:
                 return node, False
             # With resourceVersion, the patch fails if someone changed the node meanwhile.
             patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
-            try:
-                return self._api.merge(Place("nodes", self._node), patch), True
-            except Conflict:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                time.sleep(_PAUSE / 5)
-        raise AssertionError
+            return self._api.merge(Place("nodes", self._node), patch), True
+
+        return again_after_conflict(change)
 
     def pods(self, rules: Rules) -> list[dict[str, Any]]:
         """Return the pods to evict. Raises ApiError, and NotDrained if pods or data would be lost."""
-        pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
-        lost = [
-            *(
-                []
-                if rules.force
-                else _sentences(pods, _is_alone, "node_devices_drain_force", "no controller would recreate {}")
-            ),
-            *(
-                []
-                if rules.delete_emptydir_data
-                else _sentences(
-                    pods,
-                    _has_data,
-                    "node_devices_drain_delete_emptydir_data",
-                    "the emptyDir data of {} would be lost",
-                )
-            ),
-        ]
+        pods = [pod for pod in self._pods() if _goes(pod)]
+        lost = []
+        alone = ", ".join(name_of(pod) for pod in pods if _controller(pod) is None)
+        if alone and not rules.force:
+            lost.append(f"no controller would recreate {alone} (to evict anyway, set node_devices_drain_force: true)")
+        with_data = ", ".join(name_of(pod) for pod in pods if _has_data(pod))
+        if with_data and not rules.delete_emptydir_data:
+            lost.append(
+                f"the emptyDir data of {with_data} would be lost (to evict anyway, set "
+                "node_devices_drain_delete_emptydir_data: true)"
+            )
         if lost:
             raise NotDrained(f"node {self._node} cannot be drained: {'; '.join(lost)}")
         return pods
@@ -138,34 +125,31 @@ class Drain:
     def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
         """Evict the pods and wait until they no longer exist. Raises ApiError, and NotDrained if pods stay.
 
-        meanwhile: called after each check while the drain waits. In a dry run, returns one message for each pod that
+        meanwhile: called before each check. In a dry run, returns one message for each pod that
         cannot be evicted now.
         """
         staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
-        deadline = time.monotonic() + rules.minutes * 60
-        while staying:
-            try:
-                for going in staying.values():
-                    going.ask(self._api)
-                if self._api.dry_run:
-                    return [str(going) for going in staying.values() if not going.asked]
-                there = self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}")
-                uids = {pod["metadata"]["uid"] for pod in there}
-                staying = {uid: going for uid, going in staying.items() if uid in uids}
-            except Unavailable:
-                # Retry, because a control plane answers again after a restart or failover.
-                if time.monotonic() >= deadline:
-                    raise
-            if staying and time.monotonic() >= deadline:
+
+        def look(is_late: bool) -> list[str] | None:
+            for going in staying.values():
+                going.ask(self._api)
+            if self._api.dry_run:
+                return [str(going) for going in staying.values() if not going.asked]
+            there = {pod["metadata"]["uid"] for pod in self._pods()}
+            for uid in staying.keys() - there:
+                del staying[uid]
+            if staying and is_late:
                 raise NotDrained(
                     f"node {self._node} still has pods after {rules.minutes:g} minutes: "
                     f"{'; '.join(str(going) for going in staying.values())}. Remove the cause, or raise "
                     "node_devices_drain_minutes"
                 )
-            if staying:
-                meanwhile()
-                time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
-        return []
+            return None if staying else []
+
+        return until(look, rules.minutes * 60, _PAUSE, meanwhile) if staying else []
+
+    def _pods(self) -> list[dict[str, Any]]:
+        return self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}")
 
 
 class _Going:
@@ -227,16 +211,5 @@ def _goes(pod: Mapping[str, Any]) -> bool:
     return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED
 
 
-def _is_alone(pod: Mapping[str, Any]) -> bool:
-    return _controller(pod) is None
-
-
 def _has_data(pod: Mapping[str, Any]) -> bool:
     return any("emptyDir" in volume for volume in (pod.get("spec") or {}).get("volumes") or ())
-
-
-def _sentences(
-    pods: Iterable[Mapping[str, Any]], is_lost: Callable[[Mapping[str, Any]], bool], variable: str, sentence: str
-) -> list[str]:
-    names = [name_of(pod) for pod in pods if is_lost(pod)]
-    return [f"{sentence.format(', '.join(names))} (to evict anyway, set {variable}: true)"] if names else []

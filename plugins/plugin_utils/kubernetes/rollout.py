@@ -24,6 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plug
 from . import no_pod
 from .daemonset import DaemonSet
 from .objects import DeploymentError
+from .waiting import until
 
 # Seconds between two checks, and between two requests to sync a pod's volumes.
 _PAUSE = 0.5
@@ -37,14 +38,6 @@ _HELD = re.compile(
 )
 # Matches only the complete line, because the metric's help contains the same words.
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
-
-
-#: A function that renews the lock of a play that waits for a node.
-Renew = Callable[[], None]
-
-
-def _nobody() -> None:
-    """Do nothing, for a play without a lock."""
 
 
 class Running(NamedTuple):
@@ -116,7 +109,7 @@ def await_node(
     sha256: str,
     ask: Callable[[Mapping[str, Any]], Running],
     timeout: float,
-    renew: Renew = _nobody,
+    renew: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Wait until a node's pod is ready and runs with the configuration ``sha256``. Return the pod.
 
@@ -165,43 +158,34 @@ def await_node(
         time.sleep(_PAUSE)
 
 
-def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
+def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Callable[[], None] = lambda: None) -> None:
     """Wait until a node's pod runs, even if the pod only waits for the end of another instance.
 
     If the new pod may run beside the old pod, wait until the new pod is ready. Raises DeploymentError.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        renew()
-        try:
-            pod = newest(cluster, node)
-            if pod is not None and (is_ready if manifests.pods_overlap(pod["spec"]) else is_running)(pod):
-                return
-            if time.monotonic() >= deadline:
-                raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
-        except Unavailable:
-            # Retry, as in await_node.
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_PAUSE)
+
+    def look(is_late: bool) -> bool | None:
+        pod = newest(cluster, node)
+        if pod is not None and (is_ready if manifests.pods_overlap(pod["spec"]) else is_running)(pod):
+            return True
+        if is_late:
+            raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
+        return None
+
+    until(look, timeout, _PAUSE, renew)
 
 
-def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
+def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Callable[[], None] = lambda: None) -> None:
     """Wait until the node has no pod of the DaemonSet. Raises DeploymentError."""
-    deadline = time.monotonic() + timeout
-    while True:
-        renew()
-        try:
-            pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
-            if not pods:
-                return
-            if time.monotonic() >= deadline:
-                condition = readiness(cluster.api.node(node))
-                raise DeploymentError(f"pod {pods[0]} has not ended within {timeout:g} s: {condition}")
-        except Unavailable:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_PAUSE)
+
+    def look(is_late: bool) -> bool | None:
+        pods = cluster.pods(node)
+        if pods and is_late:
+            condition = readiness(cluster.api.node(node))
+            raise DeploymentError(f"pod {pods[0]['metadata']['name']} has not ended within {timeout:g} s: {condition}")
+        return None if pods else True
+
+    until(look, timeout, _PAUSE, renew)
 
 
 def is_running(pod: Mapping[str, Any]) -> bool:

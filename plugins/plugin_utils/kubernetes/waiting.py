@@ -17,8 +17,8 @@ def until(
 ) -> _Found:
     """Return the first result of ``look`` that is not None.
 
-    look: takes whether ``seconds`` have passed; then it must return a result or raise an error. Before that, Unavailable
-    only causes the next look, because a control plane answers again after a restart or failover.
+    look: takes whether ``seconds`` have passed, and then must return a result or raise an error. Before that,
+    Unavailable only causes another look, because a control plane answers again after a restart or failover.
     pause: seconds between two looks. meanwhile: called before each look, for example to renew the play's lock.
     """
     deadline = time.monotonic() + seconds
@@ -32,4 +32,4 @@ def until(
         except Unavailable:
             if is_late:
                 raise
-        time.sleep(pause)
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))

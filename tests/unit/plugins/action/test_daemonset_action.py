@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proof, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import other_daemonsets, proof, rollout
 
 LABEL = "nodedevices.kubernetes/device-plugin"
 NAME = "node-device-plugin"
@@ -366,7 +366,7 @@ def test_a_node_that_goes_to_another_daemon_set_leaves_nothing_of_the_first(clus
 
 
 def test_another_plugin_is_not_taken_over_where_only_the_api_reaches_the_node(cluster, monkeypatch):
-    monkeypatch.setattr(foreign, "_TOLD", 0.0)
+    monkeypatch.setattr(other_daemonsets, "_TOLD", 0.0)
     node = cluster.there[Place("nodes", "worker1")]
     offered = {IMAGINARY["name"]: "1"}
     fields = {"f:status": {"f:capacity": {f"f:{name}": {} for name in offered}}}

@@ -39,7 +39,9 @@ NODE = {
     ],
 )
 def test_what_a_run_removes(monkeypatch, capacities, served, removed):
-    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run=False: types.SimpleNamespace(node=lambda name: NODE))
+    monkeypatch.setattr(
+        cluster_access.Api, "of", lambda _path, dry_run=False: types.SimpleNamespace(node=lambda name: NODE)
+    )
     assert cluster_access.removed("x", "worker1", capacities, served) == removed
 
 
