@@ -8,6 +8,7 @@ import datetime
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, preflight, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
@@ -49,7 +50,7 @@ class ActionModule(HidingAction):
         # Set the key before the eviction, so that later tasks have the key even if the drain fails.
         result["cordoned"] = ours
         pods = self._drain.pods(self._rules)
-        names = [drain.name_of(pod) for pod in pods]
+        names = [name_of(pod) for pod in pods]
         if pods and not self._task.check_mode:
             Display().display(
                 f"{self._node}: waiting up to {self._rules.minutes:g} minutes for {', '.join(names)} to end"

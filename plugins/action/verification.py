@@ -7,6 +7,7 @@ import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     DeclarationError,
     parse_configuration,
@@ -172,7 +173,7 @@ class ActionModule(HidingAction):
         some = [each for each in configuration["resources"] if each["name"] in pods]
         command = [*self._command]
         for pod in pods.values():
-            command += ["--proof-pod", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"]
+            command += ["--proof-pod", name_of(pod)]
         found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}), self._task_vars)
         outcomes = {}
         for row in (Row(**row) for row in found["resources"]):

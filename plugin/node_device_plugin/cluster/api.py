@@ -389,10 +389,20 @@ class Api:
         if content is not None:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
-        try:
-            return self._answer(method, self._address(place, query), body, headers, place, limit)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._failure(error, method, place) from error
+        address, deadline = self._address(place, query), time.monotonic() + _COME_AGAIN
+        limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
+        while True:
+            try:
+                return self._transport.ask(
+                    method, address, body, headers, read_timeout=_TIMEOUT, seconds=_WHOLE, limit=limit
+                )
+            except (OSError, http.client.HTTPException) as error:
+                # While the server is overloaded or shuts down, try again, as client-go does. Do not wait to retry an
+                # eviction, because the caller continues with other pods.
+                pause = _come_again(error)
+                if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
+                    raise self._failure(error, method, place) from error
+                time.sleep(pause)
 
     def _failure(self, error: Exception, method: str, place: Place) -> ApiError:
         """What a request that failed means."""
@@ -415,23 +425,6 @@ class Api:
         if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
             return ApiError(text)
         return Unavailable(f"{text}: retry when the API server answers")
-
-    def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
-        """Send a request. Retry while the answer has Retry-After (overload or shutdown), as client-go does."""
-        deadline = time.monotonic() + _COME_AGAIN
-        limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
-        while True:
-            try:
-                return self._transport.ask(
-                    method, address, body, headers, read_timeout=_TIMEOUT, seconds=_WHOLE, limit=limit
-                )
-            except urllib.error.HTTPError as error:
-                pause = _come_again(error)
-                # Do not wait to retry an eviction, because the caller continues with other pods.
-                if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
-                    raise
-                error.close()
-                time.sleep(pause)
 
     def _no_address(self, error: Exception) -> ApiError:
         return ApiError(f"the kubeconfig's server {self._access.server!r} is not a valid URL: {error}")
@@ -495,8 +488,10 @@ def _expired(method: str, place: Place, said: object) -> Expired:
     return Expired(f"the API server no longer has {what} {place}: {said}")
 
 
-def _come_again(error: urllib.error.HTTPError) -> float | None:
+def _come_again(error: Exception) -> float | None:
     """The seconds to wait before the retry that a refusal requests; None if it requests no retry."""
+    if not isinstance(error, urllib.error.HTTPError):
+        return None
     text = error.headers.get("Retry-After") or ""
     # HTTP also allows a date here, but Kubernetes never sends one.
     return max(1.0, float(text)) if error.code in _NOT_READY and text.isascii() and text.isdigit() else None

@@ -26,13 +26,22 @@ def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
     total = quantity.number(capacities_of(node, "allocatable").get("pods"))
     if total is None:
         return None
-    return Slots(int(total), max(0, int(total) - len(unfinished(api, name))))
+    return Slots(int(total), max(0, int(total) - sum(not is_finished(pod) for pod in bound(api, name))))
 
 
-def unfinished(api: Api, node: str) -> list[dict[str, Any]]:
-    """The unfinished pods that are bound to a node. node: its name. Raises ApiError."""
-    bound = api.list(Place("pods"), fieldSelector="spec.nodeName=" + node)
-    return [pod for pod in bound if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+def name_of(pod: Mapping[str, Any]) -> str:
+    """A pod's namespace and name, such as ``default/web``."""
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def bound(api: Api, node: str) -> list[dict[str, Any]]:
+    """The pods that are bound to a node. node: its name. Raises ApiError."""
+    return api.list(Place("pods"), fieldSelector="spec.nodeName=" + node)
+
+
+def is_finished(pod: Mapping[str, Any]) -> bool:
+    """Whether all containers of a pod have ended for good, so that the pod occupies nothing."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 class Use(NamedTuple):
@@ -45,11 +54,12 @@ class Use(NamedTuple):
 def in_use(api: Api, node: str) -> dict[str, Use]:
     """The use of each resource on the node, by the scheduler's rules. Raises ApiError."""
     uses: dict[str, Use] = {}
-    for pod in unfinished(api, node):
-        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+    for pod in bound(api, node):
+        if is_finished(pod):
+            continue
         for resource, shares in _asked(pod["spec"]).items():
             before = uses.get(resource, Use(0, ()))
-            uses[resource] = Use(before.shares + shares, tuple(sorted({*before.pods, name})))
+            uses[resource] = Use(before.shares + shares, tuple(sorted({*before.pods, name_of(pod)})))
     return uses
 
 

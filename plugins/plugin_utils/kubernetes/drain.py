@@ -20,6 +20,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
     again_after_conflict,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import (
+    bound,
+    is_finished,
+    name_of,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
 
 from .waiting import until
@@ -31,7 +36,6 @@ ANNOTATION = "nodedevices.kubernetes/cordoned"
 _PAUSE = 1.0
 _TRY_AGAIN = 5.0
 _MIRROR = "kubernetes.io/config.mirror"
-_ENDED = ("Succeeded", "Failed")
 
 NO_CLUSTER = task_arguments.without_kubeconfig("a drain needs the Kubernetes API")
 
@@ -107,7 +111,7 @@ class Drain:
 
     def pods(self, rules: Rules) -> list[dict[str, Any]]:
         """Return the pods to evict. Raises ApiError, and NotDrained if pods or data would be lost."""
-        pods = [pod for pod in self._pods() if _goes(pod)]
+        pods = [pod for pod in bound(self._api, self._node) if _goes(pod)]
         lost = []
         alone = ", ".join(name_of(pod) for pod in pods if _controller(pod) is None)
         if alone and not rules.force:
@@ -135,7 +139,7 @@ class Drain:
                 going.ask(self._api)
             if self._api.dry_run:
                 return [str(going) for going in staying.values() if not going.asked]
-            there = {pod["metadata"]["uid"] for pod in self._pods()}
+            there = {pod["metadata"]["uid"] for pod in bound(self._api, self._node)}
             for uid in staying.keys() - there:
                 del staying[uid]
             if staying and is_late:
@@ -147,9 +151,6 @@ class Drain:
             return None if staying else []
 
         return until(look, rules.minutes * 60, _PAUSE, meanwhile) if staying else []
-
-    def _pods(self) -> list[dict[str, Any]]:
-        return self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}")
 
 
 class _Going:
@@ -192,11 +193,6 @@ def is_ours(node: Mapping[str, Any]) -> bool:
     return ANNOTATION in (node["metadata"].get("annotations") or {})
 
 
-def name_of(pod: Mapping[str, Any]) -> str:
-    """Return a pod's namespace and name, such as ``default/web``."""
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
 def _controller(pod: Mapping[str, Any]) -> str | None:
     owners = [owner for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")]
     return owners[0]["kind"] if owners else None
@@ -208,7 +204,7 @@ def _goes(pod: Mapping[str, Any]) -> bool:
     A drain skips static pods, finished pods and DaemonSets' pods, because a DaemonSet would recreate its pods.
     """
     is_static = _MIRROR in (pod["metadata"].get("annotations") or {})
-    return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED
+    return not is_static and _controller(pod) != "DaemonSet" and not is_finished(pod)
 
 
 def _has_data(pod: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     is_ready as is_node_ready,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import readiness
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 
 from . import no_pod
@@ -242,7 +243,7 @@ def _ended(pod: Mapping[str, Any], when: str) -> str:
     """Return the message about a plugin that ended, with the end of its last container."""
     name = f"{pod['metadata']['name']} --namespace {pod['metadata']['namespace']}"
     why = _last_words(_plugin(pod), f"kubectl logs --previous {name} has its log")
-    return f"pod {_name(pod)}: the plugin ended {when}, and the kubelet starts it again: {why}"
+    return f"pod {name_of(pod)}: the plugin ended {when}, and the kubelet starts it again: {why}"
 
 
 def _last_words(container: Mapping[str, Any], otherwise: str) -> str:
@@ -280,7 +281,7 @@ def _why(
         return f"{head} the plugin's pod does not run: {condition}"
     if pod is None:
         return f"{head} DaemonSet {cluster.deployment.name} has no pod on the node{_why_none(cluster, of_node)}"
-    name = f"pod {_name(pod)}"
+    name = f"pod {name_of(pod)}"
     _state, trouble = _trouble(cluster, pod)
     if trouble:
         return f"{head} {trouble}"
@@ -323,12 +324,12 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     elif not trouble and newest(cluster, node) is None:
         state = "outdated"
         trouble = (
-            f"pod {_name(pod)} does not have the DaemonSet's current template yet: at most max_unavailable pods are "
+            f"pod {name_of(pod)} does not have the DaemonSet's current template yet: at most max_unavailable pods are "
             "replaced at once, and a pod that does not become ready blocks the others"
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
-    return {**_content(of_node, pod), "name": _name(pod), "state": state, "reason": trouble or None}
+    return {**_content(of_node, pod), "name": name_of(pod), "state": state, "reason": trouble or None}
 
 
 def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
@@ -342,25 +343,21 @@ def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> d
     }
 
 
-def _name(pod: Mapping[str, Any]) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
 def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
     """Return a pod's state in Kubernetes' words, and why the pod does not run; empty if the pod runs."""
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             word = str(waiting.get("reason"))
-            return word, f"pod {_name(pod)} does not run: {word}: {_last_words(each, waiting.get('message') or '')}"
+            return word, f"pod {name_of(pod)} does not run: {word}: {_last_words(each, waiting.get('message') or '')}"
     if is_running(pod):
         return "Running", ""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     if phase == "Failed" and status.get("reason"):
         said = status.get("message") or "the kubelet reports no reason"
-        return phase, f"pod {_name(pod)} has failed: {status['reason']}: {' '.join(said.split())}"
-    return phase, f"pod {_name(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
+        return phase, f"pod {name_of(pod)} has failed: {status['reason']}: {' '.join(said.split())}"
+    return phase, f"pod {name_of(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
 
 
 def _events(cluster: DaemonSet, name: str) -> str:
