@@ -87,9 +87,9 @@ class ActionModule(HidingAction):
                     raise DeploymentError("\n".join(group.problems))
                 self._cluster = self._daemon_set(group.kubeconfig, group.deployment)
                 changes += step(arguments, group.results)
-                if self._cluster.namespace_kept:
+                if self._cluster.namespace.kept:
                     name = group.deployment.namespace
-                    self._warnings.append(f"namespace {name} stays: {self._cluster.namespace_kept}")
+                    self._warnings.append(f"namespace {name} stays: {self._cluster.namespace.kept}")
             except _ERRORS as error:
                 lines.append(_lines(group.hosts or everybody, error))
         if lines:

@@ -120,19 +120,13 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
     )
 
 
-class Restoration(NamedTuple):
-    """The changes that restore a node's capacities.
-
-    restored: maps each restored resource to its capacity; empty if nothing was reset.
-    operations: of a JSON patch; contains only tests if nothing was reset.
-    """
-
-    operations: list[dict[str, Any]]
-    restored: dict[str, str]
-
-
-def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]) -> Restoration:
+def restoration(
+    node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Plan the restoration of the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
+
+    Returns the operations of a JSON patch, and the restored resources with their capacities. If nothing was reset, the
+    operations are only tests.
 
     capacities, registered: as in Wanted. Restores only recorded capacities, because a run may be adding or removing
     other capacities. Restores only a capacity of 0, because another writer has set any other number on purpose.
@@ -147,7 +141,7 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
     if text is not None:
         # If a run has changed the record in the meantime, this test fails the patch.
         operations.append({"op": "test", "path": f"/metadata/annotations/{escaped(ANNOTATION)}", "value": text})
-    return Restoration([*operations, *_set(capacity, reset)], reset)
+    return [*operations, *_set(capacity, reset)], reset
 
 
 def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expected: Plan) -> list[str]:

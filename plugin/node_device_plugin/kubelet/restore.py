@@ -59,12 +59,12 @@ def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
         cluster = Api(kubeconfig.read(settings.kubeconfig), dry_run)
 
         def change() -> dict[str, str]:
-            found = extended_resources.restoration(
+            operations, restored = extended_resources.restoration(
                 cluster.node(settings.node), settings.capacities, _registered(settings.kubelet_device_plugin_dir)
             )
-            if found.restored or dry_run:
-                cluster.patch_node_status(settings.node, found.operations)
-            return found.restored
+            if restored or dry_run:
+                cluster.patch_node_status(settings.node, operations)
+            return restored
 
         return again_after_conflict(change)
     except kubeconfig.KubeconfigError as error:

@@ -43,9 +43,10 @@ def problems(
             return
         if patches:
             api.patch_node_status(node, [{"op": "test", "path": "/metadata/name", "value": node}])
-        found = "" if deployment is None else _without_slot(api, node, deployment)
-        if found:
-            yield found
+        if deployment is not None:
+            # The deployment reports errors.
+            with contextlib.suppress(ApiError, DeclarationError):
+                yield from filter(None, [deployed.without_slot(api, node, deployed.parse(deployment))])
     except ApiError as error:
         yield failure(path, error)
 
@@ -101,11 +102,3 @@ def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
     except ApiError as error:
         said = " ".join(str(error).split())
         return [], f"cannot check whether a DRA driver offers this node's devices in ResourceSlices: {said}"
-
-
-def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
-    """Return a message if the node has no slot for the DaemonSet's pod. The deployment reports errors."""
-    try:
-        return deployed.without_slot(api, node, deployed.parse(deployment))
-    except (ApiError, DeclarationError):
-        return ""

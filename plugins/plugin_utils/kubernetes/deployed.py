@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
@@ -50,13 +50,6 @@ def problems(deployment: Any, kubeconfig: Any, configuration: Configuration) -> 
 def configuration_text(declared: Mapping[str, Any]) -> str:
     """Return the configuration file of a node. declared: the result of the action declaration."""
     return manifests.configuration_text(parse_configuration(declared["configuration"]))
-
-
-def full(api: Api, nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the names of the nodes without a free pod slot. Raises ApiError."""
-    return [
-        node["metadata"]["name"] for node in nodes if (slots := pods.of_node(api, node)) is not None and not slots.free
-    ]
 
 
 def without_slot(api: Api, node: str, deployment: manifests.Deployment) -> str:

@@ -76,35 +76,28 @@ class Drain:
 
         Returns whether the cordon is ours, and whether anything changed. Raises ApiError.
         """
-
-        def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
-            if is_cordoned(node):
-                return None
-            return {"metadata": {"annotations": {ANNOTATION: by}}, "spec": {"unschedulable": True}}
-
-        node, changed = self._change(wanted)
+        node, changed = self._change(by, lambda node: not is_cordoned(node))
         return changed or is_ours(node), changed
 
     def uncordon(self) -> bool:
         """Lift our cordon. Returns whether anything changed. Raises ApiError."""
+        return self._change(None, is_ours)[1]
 
-        def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
-            if not is_ours(node):
-                return None
-            return {"metadata": {"annotations": {ANNOTATION: None}}, "spec": {"unschedulable": None}}
-
-        return self._change(wanted)[1]
-
-    def _change(self, wanted: Callable[[Mapping[str, Any]], dict[str, Any] | None]) -> tuple[Mapping[str, Any], bool]:
-        """Patch the node, with retries. wanted: returns a merge patch for the node's state, or None for no change."""
+    def _change(
+        self, by: str | None, is_to_change: Callable[[Mapping[str, Any]], bool]
+    ) -> tuple[Mapping[str, Any], bool]:
+        """Cordon the node, or uncordon it if ``by`` is None. Return the node object, and whether anything changed."""
 
         def change() -> tuple[Mapping[str, Any], bool]:
             node = self._api.node(self._node)
-            patch = wanted(node)
-            if patch is None:
+            if not is_to_change(node):
                 return node, False
             # With resourceVersion, the patch fails if someone changed the node meanwhile.
-            patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
+            version = node["metadata"]["resourceVersion"]
+            patch = {
+                "metadata": {"annotations": {ANNOTATION: by}, "resourceVersion": version},
+                "spec": {"unschedulable": True if by else None},
+            }
             return self._api.merge(Place("nodes", self._node), patch), True
 
         return again_after_conflict(change)

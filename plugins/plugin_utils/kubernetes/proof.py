@@ -96,12 +96,9 @@ def priority_class() -> dict[str, Any]:
 
 def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str, Any]:
     """Return the manifest of a proof's pod."""
-    only_there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     spec: dict[str, Any] = {
         # Do not use nodeName, because the pod would bypass the scheduler.
-        "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only_there]}}
-        },
+        **manifests.by_name([node]),
         "priorityClassName": _NAME,
         "tolerations": [dict(each) for each in kind.tolerations],
         "automountServiceAccountToken": False,
