@@ -34,15 +34,15 @@ class ActionModule(HidingAction):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
+        look = preflight.Preflight(self, task_vars)
         arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
         try:
             if not arguments.get("kubeconfig"):
                 raise DeploymentError(deployed.NO_CLUSTER)
             # A task for all hosts uses the names that other tasks have checked.
             is_shared = arguments["state"] in _SHARED
-            self._host = host
-            self._node = "" if is_shared else preflight.Preflight(self, task_vars).node_name(arguments)
+            self._host = look.host
+            self._node = "" if is_shared else look.node_name(arguments)
             self._text = deployed.configuration_text(arguments["declaration"]) if "declaration" in arguments else ""
             self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
@@ -51,7 +51,7 @@ class ActionModule(HidingAction):
             if is_shared:
                 to_come = _to_come(arguments.get("to_come", ()), (task_vars or {}).get("hostvars", {}))
                 arguments["pending"] = [*arguments.get("pending", ()), *to_come]
-                everybody = (task_vars or {}).get("ansible_play_hosts", [host])
+                everybody = (task_vars or {}).get("ansible_play_hosts", [look.host])
                 _require_one_run(self._task, everybody)
                 result.update(self._for_each_daemon_set(step, arguments, everybody))
             else:
@@ -60,10 +60,8 @@ class ActionModule(HidingAction):
                 result.update(step(arguments))
             if self._warnings:
                 result["warnings"] = self._warnings
-        except preflight.NotReady as error:
-            result.update(failed=True, msg=str(error))
-        except _ERRORS as error:
-            result.update(failed=True, msg=_lines([host], error))
+        except (preflight.NotReady, *_ERRORS) as error:
+            result.update(failed=True, msg=look.message(error))
         return result
 
     def _daemon_set(self, path, deployment):
@@ -91,7 +89,8 @@ class ActionModule(HidingAction):
                     name = group.deployment.namespace
                     self._warnings.append(f"namespace {name} stays: {self._cluster.namespace.kept}")
             except _ERRORS as error:
-                lines.append(_lines(group.hosts or everybody, error))
+                hosts = ", ".join(group.hosts or everybody)
+                lines += [f"{hosts}: {line}" for line in str(error).splitlines()]
         if lines:
             return {"failed": True, "msg": "\n".join(lines)}
         return _outcome(changes)
@@ -199,13 +198,10 @@ class ActionModule(HidingAction):
             self._warnings.append(f"{self._host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes
 
-    def _left(self, _arguments, results):
+    def _left(self, arguments, results):
         """Remove the nodes' configurations from their former DaemonSet. Delete a DaemonSet without nodes."""
-        nodes = [each["node"] for each in results]
-        return [
-            *(change for node in nodes for change in self._cluster.forget_configuration(node)),
-            *self._cluster.dismantle(nodes),
-        ]
+        changes = [change for each in results for change in self._cluster.forget_configuration(each["node"])]
+        return [*changes, *self._absent(arguments, results)]
 
     def _absent(self, arguments, results):
         """Delete all objects if no node needs them."""
@@ -258,10 +254,6 @@ def _to_come(hosts, hostvars):
                 "deployment": plain(of_host.get("device_plugin_deployment") or {}),
                 "text": deployed.configuration_text(plain(declared)),
             }
-
-
-def _lines(hosts, error):
-    return "\n".join(f"{', '.join(hosts)}: {line}" for line in str(error).splitlines())
 
 
 def _outcome(changes):

@@ -40,49 +40,49 @@ class ActionModule(HidingAction):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
+        self._look = preflight.Preflight(self, task_vars)
         arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name", "api_only")
-        state, declared = arguments.get("state", "present"), arguments["declaration"]
-        capacities = declared["capacities"] if state != "absent" else {}
-        if not arguments.get("kubeconfig"):
-            result.update(changed=False, resources=[], lingering=[])
-            if capacities:
-                result.update(failed=True, msg=_lines(host, [combinations.without_cluster(capacities)]))
-            return result
         try:
-            cluster = Api.of(arguments["kubeconfig"], self._task.check_mode)
-            name = preflight.Preflight(self, task_vars).node_name(arguments)
-            if state == "absent" and cluster.get(Place("nodes", name)) is None:
-                result.update(changed=False, resources=[], lingering=[], warnings=[_gone(host, name)])
-                return result
-            api_only = boolean(arguments.get("api_only", False))
-            if api_only:
-                registered = resources.registered_by(cluster.node(name))
-            else:
-                registered = self._registered(declared["kubelet_device_plugin_dir"])
-            served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
-            wanted = resources.Wanted(capacities, frozenset(served), registered)
-            if state == "reported":
-                rows = resources.rows(cluster.node(name), wanted)
-                wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]
-                problems = [f"{host}: {row['resource']}: {row['state']}" for row in wrong]
-                outcome = {"changed": False, "resources": rows, "lingering": [], "problems": problems}
-            else:
-                outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
-        except preflight.NotReady as error:
-            result.update(failed=True, msg=str(error))
-            return result
-        except (Stopped, ApiError, resources.CapacityConflict) as error:
-            result.update(failed=True, msg=_lines(host, str(error).splitlines()))
-            return result
-        result.update(outcome)
+            return {**result, **self._outcome(arguments)}
+        except (preflight.NotReady, Stopped, ApiError, resources.CapacityConflict) as error:
+            return {**result, "failed": True, "msg": self._look.message(error)}
+
+    def _outcome(self, arguments):
+        host, state, declared = self._look.host, arguments.get("state", "present"), arguments["declaration"]
+        capacities = declared["capacities"] if state != "absent" else {}
+        nothing = {"changed": False, "resources": [], "lingering": []}
+        if not arguments.get("kubeconfig"):
+            if capacities:
+                raise Stopped(combinations.without_cluster(capacities))
+            return nothing
+        cluster = Api.of(arguments["kubeconfig"], self._task.check_mode)
+        name = self._look.node_name(arguments)
+        if state == "absent" and cluster.get(Place("nodes", name)) is None:
+            gone = (
+                f"{host}: the cluster has no node {name}, so nothing is removed there: if the node has another name, "
+                "set node_devices_node_name and run again"
+            )
+            return {**nothing, "warnings": [gone]}
+        api_only = boolean(arguments.get("api_only", False))
+        if api_only:
+            registered = resources.registered_by(cluster.node(name))
+        else:
+            registered = self._registered(declared["kubelet_device_plugin_dir"])
+        served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
+        wanted = resources.Wanted(capacities, frozenset(served), registered)
+        if state == "reported":
+            rows = resources.rows(cluster.node(name), wanted)
+            wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]
+            problems = [f"{host}: {row['resource']}: {row['state']}" for row in wrong]
+            return {**nothing, "resources": rows, "problems": problems}
+        outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
         if outcome["lingering"]:
             names = ", ".join(outcome["lingering"])
-            result["warnings"] = [
+            outcome["warnings"] = [
                 f"{host}: the kubelet still lists {names}, because it forgets a resource only 5 minutes after its "
                 "device plugin ended. The next run removes the rest from the node object"
             ]
-        return result
+        return outcome
 
     def _registered(self, directory):
         """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
@@ -163,14 +163,3 @@ def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
         with contextlib.suppress(Unavailable):
             node = cluster.node(name)
     return node
-
-
-def _gone(host, node):
-    return (
-        f"{host}: the cluster has no node {node}, so nothing is removed there: if the node has another name, set "
-        "node_devices_node_name and run again"
-    )
-
-
-def _lines(host, sentences):
-    return "\n".join(f"{host}: {sentence}" for sentence in sentences)

@@ -26,22 +26,19 @@ class ActionModule(HidingAction):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        host = (task_vars or {}).get("inventory_hostname", "")
+        look = preflight.Preflight(self, task_vars)
         arguments = task_arguments.of(self, task_vars, "kubeconfig", "node_name")
         result["changed"] = False
         try:
             if not arguments.get("kubeconfig"):
                 raise drain.NotDrained(drain.NO_CLUSTER)
-            self._node = preflight.Preflight(self, task_vars).node_name(arguments)
+            self._node = look.node_name(arguments)
             self._rules = _rules(arguments)
-            self._api = Api.of(arguments["kubeconfig"], self._task.check_mode)
-            self._drain = drain.Drain(self._api, self._node)
+            self._drain = drain.Drain(Api.of(arguments["kubeconfig"], self._task.check_mode), self._node)
             self._renew = play.Renewal(self, task_vars)
             getattr(self, "_" + arguments["state"])(arguments, result)
-        except preflight.NotReady as error:
-            result.update(failed=True, msg=str(error))
-        except (drain.NotDrained, ApiError) as error:
-            result.update(failed=True, msg="\n".join(f"{host}: {line}" for line in str(error).splitlines()))
+        except (preflight.NotReady, drain.NotDrained, ApiError) as error:
+            result.update(failed=True, msg=look.message(error))
         return result
 
     def _drained(self, _arguments, result):

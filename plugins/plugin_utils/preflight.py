@@ -239,10 +239,15 @@ class Preflight:
 
     def failed(self, error: Exception) -> dict[str, Any]:
         """Return the failed result of an action that could not begin. error: NotReady or DeclarationProblems."""
-        message = str(error)
+        return {"failed": True, "changed": False, "msg": self.message(error)}
+
+    def message(self, error: Exception) -> str:
+        """Return the message of a failed action: each line of the error with the host's name."""
         if isinstance(error, declaration.DeclarationProblems):
-            message = declaration.unusable(self.host, error.lines, done="this task wrote nothing")
-        return {"failed": True, "changed": False, "msg": message}
+            return declaration.unusable(self.host, error.lines, done="this task wrote nothing")
+        if isinstance(error, NotReady):
+            return str(error)
+        return "\n".join(f"{self.host}: {line}" for line in str(error).splitlines())
 
     def kubelet(self, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the task's arguments for plugin_cli.holders. The node's kubelet and CDI paths are the defaults."""

@@ -306,8 +306,9 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     """
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
-    pods = [pod for pod in cluster.pods(node) if not pod["metadata"].get("deletionTimestamp")]
-    pod = newest(cluster, node) or next(iter(pods), None)
+    pods = cluster.pods(node)
+    up_to_date = _newest(cluster, pods)
+    pod = up_to_date or next((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), None)
     if pod is None:
         place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"
         why = f"DaemonSet {place} has no pod on the node{_why_none(cluster, of_node)}"
@@ -321,7 +322,7 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     if not is_node_ready(of_node):
         # The pod's status is out of date.
         state, trouble = "Unknown", condition
-    elif not trouble and newest(cluster, node) is None:
+    elif not trouble and up_to_date is None:
         state = "outdated"
         trouble = (
             f"pod {name_of(pod)} does not have the DaemonSet's current template yet: at most max_unavailable pods are "
