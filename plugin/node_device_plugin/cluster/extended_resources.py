@@ -44,11 +44,7 @@ class Memory(NamedTuple):
 
 
 class CapacityConflict(Exception):
-    """A change that must not be made. ``lines``: the reasons, at most one for each resource."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        super().__init__("\n".join(lines))
+    """A change that must not be made. The text has one line for each reason."""
 
 
 class Wanted(NamedTuple):
@@ -94,7 +90,7 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
     if wanted.capacities and not capacity:
         problems.append("the node object has no capacity, because its kubelet has not reported yet: retry later")
     if problems:
-        raise CapacityConflict(problems)
+        raise CapacityConflict("\n".join(problems))
     target: dict[str, str | None] = {name: str(value) for name, value in wanted.capacities.items()}
     for name, before in memory.patched.items():
         # If a device plugin serves the resource now, the resource belongs to that plugin.
@@ -242,8 +238,9 @@ def remembered(node: Mapping[str, Any]) -> Memory:
         data = json.loads(text)
         return Memory(dict(data["patched"]), tuple(data["served"]))
     except (RecursionError, ValueError, KeyError, TypeError) as error:
-        line = f"the node's annotation {ANNOTATION}, which records our resources, is damaged: restore or remove it"
-        raise CapacityConflict([line]) from error
+        raise CapacityConflict(
+            f"the node's annotation {ANNOTATION}, which records our resources, is damaged: restore or remove it"
+        ) from error
 
 
 def _before(capacity: Mapping[str, str], name: str) -> str | None:

@@ -143,7 +143,7 @@ class Drain:
                 )
             return None if staying else []
 
-        return until(look, rules.minutes * 60, _PAUSE, meanwhile) if staying else []
+        return until(look, rules.minutes * 60, _PAUSE, meanwhile)
 
 
 class _Going:

@@ -105,8 +105,7 @@ def refuse_foreign(cluster: DaemonSet, node: str, names: Iterable[str], places: 
             )
         return None if taken else True
 
-    if asked:
-        until(look, _TOLD, _PAUSE)
+    until(look, _TOLD, _PAUSE)
 
 
 def _texts(cluster: DaemonSet, namespace: str, name: str) -> dict[str, str]:
