@@ -122,8 +122,7 @@ class Drain:
     def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
         """Evict the pods and wait until they no longer exist. Raises ApiError, and NotDrained if pods stay.
 
-        meanwhile: called before each check. In a dry run, returns one message for each pod that
-        cannot be evicted now.
+        meanwhile: called before each check. In a dry run, returns one message for each pod that cannot be evicted now.
         """
         staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
 
