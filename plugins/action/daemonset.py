@@ -6,16 +6,14 @@ from __future__ import annotations
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    clusters,
-    daemonset_slot,
     deployed,
-    foreign,
+    duplicate_nodes,
     groups,
     other_daemonsets,
     rollout,
@@ -24,19 +22,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
-_ERRORS = (DeclarationError, DeploymentError, ApiError, kubeconfig.KubeconfigError, plugin_cli.PluginCliError)
+_ERRORS = (DeclarationError, DeploymentError, ApiError, plugin_cli.PluginCliError)
 # States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
-# Maps each state to the method that reaches the state.
-_STEPS = {
-    "configured": "_configure",
-    "deployed": "_deploy",
-    "selected": "_select",
-    "ready": "_wait",
-    "left": "_leave",
-    "removed": "_remove",
-    "absent": "_dismantle",
-}
 
 
 class ActionModule(HidingAction):
@@ -61,7 +49,7 @@ class ActionModule(HidingAction):
             self._timeout = float(arguments.get("timeout", 120))
             self._warnings = []
             self._renew = play.Renewal(self, self._vars)
-            step = getattr(self, _STEPS[arguments["state"]])
+            step = getattr(self, f"_{arguments['state']}")
             if is_shared:
                 to_come = _to_come(arguments.get("to_come", ()), self._vars.get("hostvars", {}))
                 arguments["pending"] = [*arguments.get("pending", ()), *to_come]
@@ -75,11 +63,11 @@ class ActionModule(HidingAction):
             if self._warnings:
                 result["warnings"] = self._warnings
         except _ERRORS as error:
-            result.update(failed=True, msg=_lines([self.host], error))
+            result.update(failed=True, msg=self.preflight.message(error))
         return result
 
     def _daemon_set(self, path, deployment):
-        return DaemonSet(Api(kubeconfig.read(path)), deployment, dry_run=self._task.check_mode)
+        return DaemonSet(Api.of(path, self._task.check_mode), deployment)
 
     def _for_each_daemon_set(self, step, arguments, everybody):
         """Run a step for each DaemonSet of the play's hosts.
@@ -92,23 +80,24 @@ class ActionModule(HidingAction):
             pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
         if arguments["state"] == "left" and not pending:
             return _outcome([])
-        found = groups.of(pending, arguments, clusters.identity)
+        found = groups.of(pending, arguments, duplicate_nodes.identity)
         for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
             try:
                 if group.problems:
                     raise DeploymentError("\n".join(group.problems))
                 self._cluster = self._daemon_set(group.kubeconfig, group.deployment)
                 changes += step(arguments, group.results)
-                if self._cluster.namespace_kept:
+                if self._cluster.namespace.kept:
                     name = group.deployment.namespace
-                    self._warnings.append(f"namespace {name} stays: {self._cluster.namespace_kept}")
+                    self._warnings.append(f"namespace {name} stays: {self._cluster.namespace.kept}")
             except _ERRORS as error:
-                lines.append(_lines(group.hosts or everybody, error))
+                hosts = ", ".join(group.hosts or everybody)
+                lines += [f"{hosts}: {line}" for line in str(error).splitlines()]
         if lines:
             return {"failed": True, "msg": "\n".join(lines)}
         return _outcome(changes)
 
-    def _configure(self, arguments):
+    def _configured(self, arguments):
         """Write the node's configuration into the ConfigMap."""
         # Check for unsupported settings before anything is written.
         configuration = manifests.read_configuration_text(self._text)
@@ -116,13 +105,13 @@ class ActionModule(HidingAction):
         places = other_daemonsets.before(self._cluster, self._node)
         # Check only nodes that only the API reaches. For all other nodes, the preflight checks the pod slot.
         api_only = boolean(arguments.get("api_only", False))
-        no_slot = daemonset_slot.refusal(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
+        no_slot = deployed.without_slot(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
         if no_slot:
             raise DeploymentError(no_slot)
         # For all other nodes, the preflight finds foreign plugins on the node.
         if api_only and not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
-            foreign.refuse(self._cluster, self._node, names, places)
+            other_daemonsets.refuse_foreign(self._cluster, self._node, names, places)
         changes = self._cluster.configure(self._node, self._text)
         if places:
             # No label matches two DaemonSets, so Kubernetes ends the one pod when it starts the other.
@@ -143,20 +132,20 @@ class ActionModule(HidingAction):
             "deployment": arguments.get("deployment", {}),
         }
 
-    def _deploy(self, arguments, results):
+    def _deployed(self, arguments, results):
         """Apply the DaemonSet for the configurations in the cluster. Remove nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
         unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
         return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
 
-    def _select(self, arguments):
+    def _selected(self, arguments):
         """Let the pod run on the node. If `started` is set, wait until the pod's process runs."""
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
             rollout.await_start(self._cluster, self._node, self._timeout, self._renew)
         return _outcome([change])
 
-    def _wait(self, arguments):
+    def _ready(self, arguments):
         """Wait until the node's pod is ready and runs with the declared configuration."""
         sha256 = manifests.sha256_of(self._text)
         if self._task.check_mode:
@@ -164,7 +153,7 @@ class ActionModule(HidingAction):
         command = arguments.get("command")
 
         def ask(pod):
-            return deployed.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
+            return rollout.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
 
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
         return {
@@ -174,7 +163,7 @@ class ActionModule(HidingAction):
             "invocation_id": rollout.invocation_id(pod),
         }
 
-    def _remove(self, arguments):
+    def _removed(self, arguments):
         """Remove the node's label, proof record and configuration, and wait until the node's pod has ended."""
         places = other_daemonsets.left(self._cluster, self._node)
         clusters = [
@@ -211,15 +200,12 @@ class ActionModule(HidingAction):
             self._warnings.append(f"{self.host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes
 
-    def _leave(self, _arguments, results):
+    def _left(self, arguments, results):
         """Remove the nodes' configurations from their former DaemonSet. Delete a DaemonSet without nodes."""
-        nodes = [each["node"] for each in results]
-        return [
-            *(change for node in nodes for change in self._cluster.forget_configuration(node)),
-            *self._cluster.dismantle(nodes),
-        ]
+        changes = [change for each in results for change in self._cluster.forget_configuration(each["node"])]
+        return [*changes, *self._absent(arguments, results)]
 
-    def _dismantle(self, arguments, results):
+    def _absent(self, arguments, results):
         """Delete all objects if no node needs them."""
         leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
         unknown_nodes = self._unknown_nodes(arguments.get("known"), leaving, arguments)
@@ -270,10 +256,6 @@ def _to_come(hosts, hostvars):
                 "deployment": plain(of_host.get("device_plugin_deployment") or {}),
                 "text": deployed.configuration_text(plain(declared)),
             }
-
-
-def _lines(hosts, error):
-    return "\n".join(f"{', '.join(hosts)}: {line}" for line in str(error).splitlines())
 
 
 def _outcome(changes):

@@ -9,13 +9,12 @@ import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources as resources
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
-    Conflict,
     Place,
     Unavailable,
+    again_after_conflict,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
@@ -26,8 +25,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted imp
 
 #: Bytes of the checkpoint that are read, and the seconds that this may take.
 _LARGEST, _SECONDS = 32 << 20, 20
-# Attempts to patch a node's status. The kubelet may change the status between the plan and the patch.
-_ATTEMPTS = 5
+# Seconds between two reads of a node object.
 _PAUSE = 0.5
 
 
@@ -41,45 +39,47 @@ class ActionModule(HidingAction):
     of_the_host = ("kubeconfig", "node_name", "api_only")
 
     def act(self, given):
-        result, host, arguments = {}, self.host, given
-        state, declared = arguments.get("state", "present"), arguments["declaration"]
-        capacities = declared["capacities"] if state != "absent" else {}
-        if not arguments.get("kubeconfig"):
-            result.update(changed=False, resources=[], lingering=[])
-            if capacities:
-                result.update(failed=True, msg=_lines(host, [combinations.without_cluster(capacities)]))
-            return result
         try:
-            cluster = Api(kubeconfig.read(arguments["kubeconfig"]))
-            name = self.preflight.node_name(arguments)
-            if state == "absent" and cluster.get(Place("nodes", name)) is None:
-                result.update(changed=False, resources=[], lingering=[], warnings=[_gone(host, name)])
-                return result
-            api_only = boolean(arguments.get("api_only", False))
-            if api_only:
-                registered = resources.registered_by(cluster.node(name))
-            else:
-                registered = self._registered(declared["kubelet_device_plugin_dir"])
-            served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
-            wanted = resources.Wanted(capacities, frozenset(served), registered)
-            if state == "reported":
-                rows = resources.rows(cluster.node(name), wanted)
-                wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]
-                problems = [f"{host}: {row['resource']}: {row['state']}" for row in wrong]
-                outcome = {"changed": False, "resources": rows, "lingering": [], "problems": problems}
-            else:
-                outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
-        except (Stopped, ApiError, kubeconfig.KubeconfigError, resources.CapacityConflict) as error:
-            result.update(failed=True, msg=_lines(host, str(error).splitlines()))
-            return result
-        result.update(outcome)
+            return self._outcome(given)
+        except (Stopped, ApiError, resources.CapacityConflict) as error:
+            return {"failed": True, "msg": self.preflight.message(error)}
+
+    def _outcome(self, arguments):
+        host, state, declared = self.host, arguments.get("state", "present"), arguments["declaration"]
+        capacities = declared["capacities"] if state != "absent" else {}
+        nothing = {"changed": False, "resources": [], "lingering": []}
+        if not arguments.get("kubeconfig"):
+            if capacities:
+                raise Stopped(combinations.without_cluster(capacities))
+            return nothing
+        cluster = Api.of(arguments["kubeconfig"], self._task.check_mode)
+        name = self.preflight.node_name(arguments)
+        if state == "absent" and cluster.get(Place("nodes", name)) is None:
+            gone = (
+                f"{host}: the cluster has no node {name}, so nothing is removed there: if the node has another name, "
+                "set node_devices_node_name and run again"
+            )
+            return {**nothing, "warnings": [gone]}
+        api_only = boolean(arguments.get("api_only", False))
+        if api_only:
+            registered = resources.registered_by(cluster.node(name))
+        else:
+            registered = self._registered(declared["kubelet_device_plugin_dir"])
+        served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
+        wanted = resources.Wanted(capacities, frozenset(served), registered)
+        if state == "reported":
+            rows = resources.rows(cluster.node(name), wanted)
+            wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]
+            problems = [f"{host}: {row['resource']}: {row['state']}" for row in wrong]
+            return {**nothing, "resources": rows, "problems": problems}
+        outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
         if outcome["lingering"]:
             names = ", ".join(outcome["lingering"])
-            result["warnings"] = [
+            outcome["warnings"] = [
                 f"{host}: the kubelet still lists {names}, because it forgets a resource only 5 minutes after its "
                 "device plugin ended. The next run removes the rest from the node object"
             ]
-        return result
+        return outcome
 
     def _registered(self, directory):
         """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
@@ -99,23 +99,17 @@ class ActionModule(HidingAction):
             raise Stopped(str(error)) from error
 
     def _converge(self, cluster, name, wanted, timeout, api_only):
-        dry_run = self._task.check_mode
-        for attempt in range(_ATTEMPTS):
+        def change():
             before = node = cluster.node(name)
-            plan = resources.plan(node, wanted)
-            if not plan.operations:
-                break
-            try:
-                node = cluster.patch_node_status(name, plan.operations, dry_run)
-            except Conflict:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                time.sleep(_PAUSE)
-                continue
-            _check(node, plan)
-            break
+            plan = resources.plan(before, wanted)
+            if plan.operations:
+                node = cluster.patch_node_status(name, plan.operations)
+                _check(node, plan)
+            return plan, before, node
+
+        plan, before, node = again_after_conflict(change)
         lingering = plan.lingering
-        if not dry_run:
+        if not cluster.dry_run:
             node = _wait_for_kubelet(cluster, name, before if api_only else None, node, plan, timeout)
             wrong = resources.differing(node, plan, "allocatable")
             still = resources.kept_by_the_kubelet(before, node, plan) if api_only else []
@@ -125,7 +119,7 @@ class ActionModule(HidingAction):
                     f"{timeout} s: {resources.readiness(node)}"
                 )
             if still:
-                cluster.patch_node_status(name, resources.remember_served(node, still), dry_run)
+                cluster.patch_node_status(name, resources.remember_served(node, still))
                 lingering = sorted({*lingering, *still})
         return {
             "changed": bool(plan.operations),
@@ -166,14 +160,3 @@ def _wait_for_kubelet(cluster, name, before, node, plan, timeout):
         with contextlib.suppress(Unavailable):
             node = cluster.node(name)
     return node
-
-
-def _gone(host, node):
-    return (
-        f"{host}: the cluster has no node {node}, so nothing is removed there: if the node has another name, set "
-        "node_devices_node_name and run again"
-    )
-
-
-def _lines(host, sentences):
-    return "\n".join(f"{host}: {sentence}" for sentence in sentences)

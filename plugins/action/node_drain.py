@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import datetime
-import time
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 # Seconds during which an uncordon retries if the API server is unreachable, and seconds between two attempts.
@@ -32,12 +32,11 @@ class ActionModule(HidingAction):
                 raise drain.NotDrained(drain.NO_CLUSTER)
             self._node = self.preflight.node_name(given)
             self._rules = _rules(given)
-            self._api = Api(kubeconfig.read(given["kubeconfig"]))
-            self._drain = drain.Drain(self._api, self._node, dry_run=self._task.check_mode)
+            self._drain = drain.Drain(Api.of(given["kubeconfig"], self._task.check_mode), self._node)
             self._renew = play.Renewal(self, self._vars)
             getattr(self, "_" + given["state"])(given, result)
-        except (drain.NotDrained, ApiError, kubeconfig.KubeconfigError) as error:
-            result.update(failed=True, msg="\n".join(f"{self.host}: {line}" for line in str(error).splitlines()))
+        except (drain.NotDrained, ApiError) as error:
+            result.update(failed=True, msg=self.preflight.message(error))
         return result
 
     def _drained(self, _arguments, result):
@@ -46,7 +45,7 @@ class ActionModule(HidingAction):
         # Set the key before the eviction, so that later tasks have the key even if the drain fails.
         result["cordoned"] = ours
         pods = self._drain.pods(self._rules)
-        names = [drain.name_of(pod) for pod in pods]
+        names = [name_of(pod) for pod in pods]
         if pods and not self._task.check_mode:
             Display().display(
                 f"{self._node}: waiting up to {self._rules.minutes:g} minutes for {', '.join(names)} to end"
@@ -61,18 +60,12 @@ class ActionModule(HidingAction):
             # A real run would uncordon a node that it had cordoned.
             result["changed"] = boolean(arguments.get("pending", False))
             return
-        deadline = time.monotonic() + _TIMEOUT
-        while True:
-            try:
-                result["changed"] = self._drain.uncordon()
-                return
-            except Unavailable as error:
-                if time.monotonic() >= deadline:
-                    raise drain.NotDrained(
-                        f"node {self._node} may still be cordoned, because {error}; otherwise run kubectl uncordon "
-                        f"{self._node}"
-                    ) from error
-                time.sleep(_PAUSE)
+        try:
+            result["changed"] = until(lambda _is_late: self._drain.uncordon(), _TIMEOUT, _PAUSE)
+        except Unavailable as error:
+            raise drain.NotDrained(
+                f"node {self._node} may still be cordoned, because {error}; otherwise run kubectl uncordon {self._node}"
+            ) from error
 
 
 def _rules(arguments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters, duplicate_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import duplicate_nodes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 
@@ -23,7 +23,7 @@ class ActionModule(HidingAction):
         kubeconfig = given.get("kubeconfig", "")
         hosts = [_host(plain(name), self._vars.get("hostvars", {}), kubeconfig) for name in names]
         # Without the API, only equal paths mean the same cluster.
-        cluster_of = str if boolean(given.get("offline", False)) else clusters.identity
+        cluster_of = str if boolean(given.get("offline", False)) else duplicate_nodes.identity
         lines = list(duplicate_nodes.found([host for host in hosts if host is not None], cluster_of))
         if lines:
             # In a role, earlier roles of the play may have written on the nodes.

@@ -9,7 +9,6 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
     extended_resources,
-    kubeconfig,
     manifests,
     quantity,
 )
@@ -29,6 +28,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     plugin_cli,
     preflight,
     requirements,
+    task_arguments,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import parse
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
@@ -143,14 +143,11 @@ class ActionModule(HidingAction):
         """Return the node's facts from the API; empty without a kubeconfig or a valid declaration."""
         declared = parts["declaration"]
         if not self._arguments.get("kubeconfig") and self._is_pod:
-            problems.append(
-                "node_devices_kubeconfig: not set, but the DaemonSet is read through the Kubernetes API: set it to a "
-                "kubeconfig file on the controller"
-            )
+            problems.append(task_arguments.without_kubeconfig("the DaemonSet is read through the Kubernetes API"))
         if not self._arguments.get("kubeconfig") or declared is None:
             return {}
         try:
-            cluster = Api(kubeconfig.read(self._arguments["kubeconfig"]))
+            cluster = Api.of(self._arguments["kubeconfig"])
             shown = cluster.node(self._arguments.get("node_name") or host)
             if "facts" in parts:
                 name, identity = shown["metadata"]["name"], parts["facts"].get("identity")
@@ -164,7 +161,7 @@ class ActionModule(HidingAction):
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
             problems.extend(self._unlisted(cluster, shown["metadata"]["name"]))
-        except (ApiError, kubeconfig.KubeconfigError, extended_resources.CapacityConflict) as error:
+        except (ApiError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}

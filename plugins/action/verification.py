@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verifies a node with the plugin's command on the node. See plugins/modules/verification.py."""
+"""Verifies a node with the plugin's command, or through the API alone. See plugins/modules/verification.py."""
 
 from __future__ import annotations
 
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    DeclarationError,
+    parse_configuration,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import judging
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
     FAILED,
@@ -17,54 +20,94 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
     Outcome,
     Row,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    api_verification,
+    deployed,
+    proof,
+    rollout,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
-_ERRORS = (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError)
+_ERRORS = (ApiError, DeclarationError, DeploymentError)
 # The namespace of proof pods without a DaemonSet. Every cluster has this namespace.
 _NAMESPACE = "kube-system"
+# States without a proof that are not errors. Causes: no pod was scheduled, pods hold all devices, or no kubelet runs.
+_WITHOUT_PROOF = ("unproven", "in use", "pending")
 
 
 class ActionModule(HidingAction):
     """Runs the plugin's command on the node, and again for each inspection of pods.
 
-    If the proof record changes, a module writes the record.
+    If the proof record changes, a module writes the record. If only the API reaches the node, the action contacts only
+    the API server.
     """
 
     only_shown = True
-    of_the_host = ("kubeconfig", "node_name")
+
+    of_the_host = ("kubeconfig", "node_name", "api_only")
 
     def act(self, given):
+        self._arguments = given
+        if given.get("state") == "absent":
+            return self._remove()
         if self._task.check_mode:
             return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         look = self.preflight
         declared = look.declaration(given.get("declaration"))
-        self._facts = look.node(given.get("node"), _REQUIRES, command=given["tool"], declaration=declared)
-        declared = look.with_numbers(declared, self._facts)
-        return self._verified(declared["configuration"], self._facts, given, self.host)
-
-    def _verified(self, configuration, node, arguments, host):
-        result = {}
         try:
-            self._command = [*_command(arguments, node), "--plugin", _plugin(arguments)]
-            self._renew = play.Renewal(self, self._vars)
-            if not arguments.get("kubeconfig"):
-                # The node's command makes all proofs. Each static pod may need the timeout to start, and again to end.
-                number = 2 * len(configuration["resources"]) + 1
-                self._renew.ahead(number * float(arguments.get("timeout", 60)))
-            report = plugin_cli.answer(self, self._command, json.dumps(configuration), self._vars)
-            report["problems"] += self._restarted(arguments, host)
-            if arguments.get("kubeconfig"):
-                self._prove_by_pods(report, configuration, host, arguments)
-        except (plugin_cli.PluginCliError, DeclarationError) as error:
-            return {**result, "failed": True, "msg": f"{host}: {error}"}
-        result.update(changed=False, **reports.judged(report, host, boolean(arguments.get("require_proof", False))))
+            if boolean(given.get("api_only", False)):
+                return self._verify_through_api(declared["configuration"])
+            self._facts = look.node(given.get("node"), _REQUIRES, command=given["tool"], declaration=declared)
+            return self._verify_on_node(look.with_numbers(declared, self._facts)["configuration"])
+        except (*_ERRORS, plugin_cli.PluginCliError) as error:
+            return {"failed": True, "msg": f"{self.host}: {error}"}
+
+    def _remove(self):
+        """Delete the proofs' priority class and the node's proof pods. An error of the API server is only a warning."""
+        if not self._arguments.get("kubeconfig"):
+            return {"changed": False}
+        try:
+            api = Api.of(self._arguments["kubeconfig"], self._task.check_mode)
+            namespaces = {_NAMESPACE, self._deployment().namespace}
+            change = proof.remove(api, sorted(namespaces), self.preflight.node_name(self._arguments))
+        except _ERRORS as error:
+            told = f"{self.host}: the priority class of proofs stays in the cluster: {error}"
+            return {"changed": False, "warnings": [told]}
+        return {"changed": change.changed, "what": [change.what] * change.changed}
+
+    def _verify_through_api(self, configuration):
+        if not self._arguments.get("kubeconfig"):
+            raise DeploymentError(task_arguments.without_kubeconfig("only the Kubernetes API reaches this node"))
+        cluster, node = self._daemon_set(), self.preflight.node_name(self._arguments)
+        report, changed = api_verification.verify(
+            cluster,
+            node,
+            parse_configuration(configuration).resources,
+            timeout=float(self._arguments.get("timeout", 60)),
+            unproven_only=self._arguments.get("proofs") == "unproven",
+            all_devices=self._arguments.get("devices") == "all",
+            invocation=self._arguments.get("invocation"),
+        )
+        return {"changed": changed, **self._judged(report)}
+
+    def _verify_on_node(self, configuration):
+        arguments = self._arguments
+        self._command = [*_command(arguments, self._facts), "--plugin", self._plugin()]
+        self._renew = play.Renewal(self, self._vars)
+        if not arguments.get("kubeconfig"):
+            # The node's command makes all proofs. Each static pod may need the timeout to start, and again to end.
+            number = 2 * len(configuration["resources"]) + 1
+            self._renew.ahead(number * float(arguments.get("timeout", 60)))
+        report = plugin_cli.answer(self, self._command, json.dumps(configuration), self._vars)
+        report["problems"] += self._restarted()
+        if arguments.get("kubeconfig"):
+            self._prove_by_pods(report, configuration)
+        result = {"changed": False, **self._judged(report)}
         if report["proven"] != report["proven_before"]:
             content = json.dumps(report["proven"], indent=4, sort_keys=True) + "\n"
             written = self._execute_module(
@@ -77,20 +120,20 @@ class ActionModule(HidingAction):
             result.update(changed=written["changed"], diff=written["diff"])
         return result
 
-    def _restarted(self, arguments, host):
+    def _restarted(self):
         """Return the problem that the plugin's pod has restarted since this play saw it; the node finds a service's."""
-        if arguments.get("mode") != "daemonset" or not (arguments.get("kubeconfig") and arguments.get("invocation")):
+        arguments = self._arguments
+        if not (self._is_pod and arguments.get("kubeconfig") and arguments.get("invocation")):
             return []
         try:
-            api = Api(kubeconfig.read(arguments["kubeconfig"]))
-            cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
-            found = rollout.restarted(cluster, arguments.get("node_name") or host, arguments["invocation"])
+            node = arguments.get("node_name") or self.host
+            found = rollout.restarted(self._daemon_set(), node, arguments["invocation"])
         except _ERRORS:
             # As for a service whose systemd does not answer.
             return []
         return [found] if found else []
 
-    def _prove_by_pods(self, report, configuration, host, arguments):
+    def _prove_by_pods(self, report, configuration):
         """Prove the unproven resources with pods that the scheduler places. The node's command inspects the pods."""
         rows = [Row(**row) for row in report["resources"]]
         wanted = [proof.Wanted(row.resource, row.shares) for row in rows if row.state == UNPROVEN and row.shares]
@@ -101,13 +144,12 @@ class ActionModule(HidingAction):
             return self._look(pods, configuration, report)
 
         try:
-            api = Api(kubeconfig.read(arguments["kubeconfig"]))
-            node = self.preflight.node_name(arguments, self._facts)
+            node = self.preflight.node_name(self._arguments, self._facts)
+            api = Api.of(self._arguments["kubeconfig"])
             # Raise an error if the node does not exist, because the pods would wait for the node.
             api.node(node)
-            kind = _kind(api, report["image"], arguments)
-            proofs = proof.Proofs(api, kind, node, float(arguments.get("timeout", 60)), self._renew)
-            outcomes = proofs.prove(wanted, look)
+            timeout = float(self._arguments.get("timeout", 60))
+            outcomes = proof.Proofs(api, self._kind(report["image"]), node, timeout, self._renew).prove(wanted, look)
         except _ERRORS as error:
             outcomes = {each.resource: Outcome(unproven=str(error)) for each in wanted}
         for name, outcome in outcomes.items():
@@ -121,7 +163,7 @@ class ActionModule(HidingAction):
         some = [each for each in configuration["resources"] if each["name"] in pods]
         command = [*self._command]
         for pod in pods.values():
-            command += ["--proof-pod", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"]
+            command += ["--proof-pod", name_of(pod)]
         found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}), self._vars)
         outcomes = {}
         for row in (Row(**row) for row in found["resources"]):
@@ -136,6 +178,46 @@ class ActionModule(HidingAction):
             else:
                 outcomes[name] = Outcome(unproven=row.detail or row.state)
         return outcomes
+
+    def _plugin(self):
+        """Return the plugin's mode and image for the proof record. If they change, earlier proofs are not valid."""
+        return f"daemonset {self._deployment().image}" if self._is_pod else "service"
+
+    def _kind(self, image):
+        """Return the settings of proof pods. image: the node's sandbox image. Raises ApiError, DeclarationError."""
+        everything = ({"operator": "Exists"},)
+        if self._is_pod:
+            cluster = self._daemon_set()
+            owner = cluster.api.get(cluster.place)
+            if owner is not None:
+                return proof.Kind(cluster.deployment.namespace, image, everything, owner=owner)
+        return proof.Kind(_NAMESPACE, image, everything)
+
+    @property
+    def _is_pod(self):
+        return self._arguments.get("mode", "service") == "daemonset"
+
+    def _deployment(self):
+        return deployed.parse(self._arguments.get("deployment", {}))
+
+    def _daemon_set(self):
+        return DaemonSet(Api.of(self._arguments["kubeconfig"]), self._deployment())
+
+    def _judged(self, report):
+        """Return the report with its warnings and a warning for each unproven resource.
+
+        With ``require_proof``, each resource without a proof is a problem instead of a warning.
+        """
+        without = {row["resource"]: row for row in report["resources"] if row["state"] in _WITHOUT_PROOF}
+        problems, warnings = list(report["problems"]), list(report.get("warnings", ()))
+        if boolean(self._arguments.get("require_proof", False)):
+            problems += [f"{name}: {row['state']}: {row['detail']}" for name, row in without.items()]
+        else:
+            unproven = {name: row["detail"] for name, row in without.items() if row["state"] == UNPROVEN}
+            warnings += [f"{name} is unproven: {why}" for name, why in unproven.items()]
+        # Omit an empty list of warnings, because Ansible would print it.
+        told = {"warnings": [f"{self.host}: {each}" for each in warnings]} if warnings else {}
+        return {**{key: value for key, value in report.items() if key != "warnings"}, "problems": problems, **told}
 
 
 def _command(arguments, node):
@@ -157,21 +239,3 @@ def _command(arguments, node):
     command += ["--unproven"] * (arguments.get("proofs") == "unproven")
     command += ["--no-static-pods"] * bool(arguments.get("kubeconfig"))
     return command + [word for option, given in options.items() if given for word in (option, str(given))]
-
-
-def _plugin(arguments):
-    """Return the plugin's mode and image for the proof record. If they change, earlier proofs are not valid."""
-    if arguments.get("mode", "service") != "daemonset":
-        return "service"
-    return f"daemonset {deployed.parse(arguments.get('deployment', {})).image}"
-
-
-def _kind(api, image, arguments):
-    """Return the settings of proof pods. image: the node's sandbox image. Raises DeclarationError."""
-    everything = ({"operator": "Exists"},)
-    if arguments.get("mode", "service") == "daemonset":
-        cluster = DaemonSet(api, deployed.parse(arguments.get("deployment", {})))
-        owner = api.get(cluster.place)
-        if owner is not None:
-            return proof.Kind(cluster.deployment.namespace, image, everything, owner=owner)
-    return proof.Kind(_NAMESPACE, image, everything)

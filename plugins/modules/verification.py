@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Documentation of the action of the same name, which runs the plugin's command on the node.
+# Documentation of the action of the same name, which runs the plugin's command on the node, or calls the API.
 
 DOCUMENTATION = r"""
 module: verification
@@ -9,20 +9,31 @@ description:
   - The command first inspects the node's running containers. For the other resources, with O(kubeconfig), ordinary pods
     request devices. Only a few such pods run at a time, with a lower priority than all other pods. Without
     O(kubeconfig), the command creates static pods, if the kubelet has a directory for them.
+  - If the node is reachable only through the Kubernetes API (C(node_devices_api_only)), the action compares the node
+    object with the declaration. Then a pod for each resource with a free device logs the devices of its container. An
+    annotation of the node object, C(nodedevices.kubernetes/proven), records the proofs. A resource with discovered
+    devices is then V(unproven), because the API does not show these devices.
+  - If pods hold every device of a resource and their containers cannot be inspected, the resource is V(in use).
   - A resource without a proof is V(unproven). The action prints a warning with the reason.
   - The result is the report. The action fails if a query fails, but not if the report contains problems. In check mode,
     the action does nothing.
 options:
+  state:
+    description:
+      - V(absent) removes the priority class of the proofs' pods, the only object that proofs leave in the cluster.
+    type: str
+    choices: [present, absent]
+    default: present
   tool:
-    description: Path of the plugin's command on the node.
+    description: Path of the plugin's command on the node. Required, unless only the Kubernetes API reaches the node.
     type: path
-    required: true
   record:
-    description: File on the node that records the proofs.
+    description: File on the node that records the proofs. Required, unless only the Kubernetes API reaches the node.
     type: path
-    required: true
   proofs:
-    description: Whether to prove all resources, or only resources without a recorded proof of the current declaration.
+    description:
+      - Whether to prove V(all) resources, or only resources without a valid recorded proof. A recorded proof is valid
+        while declaration, plugin and version of the container runtime stay the same.
     type: str
     choices: [all, unproven]
     default: all
@@ -45,7 +56,8 @@ options:
     default: false
   timeout:
     description:
-      - Timeout in seconds. It applies twice, until the kubelet lists the devices and until each proof's pod runs.
+      - Timeout in seconds. It applies twice, until the kubelet or the node object lists the devices, and until each
+        proof's pod runs or ends.
     type: int
     default: 60
   invocation:
@@ -74,7 +86,9 @@ runtime:
   type: str
   returned: unless the task is skipped
 kubelet:
-  description: State of the kubelet, V(running), V(not answering) or V(rate limited); V(none) without a kubelet.
+  description:
+    - State of the kubelet, V(running), V(not answering) or V(rate limited); V(none) without a kubelet. If only the
+      Kubernetes API reaches the node, this is the kubelet's version.
   type: str
   returned: unless the task is skipped
 resources:

@@ -62,10 +62,8 @@ def problems(
 
 def without_cluster(capacities: Mapping[str, int]) -> str:
     """Return the message for static capacities without a kubeconfig."""
-    return (
-        f"node_devices_kubeconfig: not set, but the capacity of {', '.join(sorted(capacities))} is patched through "
-        "the Kubernetes API: set it to a kubeconfig file on the controller"
-    )
+    names = ", ".join(sorted(capacities))
+    return task_arguments.without_kubeconfig(f"the capacity of {names} is patched through the Kubernetes API")
 
 
 def _is(values: Mapping[str, Any], name: str) -> bool:

@@ -18,7 +18,6 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 
 from . import (
@@ -202,7 +201,7 @@ class Preflight:
     def node_name(self, arguments: Mapping[str, Any], facts: Mapping[str, Any] | None = None) -> str:
         """Return the node's name in the cluster, after a check that the host is that node.
 
-        Raises NotReady if the host is another machine, and ApiError and KubeconfigError if the API cannot tell.
+        Raises NotReady if the host is another machine, and ApiError if the API cannot tell.
         arguments: with ``kubeconfig``, and optionally ``node_name`` and ``api_only``. facts: of node_preflight, if the
         caller has them. Where only the API reaches the node, nothing can check the name.
         """
@@ -216,7 +215,7 @@ class Preflight:
         return name
 
     def _other_machine(self, path: str, name: str, facts: Mapping[str, Any] | None) -> same_machine.Checked:
-        """Check once in a run of Ansible that the host is this node. Raises ApiError, KubeconfigError."""
+        """Check once in a run of Ansible that the host is this node. Raises ApiError."""
         checked = self._remembered("same-machine", path, name)
         if checked.exists():
             return same_machine.Checked()
@@ -224,19 +223,22 @@ class Preflight:
             facts = self.known if "identity" in (self.known or {}) else self.on_node("node_preflight", {})
         if (facts or {}).get("failed"):
             return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
-        outcome = same_machine.check(Api(kubeconfig.read(path)), path, name, (facts or {}).get("identity"))
+        outcome = same_machine.check(Api.of(path), path, name, (facts or {}).get("identity"))
         if not outcome.problem:
             checked.touch()
         return outcome
 
     def failed(self, error: Exception) -> dict[str, Any]:
         """Return the failed result of an action. error: one of ERRORS."""
-        message = str(error)
+        return {"failed": True, "changed": False, "msg": self.message(error)}
+
+    def message(self, error: Exception) -> str:
+        """Return the message of a failed action: each line of the error with the host's name."""
         if isinstance(error, declaration.DeclarationProblems):
-            message = declaration.unusable(self.host, error.lines, done="this task wrote nothing")
-        elif isinstance(error, WheelsError):
-            message = f"{self.host}: {error}"
-        return {"failed": True, "changed": False, "msg": message}
+            return declaration.unusable(self.host, error.lines, done="this task wrote nothing")
+        if isinstance(error, NotReady):
+            return str(error)
+        return "\n".join(f"{self.host}: {line}" for line in str(error).splitlines())
 
     def look(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Run the preflight with node_preflight's arguments. Raises NotReady, DeclarationProblems, AnsibleError.
@@ -319,7 +321,7 @@ class Preflight:
         if not problems and not self.api_only:
             try:
                 other, unchecked = self._other_machine(path, name, facts)
-            except (ApiError, kubeconfig.KubeconfigError) as error:
+            except ApiError as error:
                 other, unchecked = cluster_access.failure(path, error), ""
             problems += [other] if other else []
             warnings += [unchecked] if unchecked else []

@@ -34,6 +34,11 @@ def of(action: Any, task_vars: Any = None, *of_the_host: str) -> dict[str, Any]:
     return given
 
 
+def without_kubeconfig(why: str) -> str:
+    """Return the message for a host without a kubeconfig. why: what needs the kubeconfig."""
+    return f"node_devices_kubeconfig: not set, but {why}: set it to a kubeconfig file on the controller"
+
+
 def minutes(arguments: Mapping[str, Any], variable: str) -> float:
     """Return the argument ``minutes``, default 10. Raises AnsibleError. variable: the user's variable in messages."""
     given = arguments.get("minutes", 10)

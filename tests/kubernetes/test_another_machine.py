@@ -9,7 +9,6 @@ import pytest
 from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import (
-    api_verification,
     daemonset,
     extended_resources,
     node_drain,
@@ -45,7 +44,7 @@ STEPS = {
             "node": {**FACTS, "kubelet": None, "runtime": {"socket": "/x"}},
         },
     ),
-    "forget proofs": (api_verification, {"state": "absent"}),
+    "forget proofs": (verification, {"state": "absent"}),
 }
 
 

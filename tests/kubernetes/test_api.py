@@ -351,9 +351,9 @@ def test_a_check_of_certificates_in_front(tmp_path, who, version, says):
 
 
 def test_a_new_object_stays_unless_it_is_a_dry_run(cluster):
-    asked = api.Api(kubeconfig.read(cluster.kubeconfig()))
-    for name, dry_run in (("tried", {"dry_run": True}), ("made", {})):
-        made = asked.create(api.Place("nodes"), {"metadata": {"name": name}}, **dry_run)
+    asked = api.Api.of(cluster.kubeconfig())
+    for name, client in (("tried", asked.dry()), ("made", asked)):
+        made = client.create(api.Place("nodes"), {"metadata": {"name": name}})
         assert made["metadata"]["name"] == name
     assert asked.get(api.Place("nodes", "tried")) is None
     assert asked.get(api.Place("nodes", "made"))["metadata"]["name"] == "made"

@@ -20,8 +20,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proven, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import namespace as namespaces
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import other_daemonsets, proof, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
@@ -304,10 +304,10 @@ def test_what_was_proven_goes_with_the_nodes_part(cluster, run):
     deployed(run, node)
     api = Api(kubeconfig.read(cluster.kubeconfig()))
     record = {IMAGINARY["name"]: "a" * 64}
-    proven.write(api, node.name, record)
-    assert proven.read(node.read()) == record
+    proof.write_record(api, node.name, record)
+    assert proof.read_record(node.read()) == record
     foreseen = run("removed", node, check=True)["what"]
-    assert proven.read(node.read()) == record
+    assert proof.read_record(node.read()) == record
     assert run("removed", node)["what"] == foreseen
     assert f"annotation nodedevices.kubernetes/proven of node {node.name}" in foreseen
     assert node.annotations == {"of": "others"}
@@ -482,8 +482,8 @@ def test_what_others_have_under_our_name_stays_as_it_is(cluster, run, read, name
 def test_another_plugin_on_a_node_that_only_the_api_reaches(cluster, run, read, monkeypatch):
     name = IMAGINARY["name"]
     node = cluster.node({"cpu": "2"})
-    monkeypatch.setattr(foreign, "_PAUSE", 0.02)
-    monkeypatch.setattr(foreign, "_TOLD", 0.1)
+    monkeypatch.setattr(other_daemonsets, "_PAUSE", 0.02)
+    monkeypatch.setattr(other_daemonsets, "_TOLD", 0.1)
     # A number that somebody patched is no plugin's.
     node.set_capacity("kubectl", "example.com/fixed", "3")
     with node.kubelet():
@@ -506,7 +506,7 @@ def test_another_plugin_on_a_node_that_only_the_api_reaches(cluster, run, read, 
 
 def test_a_plugin_that_has_just_gone_is_waited_for(cluster, run, monkeypatch):
     node = cluster.node({"cpu": "2"})
-    monkeypatch.setattr(foreign, "_PAUSE", 0.02)
+    monkeypatch.setattr(other_daemonsets, "_PAUSE", 0.02)
     node.set_capacity("kubelet", IMAGINARY["name"], "1")
     node.patch("kubelet", [{"op": "add", "path": "/status/allocatable", "value": {IMAGINARY["name"]: "1"}}])
     gone = {"op": "add", "path": "/status/allocatable", "value": {IMAGINARY["name"]: "0"}}
@@ -524,7 +524,7 @@ def test_what_was_rendered_without_ansible_is_left_to_who_applied_it(cluster, ru
     places = [Place("namespaces", namespace)]
     places += [Place("configmaps", given.name, namespace), Place("daemonsets", given.name, namespace, "apps/v1")]
     for place, manifest in zip(places, manifests.render(given, {other.name: configuration}), strict=True):
-        api.apply(place, manifest.content, "kubectl")
+        api.apply(place, manifest.content)
     before = read("/apis/apps/v1", "daemonsets")
     assert run("configured", node, IMAGINARY)["msg"] == (
         f"worker1: daemonset node-device-plugin in namespace {namespace} lists its nodes itself, so these playbooks "

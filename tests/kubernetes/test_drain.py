@@ -12,7 +12,12 @@ import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Conflict, NotFound
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    Conflict,
+    NotFound,
+    Unavailable,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_drain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 
@@ -285,7 +290,7 @@ def test_an_api_server_that_is_away_half_way_is_waited_for(run, pods, monkeypatc
 
     def list_later(api, *arguments, **selectors):
         if next(calls) == 2:
-            raise drain.Unavailable("the API server does not answer")
+            raise Unavailable("the API server does not answer")
         return listing(api, *arguments, **selectors)
 
     monkeypatch.setattr(Api, "list", list_later)

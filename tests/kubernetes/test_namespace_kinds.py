@@ -41,15 +41,14 @@ def api(monkeypatch):
         found = OURS if place.kinds == "namespaces" else pages.get(place.kinds)
         return json.dumps({"kind": "x", **(found or {"items": made.items.get(str(place), [])})}).encode()
 
-    made.items, made.pages, made.removed = {}, pages, set()
+    made.items, made.pages, made.removed, made.dry_run = {}, pages, set(), False
     monkeypatch.setattr(made, "_ask", answer)
     return made
 
 
 def remove(api):
-    objects = namespace.Objects(api, dry_run=False)
     deployment = namespace.manifests.parse_deployment({"image": "x", "namespace": "ours"})
-    found = namespace.Namespace(objects, deployment, ())
+    found = namespace.Namespace(api, deployment, ())
     return found.remove(), found.kept
 
 
@@ -68,7 +67,7 @@ def test_an_object_of_such_a_kind_keeps_the_namespace(api):
 
 
 def test_events_keep_no_namespace_and_hide_no_other_kind(api, monkeypatch):
-    monkeypatch.setattr(namespace.Objects, "delete", lambda self, place: place.name)
+    monkeypatch.setattr(namespace.objects, "delete", lambda _api, place: place.name)
     api.pages["/api/v1"]["resources"].insert(0, {"name": "events", **VERBS})
     api.items[str(Place("events", namespace="ours"))] = [{"metadata": {"name": "started"}}]
     assert remove(api) == (["ours"], "")
@@ -77,7 +76,7 @@ def test_events_keep_no_namespace_and_hide_no_other_kind(api, monkeypatch):
 
 
 def test_a_kind_that_somebody_removes_meanwhile_hides_no_other_kind(api, monkeypatch):
-    monkeypatch.setattr(namespace.Objects, "delete", lambda self, place: place.name)
+    monkeypatch.setattr(namespace.objects, "delete", lambda _api, place: place.name)
     api.removed.add("http")
     place = Place("tcp", namespace="ours", group="routes.example/v1alpha2")
     api.items[str(place)] = [{"metadata": {"name": "theirs"}}]
@@ -87,7 +86,7 @@ def test_a_kind_that_somebody_removes_meanwhile_hides_no_other_kind(api, monkeyp
 
 
 def test_a_server_of_measurements_that_is_away_keeps_nothing(api, monkeypatch):
-    monkeypatch.setattr(namespace.Objects, "delete", lambda self, place: place.name)
+    monkeypatch.setattr(namespace.objects, "delete", lambda _api, place: place.name)
     assert remove(api) == (["ours"], "")
 
 

@@ -25,7 +25,7 @@ THEIRS = [None, {"app.kubernetes.io/managed-by": "Helm"}, {"app": NAME}]
 def api(monkeypatch):
     """An API server with ``there``: place to object. ``changes``: what else than GET it was asked for."""
     made = object.__new__(Api)
-    made.there, made.changes = {}, []
+    made.there, made.changes, made.dry_run = {}, [], False
 
     def answer(method, place, query, content, *_others):
         if method != "GET":
@@ -48,12 +48,11 @@ def test_nothing_of_others_is_deleted_or_written(api, labels):
     namespace_place = Place("namespaces", "ours")
     for place in (CONFIG_MAP, DAEMON_SET, namespace_place):
         api.there[place] = labelled(labels, data={"theirs": "text"})
-    made = objects.Objects(api)
     for place in (CONFIG_MAP, DAEMON_SET):
-        assert made.delete(place).changed is False
+        assert objects.delete(api, place).changed is False
         with pytest.raises(DeploymentError, match="belongs to others, because it has no label"):
-            made.apply(place, {"metadata": {}})
-    assert namespace.Namespace(made, DEPLOYMENT, ()).remove() == []
+            objects.apply(api, place, {"metadata": {}})
+    assert namespace.Namespace(api, DEPLOYMENT, ()).remove() == []
     cluster = DaemonSet(api, DEPLOYMENT)
     assert cluster.texts() == {}
     assert not any(change.changed for change in cluster.dismantle([]))
@@ -81,7 +80,7 @@ def test_the_last_configmap_is_shown_without_keys_that_a_check_leaves_in_it(api)
 
 def test_what_is_ours_is_deleted_as_the_object_that_was_seen(api):
     api.there[CONFIG_MAP] = labelled(dict(manifests.MANAGED_BY))
-    assert objects.Objects(api).delete(CONFIG_MAP).changed is True
+    assert objects.delete(api, CONFIG_MAP).changed is True
     ((method, place, content),) = api.changes
     assert (method, place, content["preconditions"]) == ("DELETE", str(CONFIG_MAP), {"uid": "7"})
 
@@ -106,8 +105,8 @@ def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_tha
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(daemonset.ActionModule, "_daemon_set", lambda self, path, deployment: cluster)
     monkeypatch.setattr(daemonset.other_daemonsets, "before", lambda *_: [])
-    monkeypatch.setattr(daemonset.daemonset_slot, "refusal", lambda *_: "")
-    monkeypatch.setattr(daemonset.foreign, "refuse", refuse)
+    monkeypatch.setattr(daemonset.deployed, "without_slot", lambda *_: "")
+    monkeypatch.setattr(daemonset.other_daemonsets, "refuse_foreign", refuse)
     action = object.__new__(daemonset.ActionModule)
     resource = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}}
     arguments = {

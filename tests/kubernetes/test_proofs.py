@@ -10,10 +10,9 @@ import pytest
 import stand_in
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Objects
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import objects, proof
 
-from node_device_plugin.cluster.pod_slots import Slots
+from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.verification.slots import SlotCounter
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -56,8 +55,8 @@ def test_a_proofs_pod_is_below_all_others_and_takes_no_place(api, namespace, pro
     seen = []
     does = api.create
 
-    def create(place, content, dry_run=False):
-        seen.append(does(place, content, dry_run))
+    def create(place, content):
+        seen.append(does(place, content))
         return seen[-1]
 
     monkeypatch.setattr(api, "create", create)
@@ -75,15 +74,15 @@ def test_a_proofs_pod_is_below_all_others_and_takes_no_place(api, namespace, pro
     # The server's clock decides what is left of a killed play's proof.
     assert api.moment() is not None
     # Another proof finds the class as it is, and an uninstall takes it.
-    assert Objects(api).apply(proof._CLASS, proof.priority_class()).changed is False
-    assert proof.remove(api, [namespace], "worker1", dry_run=True).changed is True
+    assert objects.apply(api, proof._CLASS, proof.priority_class()).changed is False
+    assert proof.remove(api.dry(), [namespace], "worker1").changed is True
     assert proof.remove(api, [namespace], "worker1").changed is True
     assert proof.remove(api, [namespace], "worker1").changed is False
 
 
 def test_a_class_with_another_value_is_refused_and_a_policy_without_a_class_too(api, namespace, prove):
     """The message for a class that was made by hand; and why a proof has a class."""
-    api.apply(proof._CLASS, {**proof.priority_class(), "value": -5}, "somebody")
+    api.apply(proof._CLASS, {**proof.priority_class(), "value": -5})
     assert "may not be changed in an update" in prove().unproven
     spec = {"containers": [{"name": "a", "image": "a"}], "preemptionPolicy": "Never"}
     with pytest.raises(ApiError, match="the string value of PreemptionPolicy"):

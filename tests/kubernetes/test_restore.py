@@ -8,6 +8,7 @@ import pytest
 import stand_in
 
 from node_device_plugin.cli.main import main
+from node_device_plugin.cluster import api
 from node_device_plugin.kubelet import restore
 
 DONGLE, LICENSE = "example.com/dongle", "example.com/license"
@@ -108,7 +109,7 @@ def test_a_capacity_that_a_run_takes_away_meanwhile_does_not_come_back(
         return patch(self, *arguments)
 
     monkeypatch.setattr(restore.Api, "patch_node_status", patch_after_a_run)
-    monkeypatch.setattr(restore, "_PAUSE", 0.01)
+    monkeypatch.setattr(api, "_PAUSE", 0.01)
     assert restored(settings({DONGLE: 4})) == 0
     assert meanwhile[0]["changed"] is True
     assert node.extended == left

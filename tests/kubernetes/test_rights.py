@@ -9,9 +9,13 @@ import re
 import daemonset_steps
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
+    extended_resources,
+    kubeconfig,
+    pods,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, proven, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
 from daemonset_steps import IMAGINARY, deployed
@@ -66,8 +70,8 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
     outcomes = proofs.prove([proof.Wanted(IMAGINARY["name"], 1)], lambda _pods: {})
     assert outcomes[IMAGINARY["name"]].unproven == "its pod is Pending after 0.01 s: no reason was reported"
     assert proof.remove(daemon_set.api, [namespace], node.name).changed is True
-    assert proof.in_use(daemon_set.api, node.name) == {}
-    proven.write(daemon_set.api, node.name, {IMAGINARY["name"]: "a" * 64})
+    assert pods.in_use(daemon_set.api, node.name) == {}
+    proof.write_record(daemon_set.api, node.name, {IMAGINARY["name"]: "a" * 64})
     # Its log, its metrics, and the word to its kubelet; only a user with rights learns that no pod has the name.
     for part in ("log", "proxy/metrics"):
         with pytest.raises(Exception, match="the cluster has no pod x"):

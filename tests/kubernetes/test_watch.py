@@ -209,7 +209,7 @@ def test_an_object_is_replaced_only_as_it_was_read(client, node):
     place = api.Place("nodes", node.name)
     old = client.get(place)
     wanted = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
-    assert client.replace(place, wanted, dry_run=True)["metadata"]["labels"]["a"] == "b"
+    assert client.dry().replace(place, wanted)["metadata"]["labels"]["a"] == "b"
     assert "a" not in client.get(place)["metadata"].get("labels", {})
     assert client.replace(place, wanted)["metadata"]["labels"]["a"] == "b"
     assert client.get(place)["metadata"]["labels"]["a"] == "b"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import datetime
 import email.utils
 import http.client
@@ -14,8 +16,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple, TypeVar
 
+from . import kubeconfig
 from .kubeconfig import Access
 from .proxy import Proxy, ProxyError, proxy_for
 from .transport import TookTooLong, TooLarge, Transport
@@ -37,6 +40,9 @@ _LARGEST = 128 << 20
 _LARGEST_LIST = 512 << 20
 _LARGEST_EVENT = 16 << 20
 _LARGEST_OF_POD = 16 << 20
+# Attempts to change an object that others may change between our read and our write, and seconds between two attempts.
+_ATTEMPTS = 5
+_PAUSE = 0.5
 # Maximum seconds of retries, if the server sends Retry-After.
 _COME_AGAIN = 20.0
 # The status codes of a server that starts, stops or is overloaded, and of a proxy that does not reach its server.
@@ -49,6 +55,9 @@ _OF_ETCD = ("rpc error: ", "etcdserver: ")
 _LACKS_RIGHTS = re.compile(r'\bUser ".*" cannot (?!impersonate )', re.DOTALL)
 # OpenSSL's names of the TLS alerts with which a server refuses a client's certificate.
 _CERTIFICATE_REFUSED = re.compile(r"ALERT_(?:.*CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED)")
+
+
+_Changed = TypeVar("_Changed")
 
 
 class ApiError(Exception):
@@ -139,10 +148,14 @@ class Event(NamedTuple):
 
 
 class Api:
-    """A client of a cluster's API server. Raises ApiError if its address or its proxy is unusable."""
+    """A client of a cluster's API server. Raises ApiError if its address or its proxy is unusable.
 
-    def __init__(self, access: Access) -> None:
+    dry_run: the server checks each write and stores nothing.
+    """
+
+    def __init__(self, access: Access, dry_run: bool = False) -> None:
         self._access = access
+        self.dry_run = dry_run
         try:
             url = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
             proxy = Proxy(url) if url else None
@@ -154,6 +167,20 @@ class Api:
             raise self._no_address(error) from error
         self._transport = Transport(access.tls, proxy)
 
+    @classmethod
+    def of(cls, path: str, dry_run: bool = False) -> Api:
+        """A client of a kubeconfig's cluster. Raises ApiError, also for an unusable kubeconfig."""
+        try:
+            return cls(kubeconfig.read(path), dry_run)
+        except kubeconfig.KubeconfigError as error:
+            raise ApiError(str(error)) from error
+
+    def dry(self) -> Api:
+        """This client with dry runs only."""
+        client = copy.copy(self)
+        client.dry_run = True
+        return client
+
     def node(self, name: str) -> dict[str, Any]:
         """A node object. Raises ApiError if the request fails; NotFound if the cluster has no such node."""
         found = self.get(Place("nodes", name))
@@ -163,14 +190,14 @@ class Api:
             )
         return found
 
-    def patch_node_status(self, name: str, operations: list[dict[str, Any]], dry_run: bool = False) -> dict[str, Any]:
+    def patch_node_status(self, name: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
         """Change a node's status and annotations in one step.
 
         operations: of a JSON patch (RFC 6902).
         Returns the patched node object. Raises ApiError; Conflict if a test of the patch fails.
         """
         place = Place("nodes", name, part="status")
-        return self._object("PATCH", place, _changing(dry_run), operations, "application/json-patch+json")
+        return self._object("PATCH", place, self._changing(), operations, "application/json-patch+json")
 
     def get(self, place: Place) -> dict[str, Any] | None:
         """An object; None if it does not exist. Raises ApiError."""
@@ -260,38 +287,37 @@ class Api:
             raise Unavailable(f"the API server {self._access.server} ended the watch of {place}: {said}: watch again")
         return event
 
-    def apply(self, place: Place, content: dict[str, Any], manager: str, dry_run: bool = False) -> dict[str, Any]:
+    def apply(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Apply ``content`` to an object by server-side apply. Fields that only other managers own do not change.
 
-        manager: the fields' owner. dry_run: the server checks the request and stores nothing.
         Returns the applied object. Raises ApiError; NotFound if its namespace or kind does not exist.
         """
         # Force, because the declaration overrides a field that another manager has set.
-        query = {**_changing(dry_run), "fieldManager": manager, "force": "true"}
+        query = {**self._changing(), "force": "true"}
         return self._object("PATCH", place, query, content, "application/apply-patch+yaml")
 
-    def merge(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    def merge(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Change fields by a merge patch (RFC 7386); null removes a field. Raises ApiError, NotFound."""
-        return self._object("PATCH", place, _changing(dry_run), content, "application/merge-patch+json")
+        return self._object("PATCH", place, self._changing(), content, "application/merge-patch+json")
 
-    def replace(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    def replace(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Replace an object. content: with the resourceVersion of the object that it replaces.
 
         Raises ApiError; Conflict if the object has another version now; NotFound if it does not exist.
         """
-        return self._object("PUT", place, _changing(dry_run), content, "application/json")
+        return self._object("PUT", place, self._changing(), content, "application/json")
 
-    def create(self, place: Place, content: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:
+    def create(self, place: Place, content: dict[str, Any]) -> dict[str, Any]:
         """Create an object. place: its kind and namespace. Raises ApiError; Conflict if the object already exists."""
-        return self._object("POST", place, _changing(dry_run), content, "application/json")
+        return self._object("POST", place, self._changing(), content, "application/json")
 
-    def delete(self, place: Place, uid: str, dry_run: bool = False) -> bool:
+    def delete(self, place: Place, uid: str) -> bool:
         """Delete an object and its dependents; False if the object does not exist.
 
         uid: of the object to delete. Raises ApiError; Conflict if another object has the same name now.
         """
         content: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        if dry_run:
+        if self.dry_run:
             # The server ignores dryRun in the URL if the request has a body.
             content["dryRun"] = ["All"]
         try:
@@ -300,7 +326,7 @@ class Api:
             return False
         return True
 
-    def evict(self, pod: dict[str, Any], dry_run: bool = False) -> None:
+    def evict(self, pod: dict[str, Any]) -> None:
         """Evict a pod if its PodDisruptionBudgets allow the eviction.
 
         pod: the pod object; a newer pod of the same name stays.
@@ -314,7 +340,7 @@ class Api:
             "deleteOptions": {"preconditions": {"uid": metadata["uid"]}},
         }
         place = Place("pods", metadata["name"], metadata["namespace"], part="eviction")
-        self._object("POST", place, _changing(dry_run), content, "application/json")
+        self._object("POST", place, self._changing(), content, "application/json")
 
     def moment(self) -> datetime.datetime | None:
         """The server's time of its last answer, to compare with the times of objects; None if it sends no time.
@@ -330,6 +356,9 @@ class Api:
     def text(self, place: Place) -> str:
         """A pod's HTTP answer (``place.part`` is proxy and a path) or its log (``log``). Raises ApiError."""
         return self._ask("GET", place, {}, None, "").decode(errors="replace")
+
+    def _changing(self) -> dict[str, str]:
+        return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if self.dry_run else {})}
 
     def _object(
         self, method: str, place: Place, query: dict[str, str], content: Any = None, kind: str = ""
@@ -360,10 +389,20 @@ class Api:
         if content is not None:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
-        try:
-            return self._answer(method, self._address(place, query), body, headers, place, limit)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._failure(error, method, place) from error
+        address, deadline = self._address(place, query), time.monotonic() + _COME_AGAIN
+        limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
+        while True:
+            try:
+                return self._transport.ask(
+                    method, address, body, headers, read_timeout=_TIMEOUT, seconds=_WHOLE, limit=limit
+                )
+            except (OSError, http.client.HTTPException) as error:
+                # While the server is overloaded or shuts down, try again, as client-go does. Do not wait to retry an
+                # eviction, because the caller continues with other pods.
+                pause = _come_again(error)
+                if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
+                    raise self._failure(error, method, place) from error
+                time.sleep(pause)
 
     def _failure(self, error: Exception, method: str, place: Place) -> ApiError:
         """What a request that failed means."""
@@ -386,23 +425,6 @@ class Api:
         if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
             return ApiError(text)
         return Unavailable(f"{text}: retry when the API server answers")
-
-    def _answer(self, method: str, address: str, body: Any, headers: dict[str, str], place: Place, limit: int) -> bytes:
-        """Send a request. Retry while the answer has Retry-After (overload or shutdown), as client-go does."""
-        deadline = time.monotonic() + _COME_AGAIN
-        limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
-        while True:
-            try:
-                return self._transport.ask(
-                    method, address, body, headers, read_timeout=_TIMEOUT, seconds=_WHOLE, limit=limit
-                )
-            except urllib.error.HTTPError as error:
-                pause = _come_again(error)
-                # Do not wait to retry an eviction, because the caller continues with other pods.
-                if pause is None or place.part == "eviction" or time.monotonic() + pause > deadline:
-                    raise
-                error.close()
-                time.sleep(pause)
 
     def _no_address(self, error: Exception) -> ApiError:
         return ApiError(f"the kubeconfig's server {self._access.server!r} is not a valid URL: {error}")
@@ -449,17 +471,27 @@ class Api:
         return ApiError(text)
 
 
+def again_after_conflict(change: Callable[[], _Changed]) -> _Changed:
+    """The result of ``change``, which reads an object and writes it. After a Conflict, it is called again, a few times.
+
+    Raises the errors of ``change``.
+    """
+    for _attempt in range(_ATTEMPTS - 1):
+        with contextlib.suppress(Conflict):
+            return change()
+        time.sleep(_PAUSE)
+    return change()
+
+
 def _expired(method: str, place: Place, said: object) -> Expired:
     what = "the changes of" if method == "WATCH" else "the rest of the list of"
     return Expired(f"the API server no longer has {what} {place}: {said}")
 
 
-def _changing(dry_run: bool) -> dict[str, str]:
-    return {"fieldManager": FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
-
-
-def _come_again(error: urllib.error.HTTPError) -> float | None:
+def _come_again(error: Exception) -> float | None:
     """The seconds to wait before the retry that a refusal requests; None if it requests no retry."""
+    if not isinstance(error, urllib.error.HTTPError):
+        return None
     text = error.headers.get("Retry-After") or ""
     # HTTP also allows a date here, but Kubernetes never sends one.
     return max(1.0, float(text)) if error.code in _NOT_READY and text.isascii() and text.isdigit() else None

@@ -44,11 +44,7 @@ class Memory(NamedTuple):
 
 
 class CapacityConflict(Exception):
-    """A change that must not be made. ``lines``: the reasons, at most one for each resource."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-        super().__init__("\n".join(lines))
+    """A change that must not be made. The text has one line for each reason."""
 
 
 class Wanted(NamedTuple):
@@ -94,7 +90,7 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
     if wanted.capacities and not capacity:
         problems.append("the node object has no capacity, because its kubelet has not reported yet: retry later")
     if problems:
-        raise CapacityConflict(problems)
+        raise CapacityConflict("\n".join(problems))
     target: dict[str, str | None] = {name: str(value) for name, value in wanted.capacities.items()}
     for name, before in memory.patched.items():
         # If a device plugin serves the resource now, the resource belongs to that plugin.
@@ -120,19 +116,13 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
     )
 
 
-class Restoration(NamedTuple):
-    """The changes that restore a node's capacities.
-
-    restored: maps each restored resource to its capacity; empty if nothing was reset.
-    operations: of a JSON patch; contains only tests if nothing was reset.
-    """
-
-    operations: list[dict[str, Any]]
-    restored: dict[str, str]
-
-
-def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]) -> Restoration:
+def restoration(
+    node: Mapping[str, Any], capacities: Mapping[str, int], registered: frozenset[str]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Plan the restoration of the capacities that a restart of the kubelet has reset. Raises CapacityConflict.
+
+    Returns the operations of a JSON patch, and the restored resources with their capacities. If nothing was reset, the
+    operations are only tests.
 
     capacities, registered: as in Wanted. Restores only recorded capacities, because a run may be adding or removing
     other capacities. Restores only a capacity of 0, because another writer has set any other number on purpose.
@@ -147,7 +137,7 @@ def restoration(node: Mapping[str, Any], capacities: Mapping[str, int], register
     if text is not None:
         # If a run has changed the record in the meantime, this test fails the patch.
         operations.append({"op": "test", "path": f"/metadata/annotations/{escaped(ANNOTATION)}", "value": text})
-    return Restoration([*operations, *_set(capacity, reset)], reset)
+    return [*operations, *_set(capacity, reset)], reset
 
 
 def kept_by_the_kubelet(before: Mapping[str, Any], now: Mapping[str, Any], expected: Plan) -> list[str]:
@@ -248,8 +238,9 @@ def remembered(node: Mapping[str, Any]) -> Memory:
         data = json.loads(text)
         return Memory(dict(data["patched"]), tuple(data["served"]))
     except (RecursionError, ValueError, KeyError, TypeError) as error:
-        line = f"the node's annotation {ANNOTATION}, which records our resources, is damaged: restore or remove it"
-        raise CapacityConflict([line]) from error
+        raise CapacityConflict(
+            f"the node's annotation {ANNOTATION}, which records our resources, is damaged: restore or remove it"
+        ) from error
 
 
 def _before(capacity: Mapping[str, str], name: str) -> str | None:

@@ -98,21 +98,17 @@ class _Kubeconfig:
 
     def access(self) -> Access:
         if not isinstance(self._data, dict) or not self._data.get("current-context"):
-            raise KubeconfigError(
-                f"{self._path}: current-context is not set: choose a cluster with kubectl config use-context"
-            )
+            raise self._error("current-context is not set: choose a cluster with kubectl config use-context")
         context = self._named("contexts", "context", self._data["current-context"])
         cluster = self._named("clusters", "cluster", context.get("cluster"))
         user = self._named("users", "user", context.get("user")) if context.get("user") else {}
         server = str(cluster.get("server") or "")
         if not server.startswith(("https://", "http://")):
-            raise KubeconfigError(
-                f"{self._path}: server of the cluster {context['cluster']} is not an http(s):// URL: {server!r}"
-            )
+            raise self._error(f"server of the cluster {context['cluster']} is not an http(s):// URL: {server!r}")
         for keys, why in _UNKNOWN.items():
             unknown = sorted(keys & {key for key, value in user.items() if value not in (None, "", [])})
             if unknown:
-                raise KubeconfigError(f"{self._path}: the user {context['user']} has {unknown[0]}, {why}")
+                raise self._error(f"the user {context['user']} has {unknown[0]}, {why}")
         is_secure = server.startswith("https://")
         if not is_secure:
             # Send no credentials over plain HTTP, as in client-go; `kubectl proxy` needs none.
@@ -147,11 +143,14 @@ class _Kubeconfig:
             shown.append(f"the token {whose}{_expired(token)}")
         return " or ".join(shown) or "a user without credentials"
 
+    def _error(self, text: str) -> KubeconfigError:
+        return KubeconfigError(f"{self._path}: {text}")
+
     def _header(self, value: Any, what: str) -> str:
         """The value, after a check that it fits into one line of a request. Raises KubeconfigError."""
         text = value if isinstance(value, str) else ""
         if not text or not text.isascii() or not text.isprintable():
-            raise KubeconfigError(f"{self._path}: {what} must be one line of printable ASCII characters")
+            raise self._error(f"{what} must be one line of printable ASCII characters")
         return text
 
     def _named(self, plural: str, kind: str, name: Any) -> Mapping[str, Any]:
@@ -160,7 +159,7 @@ class _Kubeconfig:
             found = item.get(kind) if name is not None and isinstance(item, dict) and item.get("name") == name else None
             if isinstance(found, dict):
                 return found
-        raise KubeconfigError(f"{self._path}: {plural} has no {kind} {name!r}")
+        raise self._error(f"{plural} has no {kind} {name!r}")
 
     def _content(self, item: Mapping[str, Any], key: str) -> bytes:
         """The content of ``key``: inline, or else from a file. Relative paths start at the kubeconfig's directory."""
@@ -169,14 +168,14 @@ class _Kubeconfig:
             try:
                 return base64.b64decode(data, validate=True)
             except (binascii.Error, TypeError, ValueError) as error:
-                raise KubeconfigError(f"{self._path}: {key}-data is not base64") from error
+                raise self._error(f"{key}-data is not base64") from error
         if not item.get(key):
             return b""
         path = pathlib.Path(self._path).parent / str(item[key])
         try:
             return path.read_bytes()
         except OSError as error:
-            raise KubeconfigError(f"{self._path}: {key} is {path}: {error.strerror}") from error
+            raise self._error(f"{key} is {path}: {error.strerror}") from error
 
     def _tls(self, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
         tls = _Tls(ssl.PROTOCOL_TLS_CLIENT)
@@ -197,32 +196,30 @@ class _Kubeconfig:
             if certificate:
                 _load_certificate(tls, certificate + b"\n" + self._content(user, "client-key"))
         except (ssl.SSLError, UnicodeDecodeError, ValueError) as error:
-            raise KubeconfigError(f"{self._path}: cannot use its certificates: {error}") from error
+            raise self._error(f"cannot use its certificates: {error}") from error
         return tls
 
     def _is_insecure(self, cluster: Mapping[str, Any]) -> bool:
         insecure = cluster.get("insecure-skip-tls-verify") or False
         if not isinstance(insecure, bool):
             # The text "false" would count as true.
-            raise KubeconfigError(f"{self._path}: insecure-skip-tls-verify must be true or false, not {insecure!r}")
+            raise self._error(f"insecure-skip-tls-verify must be true or false, not {insecure!r}")
         if insecure and (cluster.get("certificate-authority") or cluster.get("certificate-authority-data")):
-            raise KubeconfigError(
-                f"{self._path}: insecure-skip-tls-verify and certificate-authority are both set: remove one of them"
-            )
+            raise self._error("insecure-skip-tls-verify and certificate-authority are both set: remove one of them")
         return insecure
 
     def _of_program(self, program: Any, cluster: Mapping[str, Any]) -> dict[str, Any]:
         """The credentials that a program prints, under the keys of a user. Raises KubeconfigError."""
         if not isinstance(program, dict) or not program.get("command"):
-            raise KubeconfigError(f"{self._path}: exec must be a mapping with the key 'command'")
+            raise self._error("exec must be a mapping with the key 'command'")
         if program.get("interactiveMode") == "Always":
-            raise KubeconfigError(
-                f"{self._path}: exec needs a terminal (interactiveMode: Always), but a play has none: use credentials "
-                f"that need no terminal"
+            raise self._error(
+                "exec needs a terminal (interactiveMode: Always), but a play has none: use credentials "
+                "that need no terminal"
             )
         arguments = program.get("args") or []
         if not isinstance(arguments, list):
-            raise KubeconfigError(f"{self._path}: args of exec must be a list")
+            raise self._error("args of exec must be a list")
         command = [str(program["command"]), *map(str, arguments)]
         if "/" in command[0]:
             command[0] = str(pathlib.Path(self._path).parent / command[0])
@@ -237,7 +234,7 @@ class _Kubeconfig:
         try:
             environment = {str(item["name"]): str(item["value"]) for item in program.get("env") or ()}
         except (TypeError, KeyError) as error:
-            raise KubeconfigError(f"{self._path}: env of exec must be a list of mappings of name and value") from error
+            raise self._error("env of exec must be a list of mappings of name and value") from error
         try:
             said = subprocess.run(
                 command,
@@ -254,17 +251,13 @@ class _Kubeconfig:
                     result[f"{key}-data"] = base64.b64encode(status[name].encode()).decode()
         except subprocess.CalledProcessError as error:
             lines = error.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {error.returncode}"]
-            raise KubeconfigError(f"{self._path}: the credential program {command[0]} failed: {lines[-1]}") from error
+            raise self._error(f"the credential program {command[0]} failed: {lines[-1]}") from error
         except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError, AttributeError) as error:
             hint = program.get("installHint") if isinstance(error, FileNotFoundError) else None
             why = f"{error}: {' '.join(str(hint).split())}" if hint else str(error)
-            raise KubeconfigError(
-                f"{self._path}: the credential program {command[0]} gave no credentials: {why}"
-            ) from error
+            raise self._error(f"the credential program {command[0]} gave no credentials: {why}") from error
         if not result:
-            raise KubeconfigError(
-                f"{self._path}: the credential program {command[0]} gave neither a token nor a certificate"
-            )
+            raise self._error(f"the credential program {command[0]} gave neither a token nor a certificate")
         return result
 
 

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ..cluster import extended_resources, kubeconfig
-from ..cluster.api import Api, ApiError, Conflict
+from ..cluster.api import Api, ApiError, again_after_conflict
 from .checkpoint import CheckpointError, read_registered
-
-# Retry, because another writer of the node's status may cause a conflict.
-_ATTEMPTS = 5
-_PAUSE = 0.5
 
 
 class RestoreError(Exception):
@@ -61,22 +56,17 @@ def restore(settings: Settings, dry_run: bool = False) -> dict[str, str]:
     """
     try:
         # Read the kubeconfig each time, because a kubelet's certificate expires.
-        cluster = Api(kubeconfig.read(settings.kubeconfig))
-        for attempt in range(_ATTEMPTS):
-            found = extended_resources.restoration(
+        cluster = Api(kubeconfig.read(settings.kubeconfig), dry_run)
+
+        def change() -> dict[str, str]:
+            operations, restored = extended_resources.restoration(
                 cluster.node(settings.node), settings.capacities, _registered(settings.kubelet_device_plugin_dir)
             )
-            if not found.restored and not dry_run:
-                break
-            try:
-                cluster.patch_node_status(settings.node, found.operations, dry_run)
-            except Conflict:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                time.sleep(_PAUSE)
-                continue
-            break
-        return found.restored
+            if restored or dry_run:
+                cluster.patch_node_status(settings.node, operations)
+            return restored
+
+        return again_after_conflict(change)
     except kubeconfig.KubeconfigError as error:
         raise RestoreError(f"the kubelet's kubeconfig {error}") from error
     except ApiError as error:

@@ -5,9 +5,8 @@ To the kubelet, a static pod is critical. If the node has no free slot for a sta
 
 from __future__ import annotations
 
-from ..cluster import kubeconfig
 from ..cluster.api import Api, ApiError, Place
-from ..cluster.pod_slots import Slots, of_node
+from ..cluster.pods import Slots, of_node
 from ..support.bounded_calls import in_thread
 
 #: Free slots that a static pod needs: its own slot, and two for pods that arrive at the same time.
@@ -34,7 +33,7 @@ class SlotCounter:
                 slots = await in_thread(_by_cluster, self._kubeconfig)
                 if slots is not None:
                     return slots
-            except (ApiError, kubeconfig.KubeconfigError):
+            except ApiError:
                 # Do not ask this cluster again, because each failing attempt may take 15 s.
                 self._kubeconfig = None
         if self._max_pods is None:
@@ -43,9 +42,9 @@ class SlotCounter:
 
 
 def _by_cluster(path: str) -> Slots | None:
-    """The slots as the scheduler counts them. Raises ApiError, KubeconfigError."""
+    """The slots as the scheduler counts them. Raises ApiError."""
     # Read the kubeconfig each time, because a kubelet's certificate expires.
-    api = Api(kubeconfig.read(path))
+    api = Api.of(path)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = api.create(Place("selfsubjectreviews", group="authentication.k8s.io/v1"), review)
     user = str(((answer.get("status") or {}).get("userInfo") or {}).get("username", ""))

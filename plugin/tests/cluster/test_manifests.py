@@ -281,7 +281,6 @@ def test_which_nodes():
     assert [term["matchFields"][0]["values"] for term in terms] == [["a"], ["b"]]
     by_label = manifests.render(deployment(select_nodes="by_label", name="ours"), nodes)[2].content
     assert by_label["spec"]["template"]["spec"]["nodeSelector"] == {"nodedevices.kubernetes/device-plugin": "ours"}
-    assert manifests.node_label(deployment(name="ours")) == {"nodedevices.kubernetes/device-plugin": "ours"}
     one = manifests.render(deployment(select_nodes="by_label"), {"a": configuration(IMAGINARY)})[2]
     assert one == manifests.render(deployment(select_nodes="by_label"), nodes)[2]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from node_device_plugin.cli.main import main
+from node_device_plugin.cluster import api
 from node_device_plugin.cluster.api import Conflict
 from node_device_plugin.cluster.extended_resources import ANNOTATION, Memory
 from node_device_plugin.kubelet import restore
@@ -83,8 +84,8 @@ def test_a_node_that_others_write_to_is_tried_again_after_a_pause_and_not_for_ev
     says: str,
 ) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(restore.time, "sleep", waited.append)
-    monkeypatch.setattr(restore, "Api", lambda _access: BusyNode(times))
+    monkeypatch.setattr(api.time, "sleep", waited.append)
+    monkeypatch.setattr(restore, "Api", lambda _access, _dry_run: BusyNode(times))
     assert restored(settings) == (1 if says else 0)
     said = capsys.readouterr()
     assert ("example.com/dongle: restored to 4" in said.out) is not bool(says)

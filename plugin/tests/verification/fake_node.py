@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import pytest
 
-from node_device_plugin.cluster.pod_slots import Slots
+from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.declaration import Device, Resource, parse_configuration
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.pod_resources import Holder

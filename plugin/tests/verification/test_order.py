@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node_device_plugin.cluster.pod_slots import Slots
+from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.pod_resources import Holder, PodResourcesError
 from node_device_plugin.kubelet.queries import Listing

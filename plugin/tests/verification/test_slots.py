@@ -5,7 +5,7 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.cluster.api import ApiError, Place
-from node_device_plugin.cluster.pod_slots import Slots
+from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.verification import slots
 from node_device_plugin.verification.slots import SlotCounter
 
@@ -40,8 +40,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster("system:node:worker1", ["Running", "Pending", "Succeeded", "Failed", "Running"])
-    monkeypatch.setattr(slots.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(slots, "Api", lambda path: made)
+    monkeypatch.setattr(slots.Api, "of", lambda path: made)
     return made
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 
-from . import daemonset_slot, deployed
+from . import deployed
 
 _VARIABLE = "node_devices_kubeconfig"
 # The API versions of ResourceSlices, newest first. Kubernetes 1.34, 1.33 and 1.32 introduced them.
@@ -35,28 +35,29 @@ def problems(
     None.
     """
     try:
-        api = Api(kubeconfig.read(path))
+        # In a dry run, the API server checks the requests and the permissions, and stores nothing.
+        api = Api.of(path, dry_run=True)
         if must_exist:
             api.node(node)
         elif api.get(Place("nodes", node)) is None:
             return
         if patches:
-            # In a dry run, the API server checks the request and the permissions, and stores nothing.
-            api.patch_node_status(node, [{"op": "test", "path": "/metadata/name", "value": node}], dry_run=True)
-        found = "" if deployment is None else _without_slot(api, node, deployment)
-        if found:
-            yield found
-    except (kubeconfig.KubeconfigError, ApiError) as error:
+            api.patch_node_status(node, [{"op": "test", "path": "/metadata/name", "value": node}])
+        if deployment is not None:
+            # The deployment reports errors.
+            with contextlib.suppress(ApiError, DeclarationError):
+                yield from filter(None, [deployed.without_slot(api, node, deployed.parse(deployment))])
+    except ApiError as error:
         yield failure(path, error)
 
 
 def not_joined(path: str, node: str) -> str:
     """Return a message if the cluster has no such node; empty also if the API cannot tell."""
     try:
-        Api(kubeconfig.read(path)).node(node)
+        Api.of(path).node(node)
     except NotFound as error:
         return f"{error}. Until then, the play skips this host"
-    except (kubeconfig.KubeconfigError, ApiError):
+    except ApiError:
         # The task that needs the API reports the error.
         pass
     return ""
@@ -76,9 +77,9 @@ def removed(path: str, node: str, capacities: Mapping[str, int], served: Collect
     those of the node; else None. ``problems`` reports an error of the API.
     """
     try:
-        shown = Api(kubeconfig.read(path)).node(node)
+        shown = Api.of(path).node(node)
         memory = extended_resources.remembered(shown)
-    except (kubeconfig.KubeconfigError, ApiError, extended_resources.CapacityConflict):
+    except (ApiError, extended_resources.CapacityConflict):
         return set()
     ours = set(memory.patched)
     if served is not None:
@@ -92,20 +93,12 @@ def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
     A cluster without the API for ResourceSlices has no drivers.
     """
     try:
-        api = Api(kubeconfig.read(path))
+        api = Api.of(path)
         for version in _DRA_VERSIONS:
             with contextlib.suppress(NotFound):
                 slices = api.list(Place("resourceslices", group=version), fieldSelector=f"spec.nodeName={node}")
                 return sorted({each["spec"]["driver"] for each in slices}), ""
         return [], ""
-    except (kubeconfig.KubeconfigError, ApiError) as error:
+    except ApiError as error:
         said = " ".join(str(error).split())
         return [], f"cannot check whether a DRA driver offers this node's devices in ResourceSlices: {said}"
-
-
-def _without_slot(api: Api, node: str, deployment: Mapping[str, Any]) -> str:
-    """Return a message if the node has no slot for the DaemonSet's pod. The deployment reports errors."""
-    try:
-        return daemonset_slot.refusal(api, node, deployed.parse(deployment))
-    except (ApiError, DeclarationError):
-        return ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     LacksRights,
@@ -23,9 +23,9 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
 )
 
-from . import daemonset_slot, proven
+from . import objects, proof
 from .namespace import Namespace
-from .objects import Change, DeploymentError, Objects, is_ours, own
+from .objects import Change, DeploymentError, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
 #: Annotation whose change makes the kubelet sync a pod's volumes immediately. Without it, the kubelet syncs a changed
@@ -34,17 +34,15 @@ _LOOK = "nodedevices.kubernetes/configuration"
 
 
 class DaemonSet:
-    """The DaemonSet of a deployment. dry_run: the API server validates each write without storing it."""
+    """The DaemonSet of a deployment."""
 
-    def __init__(self, api: Api, deployment: manifests.Deployment, dry_run: bool = False) -> None:
+    def __init__(self, api: Api, deployment: manifests.Deployment) -> None:
         self.api = api
         self.deployment = deployment
-        self._dry_run = dry_run
-        self._objects = Objects(api, dry_run)
         name, namespace = deployment.name, deployment.namespace
         self.place = Place("daemonsets", name, namespace, "apps/v1")
         self._config_map = Place("configmaps", name, namespace)
-        self._namespace = Namespace(self._objects, deployment, (self._config_map, self.place))
+        self.namespace = Namespace(api, deployment, (self._config_map, self.place))
         self._monitors = {
             "PodMonitor": Place("podmonitors", name, namespace, _MONITORING),
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
@@ -57,17 +55,17 @@ class DaemonSet:
         """
         # Check for errors before anything is written.
         self.api.node(node)
-        self._namespace.await_end()
+        self.namespace.await_end()
         config_map = own(self._config_map, self.api.get(self._config_map))
         _by_label(self.place, own(self.place, self.api.get(self.place)))
         texts = dict((config_map or {}).get("data") or {})
         manifests.require_room({**texts, node: text})
-        changes = self._namespace.make()
+        changes = self.namespace.make()
         if config_map is None:
-            self._objects.apply(self._config_map, manifests.config_map(self.deployment, {}).content)
+            objects.apply(self.api, self._config_map, manifests.config_map(self.deployment, {}).content)
         # Patch only one key, because with hundreds of nodes an apply of the complete object takes seconds.
-        if texts.get(node) != text and not (self._dry_run and config_map is None):
-            self.api.merge(self._config_map, {"data": {node: text}}, self._dry_run)
+        if texts.get(node) != text and not (self.api.dry_run and config_map is None):
+            self.api.merge(self._config_map, {"data": {node: text}})
         return [*changes, Change(f"{self._config_map}, {node}", texts.get(node), text)]
 
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
@@ -81,14 +79,14 @@ class DaemonSet:
         ground = self._ground(texts)
         manifest = manifests.daemon_set(self.deployment, ground, sorted(texts), self._kubelets_overlap(texts))
         self._refuse_full_nodes(manifest.content, texts)
-        changes.append(self._objects.apply(self.place, manifest.content))
+        changes.append(objects.apply(self.api, self.place, manifest.content))
         wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
         for kind, place in self._monitors.items():
             if kind not in wanted:
-                changes.append(self._objects.delete(place))
+                changes.append(objects.delete(self.api, place))
                 continue
             try:
-                changes.append(self._objects.apply(place, wanted[kind]))
+                changes.append(objects.apply(self.api, place, wanted[kind]))
             except NotFound as error:
                 raise DeploymentError(
                     f"the cluster does not serve {kind}s ({_MONITORING}): install the Prometheus operator, or remove "
@@ -101,17 +99,18 @@ class DaemonSet:
         surges = content["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1
         if not (surges and self.deployment.priority_class and self.api.get(self.place)):
             return
-        planned = Objects(self.api, dry_run=True).apply(self.place, dict(content))
+        planned = objects.apply(self.api.dry(), self.place, dict(content))
         if planned.before["spec"]["template"] == planned.after["spec"]["template"]:
             return
         found = [self.api.get(Place("nodes", node)) for node in nodes]
         try:
             # Skip nodes that are not Ready, because they get no pod.
-            found = [node for node in found if node is not None and is_ready(node)]
-            full = daemonset_slot.full(self.api, [node for node in found if self.is_selected(node)])
+            found = [node for node in found if node is not None and is_ready(node) and self.is_selected(node)]
+            slots = {node["metadata"]["name"]: pods.of_node(self.api, node) for node in found}
         except LacksRights:
             # Free slots are unknown without the permission to list pods.
             return
+        full = [node for node, of_node in slots.items() if of_node is not None and not of_node.free]
         if full:
             raise DeploymentError(
                 f"node {', '.join(full)} has no free pod slot for the plugin's new pod, which starts before the old "
@@ -151,34 +150,33 @@ class DaemonSet:
         config_map = self.api.get(self._config_map)
         return dict(config_map.get("data") or {}) if config_map and is_ours(config_map) else {}
 
-    def select(self, node: str, there: bool = True) -> Change:
-        """Set or remove the label that selects a node for the DaemonSet's pod. there: whether to set the label."""
-        label, value = next(iter(manifests.node_label(self.deployment, there).items()))
-        now = (self.api.node(node)["metadata"].get("labels") or {}).get(label)
-        if not there and now != self.deployment.name:
-            value = now  # keep another DaemonSet's label
+    def select(self, node: str) -> Change:
+        """Set the label that selects a node for the DaemonSet's pod."""
+        return self._label(self.api.node(node), self.deployment.name)
+
+    def _label(self, node: Mapping[str, Any], value: str | None) -> Change:
+        """Set the label of a node object; None removes the label."""
+        label, now, name = manifests.NODE_LABEL, _selected_by(node), node["metadata"]["name"]
         if now != value:
-            self.api.merge(Place("nodes", node), {"metadata": {"labels": {label: value}}}, self._dry_run)
-        return Change(f"label {label} of node {node}", now, value)
+            self.api.merge(Place("nodes", name), {"metadata": {"labels": {label: value}}})
+        return Change(f"label {label} of node {name}", now, value)
 
     def is_selected(self, node: Mapping[str, Any]) -> bool:
         """Return whether a node object has this DaemonSet's label."""
         return _selected_by(node) == self.deployment.name
-
-    def _is_anothers(self, node: Mapping[str, Any]) -> bool:
-        return _selected_by(node) not in (None, self.deployment.name)
 
     def forget(self, node: str) -> list[Change]:
         """Remove a node's label, proof record and configuration. Without the label, the node's pod ends.
 
         The node object may be missing.
         """
-        found = self.api.get(Place("nodes", node))
-        changes = [] if found is None or not self.is_selected(found) else [self.select(node, there=False)]
-        record = {} if found is None or self._is_anothers(found) else proven.read(found)
-        if record:
-            proven.write(self.api, node, {}, self._dry_run)
-            changes.append(Change(f"annotation {proven.ANNOTATION} of node {node}", record, None))
+        found, changes = self.api.get(Place("nodes", node)), []
+        if found is not None and self.is_selected(found):
+            changes.append(self._label(found, None))
+        # The label and the record may be another DaemonSet's.
+        if found is not None and _selected_by(found) in (None, self.deployment.name) and proof.read_record(found):
+            proof.write_record(self.api, node, {})
+            changes.append(Change(f"annotation {proof.RECORD} of node {node}", proof.read_record(found), None))
         return changes + self.forget_configuration(node)
 
     def forget_configuration(self, node: str) -> list[Change]:
@@ -186,7 +184,7 @@ class DaemonSet:
         text = self.texts().get(node)
         if text is None:
             return []
-        self.api.merge(self._config_map, {"data": {node: None}}, self._dry_run)
+        self.api.merge(self._config_map, {"data": {node: None}})
         return [Change(f"{self._config_map}, {node}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
@@ -196,18 +194,13 @@ class DaemonSet:
         """
         if set(self.texts()) - set(leaving):
             return []
-        changes = [self._objects.delete(place) for place in (*self._monitors.values(), self.place)]
-        config_map = self._objects.delete(self._config_map)
+        changes = [objects.delete(self.api, place) for place in (*self._monitors.values(), self.place)]
+        config_map = objects.delete(self.api, self._config_map)
         if config_map.changed:
             # Omit the nodes' keys, because `forget_configuration` already reported them.
             before = {key: value for key, value in config_map.before.items() if key != "data"}
             config_map = config_map._replace(before=before)
-        return [*changes, config_map, *self._namespace.remove()]
-
-    @property
-    def namespace_kept(self) -> str:
-        """The reason why `dismantle` kept our namespace; empty if it deleted the namespace."""
-        return self._namespace.kept
+        return [*changes, config_map, *self.namespace.remove()]
 
     def pods(self, node: str) -> list[dict[str, Any]]:
         """Return the pods on a node, including terminating ones."""

@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helps the actions that deploy the plugin's DaemonSet or report on it."""
+"""Reads the settings of the plugin's DaemonSet, and checks that nodes can have its pod."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Configuration,
     DeclarationError,
     parse_configuration,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, wheels
-
-from .rollout import Running
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, wheels
 
 #: The message if no kubeconfig is set.
-NO_CLUSTER = (
-    "node_devices_kubeconfig: not set, but a DaemonSet needs the Kubernetes API: set it to a kubeconfig file on the "
-    "controller"
-)
+NO_CLUSTER = task_arguments.without_kubeconfig("a DaemonSet needs the Kubernetes API")
 # The image that `make image` builds.
 _IMAGE = "localhost/node-devices/node-device-plugin"
 
@@ -56,12 +52,20 @@ def configuration_text(declared: Mapping[str, Any]) -> str:
     return manifests.configuration_text(parse_configuration(declared["configuration"]))
 
 
-def ask_on_node(action: Any, command: str) -> Running:
-    """Return the running plugin's report from its status socket. Raises PluginCliError. command: the plugin's."""
-    said = plugin_cli.answer(action, [command, "status", "-o", "json"])
-    plugin = said["plugin"]
-    if plugin is None:
-        return Running("", (said["problem"],))
-    configuration = plugin["configuration"]
-    not_ready, problems = tuple(plugin["not_ready"]), tuple(configuration["problems"])
-    return Running(configuration["sha256"], not_ready, problems, plugin.get("version", ""))
+def without_slot(api: Api, node: str, deployment: manifests.Deployment) -> str:
+    """Return why the node must not get the DaemonSet's pod yet; empty if the node may get the pod. Raises ApiError."""
+    if not deployment.priority_class:
+        return ""
+    found = api.get(Place("nodes", node))
+    # A labelled node already has a slot for the pod, or another DaemonSet of ours frees a slot. If a caller needs a
+    # missing node, the caller reports the error.
+    if found is None or manifests.NODE_LABEL in (found["metadata"].get("labels") or {}):
+        return ""
+    slots = pods.of_node(api, found)
+    if slots is None or slots.free:
+        return ""
+    return (
+        f"node {node} has no free pod slot (its kubelet accepts {slots.total} pods), so the DaemonSet's pod, with "
+        f"priority class {deployment.priority_class}, would preempt another pod: free a slot, raise the kubelet's "
+        "maxPods, or set device_plugin_deployment.priority_class: '' to let the pod wait"
+    )

@@ -18,8 +18,16 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Conflict,
     NotFound,
     Place,
-    Unavailable,
+    again_after_conflict,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import (
+    bound,
+    is_finished,
+    name_of,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+
+from .waiting import until
 
 #: Annotation of a node that we cordoned: since when, and by which play.
 ANNOTATION = "nodedevices.kubernetes/cordoned"
@@ -27,16 +35,9 @@ ANNOTATION = "nodedevices.kubernetes/cordoned"
 # Source of the second value: kubectl.
 _PAUSE = 1.0
 _TRY_AGAIN = 5.0
-# Attempts to patch a node object. The object may change between read and write.
-_ATTEMPTS = 10
 _MIRROR = "kubernetes.io/config.mirror"
-_ENDED = ("Succeeded", "Failed")
 
-
-NO_CLUSTER = (
-    "node_devices_kubeconfig: not set, but a drain needs the Kubernetes API: set it to a kubeconfig file on the "
-    "controller"
-)
+NO_CLUSTER = task_arguments.without_kubeconfig("a drain needs the Kubernetes API")
 
 
 class NotDrained(Exception):
@@ -65,75 +66,55 @@ def obstacles(wanted: Mapping[str, Any], has_cluster: bool) -> Iterator[str]:
 
 
 class Drain:
-    """The drain of one node.
+    """The drain of one node. With a client of dry runs, the drain does not wait."""
 
-    dry_run: the API server validates each write without storing it, and the drain does not wait.
-    """
-
-    def __init__(self, api: Api, node: str, dry_run: bool = False) -> None:
-        self._api, self._node, self._dry_run = api, node, dry_run
+    def __init__(self, api: Api, node: str) -> None:
+        self._api, self._node = api, node
 
     def cordon(self, by: str) -> tuple[bool, bool]:
         """Cordon the node. by: the annotation's text.
 
         Returns whether the cordon is ours, and whether anything changed. Raises ApiError.
         """
-
-        def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
-            if is_cordoned(node):
-                return None
-            return {"metadata": {"annotations": {ANNOTATION: by}}, "spec": {"unschedulable": True}}
-
-        node, changed = self._change(wanted)
+        node, changed = self._change(by, lambda node: not is_cordoned(node))
         return changed or is_ours(node), changed
 
     def uncordon(self) -> bool:
         """Lift our cordon. Returns whether anything changed. Raises ApiError."""
+        return self._change(None, is_ours)[1]
 
-        def wanted(node: Mapping[str, Any]) -> dict[str, Any] | None:
-            if not is_ours(node):
-                return None
-            return {"metadata": {"annotations": {ANNOTATION: None}}, "spec": {"unschedulable": None}}
+    def _change(
+        self, by: str | None, is_to_change: Callable[[Mapping[str, Any]], bool]
+    ) -> tuple[Mapping[str, Any], bool]:
+        """Cordon the node, or uncordon it if ``by`` is None. Return the node object, and whether anything changed."""
 
-        return self._change(wanted)[1]
-
-    def _change(self, wanted: Callable[[Mapping[str, Any]], dict[str, Any] | None]) -> tuple[Mapping[str, Any], bool]:
-        """Patch the node, with retries. wanted: returns a merge patch for the node's state, or None for no change."""
-        for attempt in range(_ATTEMPTS):
+        def change() -> tuple[Mapping[str, Any], bool]:
             node = self._api.node(self._node)
-            patch = wanted(node)
-            if patch is None:
+            if not is_to_change(node):
                 return node, False
             # With resourceVersion, the patch fails if someone changed the node meanwhile.
-            patch["metadata"]["resourceVersion"] = node["metadata"]["resourceVersion"]
-            try:
-                return self._api.merge(Place("nodes", self._node), patch, self._dry_run), True
-            except Conflict:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                time.sleep(_PAUSE / 5)
-        raise AssertionError
+            version = node["metadata"]["resourceVersion"]
+            patch = {
+                "metadata": {"annotations": {ANNOTATION: by}, "resourceVersion": version},
+                "spec": {"unschedulable": True if by else None},
+            }
+            return self._api.merge(Place("nodes", self._node), patch), True
+
+        return again_after_conflict(change)
 
     def pods(self, rules: Rules) -> list[dict[str, Any]]:
         """Return the pods to evict. Raises ApiError, and NotDrained if pods or data would be lost."""
-        pods = [pod for pod in self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}") if _goes(pod)]
-        lost = [
-            *(
-                []
-                if rules.force
-                else _sentences(pods, _is_alone, "node_devices_drain_force", "no controller would recreate {}")
-            ),
-            *(
-                []
-                if rules.delete_emptydir_data
-                else _sentences(
-                    pods,
-                    _has_data,
-                    "node_devices_drain_delete_emptydir_data",
-                    "the emptyDir data of {} would be lost",
-                )
-            ),
-        ]
+        pods = [pod for pod in bound(self._api, self._node) if _goes(pod)]
+        lost = []
+        alone = ", ".join(name_of(pod) for pod in pods if _controller(pod) is None)
+        if alone and not rules.force:
+            lost.append(f"no controller would recreate {alone} (to evict anyway, set node_devices_drain_force: true)")
+        with_data = ", ".join(name_of(pod) for pod in pods if _has_data(pod))
+        if with_data and not rules.delete_emptydir_data:
+            lost.append(
+                f"the emptyDir data of {with_data} would be lost (to evict anyway, set "
+                "node_devices_drain_delete_emptydir_data: true)"
+            )
         if lost:
             raise NotDrained(f"node {self._node} cannot be drained: {'; '.join(lost)}")
         return pods
@@ -141,34 +122,27 @@ class Drain:
     def evict(self, pods: Iterable[dict[str, Any]], rules: Rules, meanwhile: Callable[[], None]) -> list[str]:
         """Evict the pods and wait until they no longer exist. Raises ApiError, and NotDrained if pods stay.
 
-        meanwhile: called after each check while the drain waits. In a dry run, returns one message for each pod that
-        cannot be evicted now.
+        meanwhile: called before each check. In a dry run, returns one message for each pod that cannot be evicted now.
         """
         staying = {pod["metadata"]["uid"]: _Going(pod) for pod in pods}
-        deadline = time.monotonic() + rules.minutes * 60
-        while staying:
-            try:
-                for going in staying.values():
-                    going.ask(self._api, self._dry_run)
-                if self._dry_run:
-                    return [str(going) for going in staying.values() if not going.asked]
-                there = self._api.list(Place("pods"), fieldSelector=f"spec.nodeName={self._node}")
-                uids = {pod["metadata"]["uid"] for pod in there}
-                staying = {uid: going for uid, going in staying.items() if uid in uids}
-            except Unavailable:
-                # Retry, because a control plane answers again after a restart or failover.
-                if time.monotonic() >= deadline:
-                    raise
-            if staying and time.monotonic() >= deadline:
+
+        def look(is_late: bool) -> list[str] | None:
+            for going in staying.values():
+                going.ask(self._api)
+            if self._api.dry_run:
+                return [str(going) for going in staying.values() if not going.asked]
+            there = {pod["metadata"]["uid"] for pod in bound(self._api, self._node)}
+            for uid in staying.keys() - there:
+                del staying[uid]
+            if staying and is_late:
                 raise NotDrained(
                     f"node {self._node} still has pods after {rules.minutes:g} minutes: "
                     f"{'; '.join(str(going) for going in staying.values())}. Remove the cause, or raise "
                     "node_devices_drain_minutes"
                 )
-            if staying:
-                meanwhile()
-                time.sleep(min(_PAUSE, max(0.0, deadline - time.monotonic())))
-        return []
+            return None if staying else []
+
+        return until(look, rules.minutes * 60, _PAUSE, meanwhile)
 
 
 class _Going:
@@ -180,12 +154,12 @@ class _Going:
         self._why = "the API server could not be reached"
         self._next = 0.0
 
-    def ask(self, api: Api, dry_run: bool) -> None:
+    def ask(self, api: Api) -> None:
         """Request the eviction, unless the API server already accepted it or it is too early for a retry."""
         if self.asked or time.monotonic() < self._next:
             return
         try:
-            api.evict(self._pod, dry_run)
+            api.evict(self._pod)
         except (Blocked, Conflict) as error:
             # Conflict means that the pod just changed, or that a new pod with the same name replaced it.
             self._why, self._next = str(error).strip(), time.monotonic() + _TRY_AGAIN
@@ -211,11 +185,6 @@ def is_ours(node: Mapping[str, Any]) -> bool:
     return ANNOTATION in (node["metadata"].get("annotations") or {})
 
 
-def name_of(pod: Mapping[str, Any]) -> str:
-    """Return a pod's namespace and name, such as ``default/web``."""
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
 def _controller(pod: Mapping[str, Any]) -> str | None:
     owners = [owner for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")]
     return owners[0]["kind"] if owners else None
@@ -227,19 +196,8 @@ def _goes(pod: Mapping[str, Any]) -> bool:
     A drain skips static pods, finished pods and DaemonSets' pods, because a DaemonSet would recreate its pods.
     """
     is_static = _MIRROR in (pod["metadata"].get("annotations") or {})
-    return not is_static and _controller(pod) != "DaemonSet" and (pod.get("status") or {}).get("phase") not in _ENDED
-
-
-def _is_alone(pod: Mapping[str, Any]) -> bool:
-    return _controller(pod) is None
+    return not is_static and _controller(pod) != "DaemonSet" and not is_finished(pod)
 
 
 def _has_data(pod: Mapping[str, Any]) -> bool:
     return any("emptyDir" in volume for volume in (pod.get("spec") or {}).get("volumes") or ())
-
-
-def _sentences(
-    pods: Iterable[Mapping[str, Any]], is_lost: Callable[[Mapping[str, Any]], bool], variable: str, sentence: str
-) -> list[str]:
-    names = [name_of(pod) for pod in pods if is_lost(pod)]
-    return [f"{sentence.format(', '.join(names))} (to evict anyway, set {variable}: true)"] if names else []

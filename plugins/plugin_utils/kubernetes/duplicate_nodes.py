@@ -7,6 +7,9 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+
 
 class Host(NamedTuple):
     """A host of the inventory. node: its name in the cluster. kubeconfig: path of the cluster's kubeconfig."""
@@ -42,3 +45,16 @@ def sentence(one: str | None, other: str | None, node: str) -> str:
         f"hosts {one} and {other} both have the node name {node} in this cluster: set node_devices_node_name of each "
         "host to its own node's name"
     )
+
+
+def identity(path: str) -> str:
+    """Return a cluster's identity: the uid of the namespace kube-system, or else the API server's address."""
+    try:
+        access = kubeconfig.read(path)
+        namespace = Api(access).get(Place("namespaces", "kube-system"))
+        return str(namespace["metadata"]["uid"]) if namespace else f"{access.server} {access.proxy}"
+    except ApiError:
+        return f"{access.server} {access.proxy}"
+    except kubeconfig.KubeconfigError:
+        # A later check reports the error for each host.
+        return path

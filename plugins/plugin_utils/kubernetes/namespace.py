@@ -9,9 +9,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, NotFound, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    NotFound,
+    Place,
+)
 
-from .objects import Change, DeploymentError, Objects, is_ours
+from . import objects
+from .objects import Change, DeploymentError, is_ours
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 # Matches the error of Pod Security for a forbidden pod.
@@ -36,8 +42,8 @@ _MEASURED = ("metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io
 class Namespace:
     """The namespace of a deployment. ours: our objects in the namespace."""
 
-    def __init__(self, objects: Objects, deployment: manifests.Deployment, ours: Iterable[Place]) -> None:
-        self._objects = objects
+    def __init__(self, api: Api, deployment: manifests.Deployment, ours: Iterable[Place]) -> None:
+        self._api = api
         self._deployment = deployment
         self._ours = tuple(ours)
         self._place = Place("namespaces", deployment.namespace)
@@ -46,8 +52,8 @@ class Namespace:
 
     def await_end(self) -> None:
         """Wait until a terminating namespace, as after an uninstall, no longer exists. Raises DeploymentError."""
-        deadline = time.monotonic() + (0 if self._objects.dry_run else _ENDING)
-        while ((self._objects.api.get(self._place) or {}).get("metadata") or {}).get("deletionTimestamp"):
+        deadline = time.monotonic() + (0 if self._api.dry_run else _ENDING)
+        while ((self._api.get(self._place) or {}).get("metadata") or {}).get("deletionTimestamp"):
             if time.monotonic() >= deadline:
                 name = self._deployment.namespace
                 raise DeploymentError(
@@ -58,7 +64,7 @@ class Namespace:
 
     def make(self) -> list[Change]:
         """Create or update our namespace. Raises DeploymentError if another owner's namespace forbids our pods."""
-        now = self._objects.api.get(self._place)
+        now = self._api.get(self._place)
         if now is not None and not is_ours(now):
             level = (now["metadata"].get("labels") or {}).get(_ENFORCE) or self._enforced_by_default()
             if level != "privileged":
@@ -68,7 +74,7 @@ class Namespace:
                     "another device_plugin_deployment.namespace"
                 )
             return []
-        return [self._objects.apply(self._place, manifests.namespace(self._deployment).content)]
+        return [objects.apply(self._api, self._place, manifests.namespace(self._deployment).content)]
 
     def _enforced_by_default(self) -> str:
         """Return the API server's default Pod Security level. Uses a dry run, because no object shows the level."""
@@ -84,7 +90,7 @@ class Namespace:
             },
         }
         try:
-            self._objects.api.create(place, pod, dry_run=True)
+            self._api.dry().create(place, pod)
         except ApiError as error:
             # Ignore other errors, because the DaemonSet's pods will show them.
             found = _VIOLATES.search(str(error))
@@ -93,25 +99,24 @@ class Namespace:
 
     def remove(self) -> list[Change]:
         """Delete our namespace if it contains only our objects. Otherwise set `kept` to the reason."""
-        found = self._objects.api.get(self._place)
+        found = self._api.get(self._place)
         if found is None or not is_ours(found):
             return []
         self.kept = self._others()
-        return [] if self.kept else [self._objects.delete(self._place)]
+        return [] if self.kept else [objects.delete(self._api, self._place)]
 
     def _others(self) -> str:
         """Return a text about the first object of another owner, or about an API error; empty without such objects."""
-        api = self._objects.api
         try:
-            for kind in api.kinds_of_namespaces(but=_MEASURED):
+            for kind in self._api.kinds_of_namespaces(but=_MEASURED):
                 if (kind.kinds, kind.group.rpartition("/")[0]) in _DERIVED:
                     continue
                 try:
-                    objects = api.list(kind._replace(namespace=self._deployment.namespace))
+                    found = self._api.list(kind._replace(namespace=self._deployment.namespace))
                 except NotFound:
                     # The API server no longer has this kind.
                     continue
-                for each in objects:
+                for each in found:
                     if self._is_others(kind.kinds, each):
                         return f"it still contains {kind.kinds} {each['metadata']['name']}"
         except ApiError as error:

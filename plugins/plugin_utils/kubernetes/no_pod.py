@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
 
 from .daemonset import DaemonSet
 
@@ -33,15 +34,15 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
             "tolerate: add a toleration, or remove the taint"
         )
     try:
-        waiting = [pod for pod in cluster.unassigned() if node["metadata"]["name"] in _meant_for(pod)]
+        pod = next((pod for pod in cluster.unassigned() if node["metadata"]["name"] in _meant_for(pod)), None)
     except ApiError:
         return ""
-    for pod in waiting:
-        conditions = (pod.get("status") or {}).get("conditions") or ()
-        said = next((each.get("message") for each in conditions if each.get("type") == "PodScheduled"), "")
-        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        return f"pod {name} waits for the scheduler: {' '.join((said or 'no attempt to schedule it yet').split())}"
-    return ""
+    if pod is None:
+        return ""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    said = next((each.get("message") for each in conditions if each.get("type") == "PodScheduled"), "")
+    why = " ".join((said or "no attempt to schedule it yet").split())
+    return f"pod {name_of(pod)} waits for the scheduler: {why}"
 
 
 def _keeps_off(cluster: DaemonSet, taint: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import FIELD_MANAGER, Api, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
 
 # Metadata that the API server writes.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")
@@ -30,39 +30,32 @@ class Change(NamedTuple):
         return self.before != self.after
 
 
-class Objects:
-    """Writes objects of a cluster. dry_run: the API server validates each write without storing it."""
+def apply(api: Api, place: Place, content: dict[str, Any]) -> Change:
+    """Create or update an object. Raises DeploymentError if an object of another owner has the name."""
+    before = api.get(place)
+    # Callers check a namespace's owner themselves.
+    if place.namespace:
+        own(place, before)
+    place_now = place
+    if api.dry_run and place.namespace and api.get(Place("namespaces", place.namespace)) is None:
+        # Use the namespace default, because the API server rejects objects in a missing namespace.
+        place_now = place._replace(namespace="default")
+        content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
+    after = api.apply(place_now, content)
+    if place.namespace:
+        after["metadata"]["namespace"] = place.namespace
+    return Change(str(place), _stable(before), _stable(after))
 
-    def __init__(self, api: Api, dry_run: bool = False) -> None:
-        self.api = api
-        self.dry_run = dry_run
 
-    def apply(self, place: Place, content: dict[str, Any]) -> Change:
-        """Create or update an object. Raises DeploymentError if an object of another owner has the name."""
-        before = self.api.get(place)
-        # Callers check a namespace's owner themselves.
-        if place.namespace:
-            own(place, before)
-        if self.dry_run and place.namespace and self.api.get(Place("namespaces", place.namespace)) is None:
-            # Use the namespace default, because the API server rejects objects in a missing namespace.
-            content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
-            place_now = place._replace(namespace="default")
-        else:
-            place_now = place
-        after = self.api.apply(place_now, content, FIELD_MANAGER, self.dry_run)
-        if place_now != place:
-            after["metadata"]["namespace"] = place.namespace
-        return Change(str(place), _stable(before), _stable(after))
-
-    def delete(self, place: Place) -> Change:
-        """Delete an object if it exists and is ours."""
-        before = self.api.get(place)
-        # A terminating object or another owner's object counts as missing.
-        if before is not None and (before["metadata"].get("deletionTimestamp") or not is_ours(before)):
-            before = None
-        if before is not None:
-            self.api.delete(place, before["metadata"]["uid"], self.dry_run)
-        return Change(str(place), _stable(before), None)
+def delete(api: Api, place: Place) -> Change:
+    """Delete an object if it exists and is ours."""
+    before = api.get(place)
+    # A terminating object or another owner's object counts as missing.
+    if before is not None and (before["metadata"].get("deletionTimestamp") or not is_ours(before)):
+        before = None
+    if before is not None:
+        api.delete(place, before["metadata"]["uid"])
+    return Change(str(place), _stable(before), None)
 
 
 def is_ours(found: Mapping[str, Any]) -> bool:

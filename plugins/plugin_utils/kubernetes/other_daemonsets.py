@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds our other DaemonSets that have a configuration for a node."""
+"""Finds what else serves devices of a node: our other DaemonSets, and foreign device plugins."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
+    registered_by,
+)
 
 from .daemonset import DaemonSet
 from .objects import DeploymentError
+from .waiting import until
+
+# Seconds until a kubelet reports that a plugin ended (kubelets report every 10 s), and between two checks.
+_TOLD = 15.0
+_PAUSE = 1.0
 
 
 class Other(NamedTuple):
@@ -22,8 +30,7 @@ class Other(NamedTuple):
 
     def has(self, cluster: DaemonSet, node: str) -> bool:
         """Return whether the DaemonSet's ConfigMap has a configuration for the node. Raises ApiError."""
-        config_map = cluster.api.get(Place("configmaps", self.name, self.namespace))
-        return node in ((config_map or {}).get("data") or {})
+        return node in _texts(cluster, self.namespace, self.name)
 
 
 def _others(cluster: DaemonSet) -> Iterator[Other]:
@@ -76,3 +83,36 @@ def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]
     return found + [
         {**result, "deployment": place} for result in results for place in result.get("other_daemonsets", ())
     ]
+
+
+def refuse_foreign(cluster: DaemonSet, node: str, names: Iterable[str], places: Iterable[Mapping[str, str]]) -> None:
+    """Raise DeploymentError if a foreign device plugin serves one of these resources, as the node object shows.
+
+    Also raises ApiError and DeclarationError. places: our other DaemonSets with a configuration of the node, see
+    ``before``.
+    """
+    ours = _resources(cluster.texts().get(node))
+    for place in places:
+        ours |= _resources(_texts(cluster, **place).get(node))
+    asked = set(names) - ours
+
+    def look(is_late: bool) -> bool | None:
+        taken = sorted(asked & registered_by(cluster.api.node(node)))
+        if taken and is_late:
+            raise DeploymentError(
+                f"another device plugin already serves {', '.join(taken)} on node {node}, as its node object shows: "
+                "remove that plugin first, or set device_plugin_takeover: true and remove it right after the run"
+            )
+        return None if taken else True
+
+    until(look, _TOLD, _PAUSE)
+
+
+def _texts(cluster: DaemonSet, namespace: str, name: str) -> dict[str, str]:
+    """Return the configurations in another DaemonSet's ConfigMap by node. Raises ApiError."""
+    return (cluster.api.get(Place("configmaps", name, namespace)) or {}).get("data") or {}
+
+
+def _resources(text: str | None) -> set[str]:
+    """Return the names of a configuration's resources."""
+    return {resource.name for resource in manifests.read_configuration_text(text).resources} if text else set()

@@ -9,26 +9,32 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pod_slots, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
     Place,
     Unavailable,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import static_pod
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import proof_record, static_pod
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import Outcome
 
-from .objects import Change, DeploymentError, Objects, own
+from . import objects
+from .objects import Change, DeploymentError, own
+from .waiting import until
 
 _NAME = "node-device-proof"
 _CONTAINER = "proof"
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
 _SELECTOR = f"app.kubernetes.io/name={_NAME}"
+#: Annotation of a node that only the API reaches, with the record of its proofs. It is JSON and maps each resource to
+#: the hash of everything that affects its proof.
+RECORD = "nodedevices.kubernetes/proven"
 #: Annotation with the node's name. It exists even before the scheduler places the pod.
 _NODE = "nodedevices.kubernetes/proof-of"
 #: All proofs in a cluster share this priority class. Without a class, a pod has priority 0 and preempts pods with
@@ -90,12 +96,9 @@ def priority_class() -> dict[str, Any]:
 
 def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str, Any]:
     """Return the manifest of a proof's pod."""
-    only_there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     spec: dict[str, Any] = {
         # Do not use nodeName, because the pod would bypass the scheduler.
-        "affinity": {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only_there]}}
-        },
+        **manifests.by_name([node]),
         "priorityClassName": _NAME,
         "tolerations": [dict(each) for each in kind.tolerations],
         "automountServiceAccountToken": False,
@@ -168,7 +171,7 @@ class Proofs:
         timeout, left = self._timeout, list(wanted)
         try:
             own(_CLASS, self._api.get(_CLASS))
-            Objects(self._api).apply(_CLASS, priority_class())
+            objects.apply(self._api, _CLASS, priority_class())
             self._remove_leftovers()
             while left:
                 found, is_late = self._prove_some(left[:_AT_ONCE], look, timeout)
@@ -192,14 +195,9 @@ class Proofs:
                 pods[each.resource] = made
             outcomes, is_late = self._await(pods, timeout)
             ready = {resource: pod for resource, pod in pods.items() if resource not in outcomes}
-            until = time.monotonic() + timeout
-            while True:
-                try:
-                    return {**outcomes, **(look(ready) if ready else {})}, is_late
-                except Unavailable:
-                    if time.monotonic() >= until:
-                        raise
-                    time.sleep(_PAUSE)
+            if ready:
+                outcomes.update(until(lambda _is_late: look(ready), timeout, _PAUSE))
+            return outcomes, is_late
         finally:
             for pod in pods.values():
                 self._delete(pod["metadata"])
@@ -210,27 +208,20 @@ class Proofs:
         outcomes: dict[str, Outcome] = {}
         ready: set[str] = set()
         words = dict.fromkeys(pods, "")
-        deadline = time.monotonic() + timeout
-        while True:
-            self._renew()
-            is_late = time.monotonic() >= deadline
-            try:
-                for resource in pods.keys() - outcomes.keys() - ready:
-                    pod = self._api.get(self._place._replace(name=pods[resource]["metadata"]["name"]))
-                    if pod is not None and self._is_ready(pod):
-                        ready.add(resource)
-                        continue
-                    words[resource] = " ".join(_words(pod or {})) or words[resource]
-                    outcome = _outcome(pod, words[resource], timeout if is_late else None)
-                    if outcome is not None:
-                        outcomes[resource] = outcome
-            except Unavailable:
-                # Retry, because a control plane answers again after a restart or failover.
-                if is_late:
-                    raise
-            if not pods.keys() - outcomes.keys() - ready:
-                return outcomes, is_late
-            time.sleep(_PAUSE)
+
+        def look(is_late: bool) -> tuple[dict[str, Outcome], bool] | None:
+            for resource in pods.keys() - outcomes.keys() - ready:
+                pod = self._api.get(self._place._replace(name=pods[resource]["metadata"]["name"]))
+                if pod is not None and self._is_ready(pod):
+                    ready.add(resource)
+                    continue
+                words[resource] = " ".join(_words(pod or {})) or words[resource]
+                outcome = _outcome(pod, words[resource], timeout if is_late else None)
+                if outcome is not None:
+                    outcomes[resource] = outcome
+            return None if pods.keys() - outcomes.keys() - ready else (outcomes, is_late)
+
+        return until(look, timeout, _PAUSE, self._renew)
 
     def _is_ready(self, pod: Mapping[str, Any]) -> bool:
         """Return whether the pod can be inspected."""
@@ -264,7 +255,7 @@ class Proofs:
                 self._delete(pod["metadata"])
 
 
-def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False) -> Change:
+def remove(api: Api, namespaces: Iterable[str], node: str) -> Change:
     """Delete the priority class and all proof pods of a node. Raises ApiError.
 
     The next proof in the cluster creates the class again. Existing pods keep their priority.
@@ -273,8 +264,8 @@ def remove(api: Api, namespaces: Iterable[str], node: str, dry_run: bool = False
         place = Place("pods", namespace=namespace)
         for pod in api.list(place, labelSelector=_SELECTOR):
             if (pod["metadata"].get("annotations") or {}).get(_NODE) == node:
-                api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"], dry_run)
-    return Objects(api, dry_run).delete(_CLASS)
+                api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
+    return objects.delete(api, _CLASS)
 
 
 def _lifetime(timeout: float) -> int:
@@ -327,49 +318,12 @@ def _words(pod: Mapping[str, Any]) -> Iterator[str]:
             yield from filter(None, (said.get("reason"), said.get("message")))
 
 
-class Use(NamedTuple):
-    """The use of a resource. shares: number that a node's pods request. pods: their namespace/name."""
-
-    shares: int
-    pods: tuple[str, ...]
+def read_record(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the record of proofs in a node object; empty if nothing was proven yet."""
+    return proof_record.read_text((node["metadata"].get("annotations") or {}).get(RECORD, "{}"))
 
 
-def in_use(api: Api, node: str) -> dict[str, Use]:
-    """Return the use of each resource on the node, by the scheduler's rules. Raises ApiError."""
-    uses: dict[str, Use] = {}
-    for pod in pod_slots.unfinished(api, node):
-        name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        for resource, shares in _asked(pod["spec"]).items():
-            before = uses.get(resource, Use(0, ()))
-            uses[resource] = Use(before.shares + shares, tuple(sorted({*before.pods, name})))
-    return uses
-
-
-def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return a pod's shares of each extended resource.
-
-    The number is the larger of two: the sum of the containers and sidecars, and the maximum of the init containers. An
-    init container's number includes the earlier sidecars, which run beside it.
-    """
-    together: dict[str, int] = {}
-    for container in spec.get("containers") or ():
-        for resource, shares in _limits(container):
-            together[resource] = together.get(resource, 0) + shares
-    most: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
-    for container in spec.get("initContainers") or ():
-        for resource, shares in _limits(container):
-            before = sidecars.get(resource, 0)
-            if container.get("restartPolicy") == "Always":
-                sidecars[resource] = before + shares
-            most[resource] = max(most.get(resource, 0), before + shares)
-    for resource, shares in sidecars.items():
-        together[resource] = together.get(resource, 0) + shares
-    return {name: max(together.get(name, 0), most.get(name, 0)) for name in {**together, **most}}
-
-
-def _limits(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for resource, text in ((container.get("resources") or {}).get("limits") or {}).items():
-        number = quantity.number(str(text)) if "/" in resource else None
-        if number:
-            yield resource, int(number)
+def write_record(api: Api, node: str, record: Mapping[str, str]) -> None:
+    """Write a record into a node object; an empty record removes the annotation. Raises ApiError."""
+    text = json.dumps(dict(record), sort_keys=True) if record else None
+    api.merge(Place("nodes", node), {"metadata": {"annotations": {RECORD: text}}})

@@ -19,10 +19,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     is_ready as is_node_ready,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import readiness
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 
 from . import no_pod
 from .daemonset import DaemonSet
 from .objects import DeploymentError
+from .waiting import until
 
 # Seconds between two checks, and between two requests to sync a pod's volumes.
 _PAUSE = 0.5
@@ -38,14 +41,6 @@ _HELD = re.compile(
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
 
-#: A function that renews the lock of a play that waits for a node.
-Renew = Callable[[], None]
-
-
-def _nobody() -> None:
-    """Do nothing, for a play without a lock."""
-
-
 class Running(NamedTuple):
     """A running plugin's report. sha256: of its configuration; empty if no plugin answers.
 
@@ -57,6 +52,17 @@ class Running(NamedTuple):
     not_ready: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     version: str = ""
+
+
+def ask_on_node(action: Any, command: str) -> Running:
+    """Return the running plugin's report from its status socket. Raises PluginCliError. command: the plugin's."""
+    said = plugin_cli.ask(action, command, "status")
+    plugin = said["plugin"]
+    if plugin is None:
+        return Running("", (said["problem"],))
+    configuration = plugin["configuration"]
+    not_ready, problems = tuple(plugin["not_ready"]), tuple(configuration["problems"])
+    return Running(configuration["sha256"], not_ready, problems, plugin.get("version", ""))
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:
@@ -104,7 +110,7 @@ def await_node(
     sha256: str,
     ask: Callable[[Mapping[str, Any]], Running],
     timeout: float,
-    renew: Renew = _nobody,
+    renew: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Wait until a node's pod is ready and runs with the configuration ``sha256``. Return the pod.
 
@@ -153,43 +159,34 @@ def await_node(
         time.sleep(_PAUSE)
 
 
-def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
+def await_start(cluster: DaemonSet, node: str, timeout: float, renew: Callable[[], None] = lambda: None) -> None:
     """Wait until a node's pod runs, even if the pod only waits for the end of another instance.
 
     If the new pod may run beside the old pod, wait until the new pod is ready. Raises DeploymentError.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        renew()
-        try:
-            pod = newest(cluster, node)
-            if pod is not None and (is_ready if manifests.pods_overlap(pod["spec"]) else is_running)(pod):
-                return
-            if time.monotonic() >= deadline:
-                raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
-        except Unavailable:
-            # Retry, as in await_node.
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_PAUSE)
+
+    def look(is_late: bool) -> bool | None:
+        pod = newest(cluster, node)
+        if pod is not None and (is_ready if manifests.pods_overlap(pod["spec"]) else is_running)(pod):
+            return True
+        if is_late:
+            raise DeploymentError(_why(cluster, node, pod, Running(""), "", timeout))
+        return None
+
+    until(look, timeout, _PAUSE, renew)
 
 
-def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Renew = _nobody) -> None:
+def await_end(cluster: DaemonSet, node: str, timeout: float, renew: Callable[[], None] = lambda: None) -> None:
     """Wait until the node has no pod of the DaemonSet. Raises DeploymentError."""
-    deadline = time.monotonic() + timeout
-    while True:
-        renew()
-        try:
-            pods = [pod["metadata"]["name"] for pod in cluster.pods(node)]
-            if not pods:
-                return
-            if time.monotonic() >= deadline:
-                condition = readiness(cluster.api.node(node))
-                raise DeploymentError(f"pod {pods[0]} has not ended within {timeout:g} s: {condition}")
-        except Unavailable:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_PAUSE)
+
+    def look(is_late: bool) -> bool | None:
+        pods = cluster.pods(node)
+        if pods and is_late:
+            condition = readiness(cluster.api.node(node))
+            raise DeploymentError(f"pod {pods[0]['metadata']['name']} has not ended within {timeout:g} s: {condition}")
+        return None if pods else True
+
+    until(look, timeout, _PAUSE, renew)
 
 
 def is_running(pod: Mapping[str, Any]) -> bool:
@@ -246,7 +243,7 @@ def _ended(pod: Mapping[str, Any], when: str) -> str:
     """Return the message about a plugin that ended, with the end of its last container."""
     name = f"{pod['metadata']['name']} --namespace {pod['metadata']['namespace']}"
     why = _last_words(_plugin(pod), f"kubectl logs --previous {name} has its log")
-    return f"pod {_name(pod)}: the plugin ended {when}, and the kubelet starts it again: {why}"
+    return f"pod {name_of(pod)}: the plugin ended {when}, and the kubelet starts it again: {why}"
 
 
 def _last_words(container: Mapping[str, Any], otherwise: str) -> str:
@@ -284,7 +281,7 @@ def _why(
         return f"{head} the plugin's pod does not run: {condition}"
     if pod is None:
         return f"{head} DaemonSet {cluster.deployment.name} has no pod on the node{_why_none(cluster, of_node)}"
-    name = f"pod {_name(pod)}"
+    name = f"pod {name_of(pod)}"
     _state, trouble = _trouble(cluster, pod)
     if trouble:
         return f"{head} {trouble}"
@@ -309,8 +306,9 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     """
     of_node = cluster.api.node(node)
     condition = readiness(of_node)
-    pods = [pod for pod in cluster.pods(node) if not pod["metadata"].get("deletionTimestamp")]
-    pod = newest(cluster, node) or next(iter(pods), None)
+    pods = cluster.pods(node)
+    up_to_date = _newest(cluster, pods)
+    pod = up_to_date or next((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), None)
     if pod is None:
         place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"
         why = f"DaemonSet {place} has no pod on the node{_why_none(cluster, of_node)}"
@@ -324,15 +322,15 @@ def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
     if not is_node_ready(of_node):
         # The pod's status is out of date.
         state, trouble = "Unknown", condition
-    elif not trouble and newest(cluster, node) is None:
+    elif not trouble and up_to_date is None:
         state = "outdated"
         trouble = (
-            f"pod {_name(pod)} does not have the DaemonSet's current template yet: at most max_unavailable pods are "
+            f"pod {name_of(pod)} does not have the DaemonSet's current template yet: at most max_unavailable pods are "
             "replaced at once, and a pod that does not become ready blocks the others"
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
-    return {**_content(of_node, pod), "name": _name(pod), "state": state, "reason": trouble or None}
+    return {**_content(of_node, pod), "name": name_of(pod), "state": state, "reason": trouble or None}
 
 
 def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
@@ -346,25 +344,21 @@ def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> d
     }
 
 
-def _name(pod: Mapping[str, Any]) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-
-
 def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
     """Return a pod's state in Kubernetes' words, and why the pod does not run; empty if the pod runs."""
     for each in _containers(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
             word = str(waiting.get("reason"))
-            return word, f"pod {_name(pod)} does not run: {word}: {_last_words(each, waiting.get('message') or '')}"
+            return word, f"pod {name_of(pod)} does not run: {word}: {_last_words(each, waiting.get('message') or '')}"
     if is_running(pod):
         return "Running", ""
     status = pod.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     if phase == "Failed" and status.get("reason"):
         said = status.get("message") or "the kubelet reports no reason"
-        return phase, f"pod {_name(pod)} has failed: {status['reason']}: {' '.join(said.split())}"
-    return phase, f"pod {_name(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
+        return phase, f"pod {name_of(pod)} has failed: {status['reason']}: {' '.join(said.split())}"
+    return phase, f"pod {name_of(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
 
 
 def _events(cluster: DaemonSet, name: str) -> str:

@@ -254,10 +254,9 @@ STARTED = {
 def test_the_verification_knows_which_plugin_the_play_has_started(known, invocation):
     variables = yaml.safe_load((ROLES / "verification" / "vars" / "main.yml").read_text())
     assert value(variables["verification_invocation"], known) == invocation
-    for file, module in (("present", "verification"), ("through_api", "api_verification")):
-        task = yaml.safe_load((ROLES / "verification" / "tasks" / f"{file}.yml").read_text())[0]
-        arguments = task[f"nodedevices.kubernetes.{module}"]
-        assert arguments["invocation"] == "{{ verification_invocation | default(omit, true) }}"
+    task = yaml.safe_load((ROLES / "verification" / "tasks" / "present.yml").read_text())[0]
+    arguments = task["nodedevices.kubernetes.verification"]
+    assert arguments["invocation"] == "{{ verification_invocation | default(omit, true) }}"
 
 
 UNIT = "/etc/systemd/system/node-device-plugin.service"

@@ -5,52 +5,179 @@ modules except ``files`` need only the standard library and Python 3.9. From the
 the declaration, host directories, socket paths and quantities.
 """
 
-from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment
-from .nodes import (
-    CommonGround,
-    common_ground,
-    configuration_text,
-    for_pod,
-    overlaps,
-    read_configuration_text,
-    sha256_of,
-)
-from .objects import (
-    LABELS,
-    NODE_LABEL,
-    Manifest,
-    config_map,
-    daemon_set,
-    monitors,
-    namespace,
-    node_label,
-    render,
-    require_room,
-)
-from .pod import CONTAINER, pods_overlap
+from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...declaration import Configuration, DeclarationError, Problem
+from . import monitoring
+from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment
+from .nodes import CommonGround, common_ground, configuration_text, overlaps, read_configuration_text, sha256_of
+from .pod import CONTAINER, pod_spec, pods_overlap
+
+# What other packages use of the modules.
 __all__ = [
     "CONTAINER",
     "DEPLOYMENT",
-    "LABELS",
     "MANAGED_BY",
-    "NODE_LABEL",
     "CommonGround",
     "Deployment",
-    "Manifest",
     "common_ground",
-    "config_map",
     "configuration_text",
-    "daemon_set",
-    "for_pod",
-    "monitors",
-    "namespace",
-    "node_label",
     "overlaps",
     "parse_deployment",
     "pods_overlap",
     "read_configuration_text",
-    "render",
-    "require_room",
     "sha256_of",
 ]
+
+#: Labels of every DaemonSet of the plugin.
+LABELS = {"app.kubernetes.io/name": "node-device-plugin", **MANAGED_BY}
+#: The label of a node whose devices a DaemonSet serves. The label's value is the DaemonSet's name.
+NODE_LABEL = "nodedevices.kubernetes/device-plugin"
+#: The API server's limit for all data of a ConfigMap, in bytes.
+_LARGEST_CONFIG_MAP = 1 << 20
+
+
+class Manifest(NamedTuple):
+    """An object. why: the reason for its settings, as a comment for readers."""
+
+    why: str
+    content: dict[str, Any]
+
+
+def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> list[Manifest]:
+    """All objects, in the order in which to apply them.
+
+    configurations: maps each node to its configuration. Raises DeclarationError with all problems.
+    """
+    ground = common_ground(configurations)
+    texts = {node: configuration_text(configurations[node]) for node in sorted(configurations)}
+    require_room(texts)
+    return [
+        namespace(deployment),
+        config_map(deployment, texts),
+        daemon_set(deployment, ground, sorted(configurations)),
+        *monitors(deployment),
+    ]
+
+
+def require_room(texts: Mapping[str, str]) -> None:
+    """Raise DeclarationError if the nodes' configurations do not fit in a ConfigMap. texts: by node."""
+    size = sum(len(node) + len(text.encode("utf-8")) for node, text in texts.items())
+    if size > _LARGEST_CONFIG_MAP:
+        message = "have configurations of %d bytes, but a ConfigMap holds at most %d: use several DaemonSets"
+        raise DeclarationError([Problem("nodes", (message + " (name)") % (size, _LARGEST_CONFIG_MAP))])
+
+
+def namespace(deployment: Deployment) -> Manifest:
+    """The namespace of all objects."""
+    return Manifest(
+        "Pod Security allows directories of the host (hostPath) only at the level privileged. The pods themselves are\n"
+        "not privileged: they drop every capability, and see only the directories of their volumes.",
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": deployment.namespace,
+                "labels": {**MANAGED_BY, "pod-security.kubernetes.io/enforce": "privileged"},
+            },
+        },
+    )
+
+
+def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
+    """The ConfigMap with the nodes' configurations. texts: maps each node to its file's text."""
+    return Manifest(
+        "The configuration of each node, in a key with the node's name. Running pods apply a change without a restart.",
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(deployment),
+            **({"data": dict(texts)} if texts else {}),
+        },
+    )
+
+
+def daemon_set(
+    deployment: Deployment, ground: CommonGround, nodes: Sequence[str], kubelets_overlap: bool = False
+) -> Manifest:
+    """The DaemonSet. nodes: the nodes of its pods, used if the deployment selects nodes by name.
+
+    kubelets_overlap: whether every kubelet accepts two sockets of a resource, used if overlap is ``auto``.
+    """
+    labels = _labels(deployment)
+    overlaps = deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap)
+    pod = pod_spec(deployment, ground, _affinity(deployment, nodes), overlaps)
+    if overlaps:
+        why = (
+            "A pod on each node of the declaration. An update starts the new pod before the old pod ends: a kubelet\n"
+            "from 1.37 on accepts both, so that the node always has its devices."
+        )
+        update: dict[str, Any] = {"maxSurge": 1, "maxUnavailable": 0}
+    else:
+        why = (
+            "A pod on each node of the declaration. An update ends the old pod before the new pod starts: when the\n"
+            "stream of the old instance ends, a kubelet up to 1.36 drops the plugin that is registered by that name,\n"
+            "even if it is the new instance (kubernetes#127803)."
+        )
+        update = {"maxSurge": 0, "maxUnavailable": deployment.max_unavailable}
+    return Manifest(
+        why,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": metadata(deployment),
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": update},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        },
+    )
+
+
+def monitors(deployment: Deployment) -> list[Manifest]:
+    """The objects for the Prometheus operator that the deployment requests."""
+    found = []
+    if deployment.pod_monitor:
+        content = monitoring.pod_monitor(_monitor_metadata(deployment), _labels(deployment))
+        found.append(Manifest("For the Prometheus operator: scrape every pod.", content))
+    if deployment.alert_rules:
+        content = monitoring.prometheus_rule(_monitor_metadata(deployment))
+        found.append(Manifest("For the Prometheus operator: the plugin's alerts.", content))
+    return found
+
+
+def metadata(deployment: Deployment) -> dict[str, Any]:
+    """The metadata of every object in the namespace."""
+    return {
+        "name": deployment.name,
+        "namespace": deployment.namespace,
+        "labels": {**_labels(deployment), **MANAGED_BY},
+    }
+
+
+def _monitor_metadata(deployment: Deployment) -> dict[str, Any]:
+    common = metadata(deployment)
+    return {**common, "labels": {**common["labels"], **deployment.monitoring_labels}}
+
+
+def _labels(deployment: Deployment) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "node-device-plugin", "app.kubernetes.io/instance": deployment.name}
+
+
+def _affinity(deployment: Deployment, nodes: Sequence[str]) -> dict[str, Any]:
+    if deployment.select_nodes == "by_label":
+        return {"nodeSelector": {NODE_LABEL: deployment.name}}
+    return by_name(nodes)
+
+
+def by_name(nodes: Sequence[str]) -> dict[str, Any]:
+    """The part of a pod spec that selects nodes by their names."""
+    # A term may contain only one name. A node needs to match only one of the terms.
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in sorted(nodes)]
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    }

@@ -9,16 +9,17 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import pods
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
     ApiError,
     LacksRights,
     Unavailable,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.given import HELD_BY_ANOTHER_NAME
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry.exposition import Gauge
-from ansible_collections.nodedevices.kubernetes.plugins.action import api_verification
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.action import verification
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import api_verification, proof, rollout
 
 IMAGINARY = {
     "name": "a.example/imaginary",
@@ -38,6 +39,8 @@ DEVICE = {"mode": 0o20600, "uid": 0, "gid": 0, "device": [1, 8]}
 class FakeCluster:
     """nodes' allocatable, other pods, and what a proof's container would print of a resource."""
 
+    dry_run = False
+
     def __init__(self):
         self.allocatable, self.others, self.prints, self.made, self.pods = {}, [], {}, [], {}
         self.end = "Succeeded"
@@ -51,13 +54,13 @@ class FakeCluster:
         metadata = {"name": "worker1", "annotations": dict(self.annotations)}
         return {"metadata": metadata, "status": {"allocatable": self.allocatable, "nodeInfo": info}}
 
-    def merge(self, place, content, dry_run):
-        assert (place.kinds, place.name, dry_run) == ("nodes", "worker1", False)
+    def merge(self, place, content):
+        assert (place.kinds, place.name) == ("nodes", "worker1")
         changed = {**self.annotations, **content["metadata"]["annotations"]}
         self.annotations = {name: value for name, value in changed.items() if value is not None}
 
-    def apply(self, place, content, _manager, dry_run):
-        assert (place.path, dry_run) == (f"/apis/scheduling.k8s.io/v1/priorityclasses/{place.name}", False)
+    def apply(self, place, content):
+        assert place.path == f"/apis/scheduling.k8s.io/v1/priorityclasses/{place.name}"
         self.classes[place.name] = copy.deepcopy(content)
         return copy.deepcopy(content)
 
@@ -91,7 +94,7 @@ class FakeCluster:
         self.most_at_once = max(self.most_at_once, len(self.pods))
         return made
 
-    def delete(self, place, uid, _dry_run=False):
+    def delete(self, place, uid):
         if place.kinds == "priorityclasses":
             return self.classes.pop(place.name, None) is not None
         pod = self.pods.pop(place.name, None)
@@ -120,8 +123,7 @@ def printed(env=(), mounts=(), paths=()):
 def cluster(monkeypatch):
     fake = FakeCluster()
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
-    monkeypatch.setattr(api_verification, "Api", lambda _access: fake)
+    monkeypatch.setattr(Api, "of", lambda _path, _dry_run=False: fake)
     plugin = {
         "metadata": {"name": "plugin-0", "namespace": "node-devices"},
         "spec": {"containers": [{"name": "plugin", "ports": [{"containerPort": 9819}]}]},
@@ -134,8 +136,9 @@ def cluster(monkeypatch):
 
 
 def verify(*resources, check=False, **arguments):
-    action = object.__new__(api_verification.ActionModule)
+    action = object.__new__(verification.ActionModule)
     given = {
+        "api_only": True,
         "kubeconfig": "x",
         "declaration": {"configuration": {"resources": list(resources)}},
         "deployment": {"image": "example.com/plugin:1", "image_pull_policy": "Never", "image_pull_secrets": ["s"]},
@@ -153,7 +156,7 @@ def row(*resources, **arguments):
 
 def test_ansible_itself_touches_no_node_for_it():
     """Where only the API reaches a node, there is nobody to make a temporary directory."""
-    action = object.__new__(api_verification.ActionModule)
+    action = object.__new__(verification.ActionModule)
     action._task = types.SimpleNamespace(args={"state": "absent"}, check_mode=False, async_val=0)
     # Whatever else is asked of the connection ends the test.
     action._connection = types.SimpleNamespace(_shell=types.SimpleNamespace(tmpdir=None))
@@ -317,7 +320,7 @@ def test_devices_that_pods_hold_are_not_competed_for(cluster):
     # A sidecar's stays with it, beside the init containers that come after it, too.
     sidecar = {**init[0], "restartPolicy": "Always"}
     for containers, shares in (([sidecar], 3), ([*init, sidecar], 3), ([sidecar, sidecar], 5), ([sidecar, *init], 4)):
-        assert proof._asked(_pod("a", 1, initContainers=containers)["spec"]) == {"a.example/imaginary": shares}
+        assert pods._asked(_pod("a", 1, initContainers=containers)["spec"]) == {"a.example/imaginary": shares}
     cluster.others = [_pod("a", 1)]
     cluster.prints = {"a.example/imaginary": printed({"DEV_0": "/one"})}
     assert row(IMAGINARY, devices="all")["seen"] == ["one"]

@@ -12,11 +12,11 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound, Place
 from ansible_collections.nodedevices.kubernetes.plugins.action import daemonset
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, preflight
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import foreign, proven, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import other_daemonsets, proof, rollout
 
 LABEL = "nodedevices.kubernetes/device-plugin"
 NAME = "node-device-plugin"
@@ -139,11 +139,14 @@ def _merged(content, patch):
 @pytest.fixture
 def cluster(monkeypatch):
     made = Cluster("worker1", "worker2")
-    api = object.__new__(Api)
-    monkeypatch.setattr(api, "_ask", made.ask)
+
+    def of(_path, dry_run=False):
+        api = object.__new__(Api)
+        api.dry_run, api._ask = dry_run, made.ask
+        return api
+
+    monkeypatch.setattr(Api, "of", of)
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
-    monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
-    monkeypatch.setattr(daemonset, "Api", lambda _access: api)
     monkeypatch.setattr(rollout, "_PAUSE", 0.001)
     return made
 
@@ -237,7 +240,7 @@ def test_the_life_of_a_node(cluster):
 
 def test_all_of_it_goes_with_the_last_node(cluster):
     deployed(cluster, "worker1")
-    proven.write(daemonset.Api(None), "worker1", {IMAGINARY["name"]: "a" * 64})
+    proof.write_record(Api.of("x"), "worker1", {IMAGINARY["name"]: "a" * 64})
     foreseen = run("removed", "worker1", check=True)
     assert cluster.label("worker1") == NAME
     del cluster.there[Place("pods", "pod-of-worker1", "ours")]
@@ -245,7 +248,7 @@ def test_all_of_it_goes_with_the_last_node(cluster):
     assert removed["what"] == foreseen["what"]
     assert kinds(removed) == ["label", "annotation", "configmap"]
     assert cluster.label("worker1") is None
-    assert proven.read(cluster.there[Place("nodes", "worker1")]) == {}
+    assert proof.read_record(cluster.there[Place("nodes", "worker1")]) == {}
     gone = run("absent", nodes=["worker1"])
     assert (kinds(gone), "warnings" in gone) == (["daemonset", "configmap", "namespace"], False)
     assert {CONFIG_MAP, DAEMON_SET, NAMESPACE} & set(cluster.there) == set()
@@ -383,7 +386,7 @@ def test_a_node_that_goes_to_another_daemon_set_leaves_nothing_of_the_first(clus
 
 
 def test_another_plugin_is_not_taken_over_where_only_the_api_reaches_the_node(cluster, monkeypatch):
-    monkeypatch.setattr(foreign, "_TOLD", 0.0)
+    monkeypatch.setattr(other_daemonsets, "_TOLD", 0.0)
     node = cluster.there[Place("nodes", "worker1")]
     offered = {IMAGINARY["name"]: "1"}
     fields = {"f:status": {"f:capacity": {f"f:{name}": {} for name in offered}}}

@@ -41,7 +41,6 @@ ON_NODE = {
 }
 #: These contact only the API server, or nothing. They get as arguments what other actions registered.
 ON_CONTROLLER = {
-    "api_verification": {},
     "daemonset": {"state": "deployed", "pending": []},
     "declaration": {},
     "extended_resources": {"declaration": DECLARED},

@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_names
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import clusters
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import duplicate_nodes
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 A, B = "a.example.com", "worker-1.example.com"
@@ -87,7 +87,7 @@ def test_kubeconfigs_of_one_cluster_or_of_two(run, monkeypatch, of_b, found):
         asked.append(path)
         return {"/a": "one", "/b": of_b}[path]
 
-    monkeypatch.setattr(clusters, "identity", identity)
+    monkeypatch.setattr(duplicate_nodes, "identity", identity)
     hosts = {"a": named(B, node_devices_kubeconfig="/a"), "b": named(B, node_devices_kubeconfig="/b")}
     assert run(hosts) == found
     assert sorted(asked) == ["/a", "/b"]

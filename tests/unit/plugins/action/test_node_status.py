@@ -238,16 +238,12 @@ def test_a_declaration_that_is_wrong_is_a_problem_and_the_rest_is_read(look):
 
 def test_the_node_object_is_read_without_another_execution(look, monkeypatch):
     class Cluster:
-        def __init__(self, access):
-            assert access == "access to /k"
-
         def node(self, name):
             if name != "in-the-cluster":
                 raise ApiError(f"the cluster has no node {name}")
             return NODE
 
-    monkeypatch.setattr(node_status, "Api", Cluster)
-    monkeypatch.setattr(node_status.kubeconfig, "read", lambda path: f"access to {path}")
+    monkeypatch.setattr(node_status.Api, "of", {"/k": Cluster()}.get)
     variables = {"node_devices_resources_more": [{"name": "example.com/dongle", "capacity": 4}]}
     facts = {**FACTS, "kubelet": None}
     found, executed = look(facts, variables=variables, kubeconfig="/k", node_name="in-the-cluster")
@@ -274,9 +270,6 @@ def in_cluster(monkeypatch):
         shown = {**NODE, "status": {**NODE["status"], "conditions": conditions, **shows}}
 
         class Cluster:
-            def __init__(self, _access):
-                pass
-
             def node(self, _name):
                 return shown
 
@@ -294,8 +287,9 @@ def in_cluster(monkeypatch):
                     place.kinds, []
                 )
 
-        monkeypatch.setattr(node_status, "Api", Cluster)
-        monkeypatch.setattr(node_status.kubeconfig, "read", lambda path: path)
+        cluster = Cluster()
+        monkeypatch.setattr(node_status.Api, "of", lambda _path: cluster)
+        return cluster
 
     return made
 
@@ -413,12 +407,12 @@ def test_a_node_that_only_the_api_reaches(look, in_cluster, monkeypatch):
 def test_an_api_server_that_is_away(look, in_cluster, monkeypatch, api_only):
     in_cluster(RUNS)
 
-    def away(_access):
+    def away(_path):
         raise Unavailable(
             "the API server https://x does not answer: Connection refused: retry when the API server answers"
         )
 
-    monkeypatch.setattr(node_status, "Api", away)
+    monkeypatch.setattr(node_status.Api, "of", away)
     found, _executed = look(answers={"status": with_configuration(wanted())}, api_only=api_only, **DAEMON_SET)
     # Only where there is no other way to the node it is not reached.
     assert found["state"] == ("unreachable" if api_only else "wrong")
@@ -433,12 +427,12 @@ def test_an_api_server_that_is_away(look, in_cluster, monkeypatch, api_only):
     "says", ["the cluster has no node w1: set node_devices_node_name to its name there", "give this user get on nodes"]
 )
 def test_a_node_that_the_cluster_does_not_know_or_show(look, in_cluster, monkeypatch, says):
-    in_cluster(RUNS)
+    cluster = in_cluster(RUNS)
 
-    def refuse(_self, _name):
+    def refuse(_name):
         raise ApiError(says)
 
-    monkeypatch.setattr(node_status.Api, "node", refuse)
+    monkeypatch.setattr(cluster, "node", refuse)
     found, executed = look(api_only=True, **DAEMON_SET)
     assert executed == []
     assert (found["state"], found["problems"]) == ("wrong", [says])
@@ -449,12 +443,12 @@ def test_a_node_that_the_cluster_does_not_know_or_show(look, in_cluster, monkeyp
 @pytest.mark.parametrize(("api_only", "state"), [(True, "pending"), (False, "wrong")])
 def test_a_node_that_has_not_joined(look, in_cluster, monkeypatch, api_only, state):
     says = "the cluster has no node w1: set node_devices_node_name to its name there, or join the node first"
-    in_cluster(RUNS)
+    cluster = in_cluster(RUNS)
 
-    def absent(_self, _name):
+    def absent(_name):
         raise NotFound(says)
 
-    monkeypatch.setattr(node_status.Api, "node", absent)
+    monkeypatch.setattr(cluster, "node", absent)
     found, _executed = look(answers={"status": with_configuration(wanted())}, api_only=api_only, **DAEMON_SET)
     assert (found["state"], found["problems"]) == (state, [says])
     if api_only:

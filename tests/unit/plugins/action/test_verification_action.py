@@ -11,8 +11,7 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, verification
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
@@ -169,6 +168,8 @@ TO_PROVE = {**ROW, "state": "unproven", "detail": "no static pods", "shares": 2}
 class FakeCluster:
     """Pods that are as ``status`` says, the class of proofs, a DaemonSet, and node1."""
 
+    dry_run = False
+
     def __init__(self):
         self.status, self.made, self.pods, self.classes, self.daemon_set = {"phase": "Running"}, [], {}, {}, None
 
@@ -185,7 +186,7 @@ class FakeCluster:
             return self.daemon_set
         return self.classes.get(place.name) if place.kinds == "priorityclasses" else self.pods.get(place.name)
 
-    def apply(self, place, content, _manager, _dry_run):
+    def apply(self, place, content):
         self.classes[place.name] = content
         return copy.deepcopy(content)
 
@@ -207,8 +208,7 @@ class FakeCluster:
 @pytest.fixture
 def cluster(monkeypatch):
     fake = FakeCluster()
-    monkeypatch.setattr(kubeconfig, "read", lambda _path: None)
-    monkeypatch.setattr(verification, "Api", lambda _access: fake)
+    monkeypatch.setattr(Api, "of", lambda _path: fake)
     monkeypatch.setattr(proof, "_PAUSE", 0.001)
     return fake
 

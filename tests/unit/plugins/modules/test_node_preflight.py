@@ -581,8 +581,7 @@ def test_a_node_that_only_the_api_reaches_may_not_have_joined(look, monkeypatch,
         if error:
             raise error
 
-    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(cluster_access, "Api", lambda path: types.SimpleNamespace(node=node))
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run=False: types.SimpleNamespace(node=node))
     arguments = {"variables": {"node_devices_api_only": True}, "kubeconfig": "/k", "node_name": "w9"}
     result, given = look(**arguments)
     assert (given, asked, result["joined"]) == ([], ["w9"], joined)
@@ -760,8 +759,7 @@ def test_a_run_says_first_that_it_removes_a_resource(look, monkeypatch, check, f
         node=lambda name: {"metadata": {"annotations": annotations}},
         list=lambda place, **selectors: [],
     )
-    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(cluster_access, "Api", lambda path: api)
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run=False: api)
     cluster = {"kubeconfig": "x"} if memory else {}
     result, _given = look(facts, check=check, lock={"minutes": 1}, **RUN, **cluster)
     says = f"node1: this run removes {removes} from the node, because the declaration no longer has it"
@@ -789,8 +787,7 @@ OURS = {"nodedevices.kubernetes/device-plugin": "node-device-plugin"}
     ],
 )
 def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch, cluster, given, is_refused):
-    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(cluster_access, "Api", lambda path: cluster)
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run=False: cluster)
     arguments = {"mode": "daemonset", "kubeconfig": "x", "node_name": "worker1", **given}
     result, asked = look(**arguments)
     assert asked == [{}], "the module takes none of it"
@@ -819,8 +816,7 @@ def test_a_node_without_a_slot_for_the_daemonsets_pod_is_named(look, monkeypatch
     ],
 )
 def test_a_drain_that_cannot_be_is_named_with_everything_else(look, monkeypatch, drain, kubeconfig, sentences):
-    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(cluster_access, "Api", lambda path: Cluster(3))
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run=False: Cluster(3))
     result, asked = look(drain=drain, kubeconfig=kubeconfig, node_name="worker1")
     assert asked == [{}], "the module takes none of it"
     lines = result.get("msg", "\n").splitlines()[1:]

@@ -39,8 +39,9 @@ NODE = {
     ],
 )
 def test_what_a_run_removes(monkeypatch, capacities, served, removed):
-    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(cluster_access, "Api", lambda path: types.SimpleNamespace(node=lambda name: NODE))
+    monkeypatch.setattr(
+        cluster_access.Api, "of", lambda _path, dry_run=False: types.SimpleNamespace(node=lambda name: NODE)
+    )
     assert cluster_access.removed("x", "worker1", capacities, served) == removed
 
 
@@ -48,6 +49,5 @@ def test_without_the_node_object_nothing_is_known(monkeypatch):
     def node(name):
         raise ApiError("no answer")
 
-    monkeypatch.setattr(cluster_access.kubeconfig, "read", lambda path: path)
-    monkeypatch.setattr(cluster_access, "Api", lambda path: types.SimpleNamespace(node=node))
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run=False: types.SimpleNamespace(node=node))
     assert cluster_access.removed("x", "worker1", {}) == set()

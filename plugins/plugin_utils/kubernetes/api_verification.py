@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proves a node's devices through the Kubernetes API. See plugins/modules/api_verification.py."""
+"""Verifies a node that only the Kubernetes API reaches: its node object, then a pod for each resource."""
 
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    Place,
-    Unavailable,
-)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import pods, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     capacities_of,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    DeclarationError,
-    parse_configuration,
-)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.expectations import (
     expected_in_container,
 )
@@ -38,11 +30,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
     Outcome,
     Row,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import verification as reports
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, proof, proven, rollout
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+
+from . import proof, rollout
+from .daemonset import DaemonSet
+from .objects import DeploymentError
+from .waiting import until
 
 # Seconds between two reads of a node object.
 _PAUSE = 1.0
@@ -51,99 +43,60 @@ _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"memory": "96Mi"}
 
 
-class ActionModule(HidingAction):
-    """Contacts only the API server, from the controller."""
+def verify(
+    cluster: DaemonSet,
+    node: str,
+    resources: Sequence[Resource],
+    *,
+    timeout: float,
+    unproven_only: bool,
+    all_devices: bool,
+    invocation: str | None,
+) -> tuple[dict[str, Any], bool]:
+    """Return a report in the form of `node-device-plugin verify`, and whether the record of proofs changed.
 
-    only_shown = True
-
-    _requires_connection = False
-    of_the_host = ("kubeconfig", "node_name")
-
-    def act(self, given):
-        host, arguments = self.host, given
-        if arguments.get("state") == "absent":
-            return self._remove(arguments, host)
-        if self._task.check_mode:
-            return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
-        arguments["declaration"] = self.preflight.declaration(arguments.get("declaration"))
-        try:
-            if not arguments.get("kubeconfig"):
-                raise DeploymentError(
-                    "node_devices_kubeconfig: not set, but only the Kubernetes API reaches this node: set it to a "
-                    "kubeconfig file on the controller"
-                )
-            cluster = DaemonSet(
-                Api(kubeconfig.read(arguments["kubeconfig"])), deployed.parse(arguments.get("deployment", {}))
-            )
-            report, changed = _verify(cluster, self.preflight.node_name(arguments), arguments)
-        except (ApiError, DeclarationError, DeploymentError, kubeconfig.KubeconfigError) as error:
-            return {"failed": True, "msg": f"{host}: {error}"}
-        return {"changed": changed, **reports.judged(report, host, boolean(arguments.get("require_proof", False)))}
-
-    def _remove(self, arguments, host):
-        """Delete the proofs' priority class and the node's proof pods. An error of the API server is only a warning."""
-        if not arguments.get("kubeconfig"):
-            return {"changed": False}
-        try:
-            api = Api(kubeconfig.read(arguments["kubeconfig"]))
-            namespaces = {"kube-system", deployed.parse(arguments.get("deployment", {})).namespace}
-            node = self.preflight.node_name(arguments)
-            change = proof.remove(api, sorted(namespaces), node, self._task.check_mode)
-        except (ApiError, DeclarationError, kubeconfig.KubeconfigError) as error:
-            return {
-                "changed": False,
-                "warnings": [f"{host}: the priority class of proofs stays in the cluster: {error}"],
-            }
-        return {"changed": change.changed, "what": [change.what] * change.changed}
-
-
-def _verify(cluster, node, arguments):
-    """Verify the node. Return a report in the form of `node-device-plugin verify`, and whether the record changed."""
-    resources = parse_configuration(arguments["declaration"]["configuration"]).resources
-    timeout = float(arguments.get("timeout", 60))
+    timeout: seconds until the node object shows the devices, and again until pods are ready. unproven_only: whether to
+    skip resources with a recorded proof. all_devices: whether a proof requests all free devices instead of one.
+    invocation: of the plugin that the play started, see ``rollout.invocation_id``. Raises ApiError, DeploymentError.
+    """
     shown, held = _once_followed(cluster, node, resources, timeout)
     info = (shown.get("status") or {}).get("nodeInfo") or {}
     runtime = info.get("containerRuntimeVersion", "").replace("://", " ")
-    before = proven.read(shown)
+    before = proof.read_record(shown)
     record = Record(before, cluster.deployment.image)
     record.keep_only(resources, runtime)
-    uses = proof.in_use(cluster.api, node)
-    known = record if arguments.get("proofs") == "unproven" else None
-    rows = {}
+    uses = pods.in_use(cluster.api, node)
+    known = record if unproven_only else None
+    rows = []
     for resource in resources:
-        use = uses.get(resource.name, proof.Use(0, ()))
-        row = _judged(resource, shown, use, arguments.get("devices"), held.get(resource.name, 0))
-        if row.shares:
-            row = judging.before_proof(row, resource, known, runtime)
-        rows[resource.name] = row
-    shares = {name: row.shares for name, row in rows.items() if row.shares}
+        use = uses.get(resource.name, pods.Use(0, ()))
+        row = _judged(resource, shown, use, all_devices, held.get(resource.name, 0))
+        rows.append(judging.before_proof(row, resource, known, runtime) if row.shares else row)
+    shares = {row.resource: row.shares for row in rows if row.shares}
     outcomes = _outcomes(cluster, node, resources, shares, timeout)
     judging.note(record, resources, runtime, outcomes)
     if record.proven != before:
-        proven.write(cluster.api, node, record.proven)
-    rows = [judging.with_outcome(row, outcomes) for row in rows.values()]
-    found = rollout.restarted(cluster, node, arguments["invocation"]) if arguments.get("invocation") else ""
+        proof.write_record(cluster.api, node, record.proven)
+    rows = [judging.with_outcome(row, outcomes) for row in rows]
+    problems = [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED]
+    problems += filter(None, [rollout.restarted(cluster, node, invocation) if invocation else ""])
     report = {
         "runtime": runtime,
         "kubelet": info.get("kubeletVersion", ""),
         "resources": [row._asdict() for row in rows],
-        "problems": [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED]
-        + ([found] if found else []),
+        "problems": problems,
     }
     return report, record.proven != before
 
 
-def _outcomes(cluster, node, resources, shares, timeout):
+def _outcomes(
+    cluster: DaemonSet, node: str, resources: Sequence[Resource], shares: Mapping[str, int], timeout: float
+) -> dict[str, Outcome]:
     """Prove resources with temporary pods. Return outcomes by resource name.
 
     shares: the number of shares to request, by resource name.
     """
-    wanted = []
-    for resource in resources:
-        if resource.name in shares:
-            paths = {each.path for device in resource.devices for each in device.nodes}
-            wanted.append(proof.Wanted(resource.name, shares[resource.name], ("seen", *sorted(paths))))
-    if not wanted:
+    if not shares:
         return {}
     owner = cluster.api.get(cluster.place)
     if owner is None:
@@ -159,19 +112,21 @@ def _outcomes(cluster, node, resources, shares, timeout):
         _LIMITS,
         ends=True,
     )
+    to_prove = {resource.name: resource for resource in resources if resource.name in shares}
+    wanted = []
+    for name, resource in to_prove.items():
+        paths = {each.path for device in resource.devices for each in device.nodes}
+        wanted.append(proof.Wanted(name, shares[name], ("seen", *sorted(paths))))
 
-    by_name = {resource.name: resource for resource in resources}
-
-    def look(pods):
-        return {name: _printed(cluster.api, pod, by_name[name], shares[name]) for name, pod in pods.items()}
+    def look(ready: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
+        return {name: _printed(cluster.api, pod, to_prove[name], shares[name]) for name, pod in ready.items()}
 
     return proof.Proofs(cluster.api, kind, node, timeout).prove(wanted, look)
 
 
-def _printed(api, pod, resource, shares):
+def _printed(api: Api, pod: Mapping[str, Any], resource: Resource, shares: int) -> Outcome:
     """Return the outcome of a proof whose pod's program has printed a report about its container."""
-    place = Place("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], part="log")
-    log = api.text(place)
+    log = api.text(Place("pods", pod["metadata"]["name"], pod["metadata"]["namespace"], part="log"))
     # Read only the last JSON line, because the log may also have a usage text or a runtime's warning.
     lines = [line for line in log.splitlines() if line.startswith("{")]
     try:
@@ -182,41 +137,38 @@ def _printed(api, pod, resource, shares):
     return _compared(resource, shares, view)
 
 
-def _once_followed(cluster, node, resources, timeout):
+def _once_followed(
+    cluster: DaemonSet, node: str, resources: Sequence[Resource], timeout: float
+) -> tuple[dict[str, Any], dict[str, int]]:
     """Wait at most ``timeout`` seconds until the node object shows the declared resources. Return the node object.
 
     Also return, by resource name, the number of devices that the plugin withholds because containers hold them by other
     names.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        is_late = time.monotonic() >= deadline
-        try:
-            shown, held = cluster.api.node(node), {}
-            if any(_shortfall(each, shown) for each in resources):
-                held = rollout.held_by_other_names(cluster, node)
-            if is_late or all(_shortfall(each, shown, held.get(each.name, 0)) is None for each in resources):
-                return shown, held
-        except Unavailable:
-            # Retry, because a control plane answers again after a restart or failover.
-            if is_late:
-                raise
-        time.sleep(_PAUSE)
+
+    def look(is_late: bool) -> tuple[dict[str, Any], dict[str, int]] | None:
+        shown, held = cluster.api.node(node), {}
+        if any(_shortfall(each, shown) for each in resources):
+            held = rollout.held_by_other_names(cluster, node)
+        is_as_declared = all(_shortfall(each, shown, held.get(each.name, 0)) is None for each in resources)
+        return (shown, held) if is_late or is_as_declared else None
+
+    return until(look, timeout, _PAUSE)
 
 
-def _shares(resource):
+def _shares(resource: Resource) -> tuple[int, int]:
     """Return the minimum and maximum number of healthy shares. The minimum excludes optional devices."""
     required = sum(resource.replicas for device in resource.devices if device.required)
-    return required, sum(resource.replicas for _device in resource.devices)
+    return required, resource.replicas * len(resource.devices)
 
 
-def _healthy(resource, shown):
+def _healthy(resource: Resource, shown: Mapping[str, Any]) -> int | None:
     """Return the resource's allocatable quantity in the node object; None if the node object does not list it."""
     value = quantity.number(capacities_of(shown, "allocatable").get(resource.name))
     return None if value is None else int(value)
 
 
-def _shortfall(resource, shown, held=0):
+def _shortfall(resource: Resource, shown: Mapping[str, Any], held: int = 0) -> str | None:
     """Return why the node object does not match the declaration; None if it matches.
 
     held: number of devices that containers hold under other names.
@@ -236,12 +188,11 @@ def _shortfall(resource, shown, held=0):
     return f"expected {expected} healthy devices in the node object's allocatable, found {found}"
 
 
-def _judged(resource, shown, use, devices, held=0):
+def _judged(resource: Resource, shown: Mapping[str, Any], use: pods.Use, all_devices: bool, held: int) -> Row:
     """Return the resource's row before its proof. held: see ``_shortfall``."""
     shortfall, healthy = _shortfall(resource, shown, held), _healthy(resource, shown) or 0
     capacity = healthy if resource.discover.methods else _shares(resource)[1]
     row = Row(resource.name, capacity, healthy, (), FAILED, shortfall or "")
-    free = healthy - use.shares
     if shortfall:
         return row
     if held:
@@ -252,13 +203,14 @@ def _judged(resource, shown, use, devices, held=0):
     if resource.discover.methods:
         why = "its devices are discovered on the node, and the API does not list them"
         return row._replace(state=UNPROVEN, detail=why)
+    free = healthy - use.shares
     if free <= 0 and evidence.can_show(resource, resource.devices):
         return row._replace(state=IN_USE, detail="by " + ", ".join(use.pods))
-    everything = devices == "all" and free == _shares(resource)[1] <= (resource.container_limit or free)
+    everything = all_devices and free == capacity <= (resource.container_limit or free)
     return row._replace(state=UNPROVEN, shares=free if everything else 1)
 
 
-def _compared(resource, shares, view):
+def _compared(resource: Resource, shares: int, view: container_view.View) -> Outcome:
     """Return the outcome of a proof: whether the container's devices match an allocation of the declared devices.
 
     The API does not show which device the kubelet allocated. Therefore the container of one share may match any

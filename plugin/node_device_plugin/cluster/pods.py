@@ -1,0 +1,93 @@
+"""Counts a node's pod slots, and its resources in use, as the scheduler does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from . import quantity
+from .api import Api, Place
+from .extended_resources import capacities_of
+
+
+class Slots(NamedTuple):
+    """A node's total and free pod slots."""
+
+    total: int
+    free: int
+
+
+def of_node(api: Api, node: Mapping[str, Any]) -> Slots | None:
+    """The pod slots of a node; None until its kubelet has reported. Unfinished pods occupy a slot.
+
+    Raises ApiError.
+    """
+    name = str(node["metadata"]["name"])
+    total = quantity.number(capacities_of(node, "allocatable").get("pods"))
+    if total is None:
+        return None
+    return Slots(int(total), max(0, int(total) - sum(not is_finished(pod) for pod in bound(api, name))))
+
+
+def name_of(pod: Mapping[str, Any]) -> str:
+    """A pod's namespace and name, such as ``default/web``."""
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def bound(api: Api, node: str) -> list[dict[str, Any]]:
+    """The pods that are bound to a node. node: its name. Raises ApiError."""
+    return api.list(Place("pods"), fieldSelector="spec.nodeName=" + node)
+
+
+def is_finished(pod: Mapping[str, Any]) -> bool:
+    """Whether all containers of a pod have ended for good, so that the pod occupies nothing."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+class Use(NamedTuple):
+    """The use of a resource. shares: number that a node's pods request. pods: their namespace/name."""
+
+    shares: int
+    pods: tuple[str, ...]
+
+
+def in_use(api: Api, node: str) -> dict[str, Use]:
+    """The use of each resource on the node, by the scheduler's rules. Raises ApiError."""
+    uses: dict[str, Use] = {}
+    for pod in bound(api, node):
+        if is_finished(pod):
+            continue
+        for resource, shares in _asked(pod["spec"]).items():
+            before = uses.get(resource, Use(0, ()))
+            uses[resource] = Use(before.shares + shares, tuple(sorted({*before.pods, name_of(pod)})))
+    return uses
+
+
+def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
+    """A pod's shares of each extended resource.
+
+    The number is the larger of two: the sum of the containers and sidecars, and the maximum of the init containers. An
+    init container's number includes the earlier sidecars, which run beside it.
+    """
+    together: dict[str, int] = {}
+    for container in spec.get("containers") or ():
+        for resource, shares in _limits(container):
+            together[resource] = together.get(resource, 0) + shares
+    most: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        for resource, shares in _limits(container):
+            before = sidecars.get(resource, 0)
+            if container.get("restartPolicy") == "Always":
+                sidecars[resource] = before + shares
+            most[resource] = max(most.get(resource, 0), before + shares)
+    for resource, shares in sidecars.items():
+        together[resource] = together.get(resource, 0) + shares
+    return {name: max(together.get(name, 0), most.get(name, 0)) for name in {**together, **most}}
+
+
+def _limits(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for resource, text in ((container.get("resources") or {}).get("limits") or {}).items():
+        number = quantity.number(str(text)) if "/" in resource else None
+        if number:
+            yield resource, int(number)
