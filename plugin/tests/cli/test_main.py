@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from node_device_plugin.cli.main import main, parser
+from node_device_plugin.kubelet.cdi_holders import CdiHolders
 from node_device_plugin.kubelet.queries import Holders
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.support.channels import grpc
@@ -448,3 +449,33 @@ def test_an_inventory_needs_ansible(
     assert capsys.readouterr().err == "node-device-plugin: /none/such: no such inventory\n"
     assert main(["validate", "--inventory", "host1,"]) == 1
     assert "ansible-playbook is not in PATH" in capsys.readouterr().err
+
+
+def test_only_text_has_a_remark_about_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def holders(*_: object) -> Holders:
+        return Holders("checkpoint")
+
+    monkeypatch.setattr("node_device_plugin.kubelet.queries.holders", holders)
+    assert main(["holders", "-o", "json"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["holders"]) == 0
+    assert capsys.readouterr() == (
+        "no device is held\n",
+        "no kubelet answers; holders are from its checkpoint, which names pods by UID only\n",
+    )
+
+
+def test_holders_by_cdi_are_not_none_if_some_are_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def holders(*_: object) -> CdiHolders:
+        return CdiHolders((), ("the runtime does not answer",))
+
+    monkeypatch.setattr("node_device_plugin.kubelet.cdi_holders.cdi_holders", holders)
+    assert main(["holders", "--by-cdi", "--socket=/run/x.sock"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        "node-device-plugin: there may be more holders: the runtime does not answer\n",
+    )

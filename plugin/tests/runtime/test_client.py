@@ -13,6 +13,7 @@ from node_device_plugin.cli.main import main
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.runtime.errors import CriError
+from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
 CONTAINERD_1_7 = {
@@ -245,3 +246,34 @@ async def test_a_runtimes_own_error_names_what_was_tried(socket):
     assert error.value.attempted == "create container main of pod default/pod"
     assert error.value.code.name == "NOT_FOUND"
     assert error.value.details == "failed to find sandbox id 'none'"
+
+
+async def test_a_container_that_is_gone_requested_nothing(socket):
+    config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", namespace="default"))
+    async with EndingContainers(socket) as server:
+        sandbox = await server.runtime.run_pod_sandbox(config)
+        for name in ("stays", "ends"):
+            container = cri.ContainerConfig(metadata=cri.ContainerMetadata(name=name))
+            server.ends = await server.runtime.create_container(sandbox, container, config)
+        assert [each.container for each in await runtime_queries.requested_cdi(socket)] == ["stays"]
+
+
+class FailingServer(CriServer):
+    """A runtime that does not tell the status of a container."""
+
+    async def ContainerStatus(self, request, context):
+        await context.abort(grpc.StatusCode.INTERNAL, "broken")
+
+
+async def test_a_runtime_that_fails_for_a_container_is_an_error(socket, capsys):
+    config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", namespace="default"))
+    async with FailingServer(socket) as server:
+        sandbox = await server.runtime.run_pod_sandbox(config)
+        container = cri.ContainerConfig(metadata=cri.ContainerMetadata(name="main"))
+        await server.runtime.start_container(await server.runtime.create_container(sandbox, container, config))
+        for question in (runtime_queries.running_containers, runtime_queries.requested_cdi):
+            with pytest.raises(CriError, match="INTERNAL: broken"):
+                await question(socket)
+        # As text, the command asks for no container.
+        assert await asyncio.to_thread(main, ["runtime", "--socket", socket]) == 0
+        assert await asyncio.to_thread(main, ["runtime", "--socket", socket, "-o", "json"]) == 1
