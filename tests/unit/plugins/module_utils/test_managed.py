@@ -381,7 +381,7 @@ def test_a_change_by_someone_else_stays_when_ours_goes(node):
 def test_what_stays_for_that_is_said_of_every_role(node, monkeypatch, check):
     ended = []
     module = types.SimpleNamespace(
-        params={"owner": "role", "files": [], "pending": {}},
+        params={"owner": "role", "files": [], "pending": {}, "code": None},
         check_mode=check,
         exit_json=lambda **answer: ended.append(answer),
     )

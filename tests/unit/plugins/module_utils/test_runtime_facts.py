@@ -395,12 +395,12 @@ def test_the_imports_are_read(tmp_path, written):
 def test_complaint_7_the_distributions_own_socket_is_used_where_two_containerds_run(tmp_path, proc):
     k3s_socket, docker_socket = str(tmp_path / "k3s.sock"), str(tmp_path / "containerd.sock")
     with listening(proc, docker_socket):
-        assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == docker_socket
+        assert kubelet_process.likely_socket([k3s_socket, docker_socket]) == docker_socket
         with listening(proc, k3s_socket):
-            assert runtime_facts.likely_socket([k3s_socket, docker_socket]) == k3s_socket
-    assert runtime_facts.likely_socket([]) == "/run/containerd/containerd.sock"
+            assert kubelet_process.likely_socket([k3s_socket, docker_socket]) == k3s_socket
+    assert kubelet_process.likely_socket([]) == "/run/containerd/containerd.sock"
     # Which may be Docker's, beside CRI-O or cri-dockerd.
-    assert runtime_facts.SOCKETS[-1] == "/run/containerd/containerd.sock"
+    assert kubelet_process.SOCKETS[-1] == "/run/containerd/containerd.sock"
 
 
 def test_the_socket_is_the_users_or_else_the_kubelets(monkeypatch):
