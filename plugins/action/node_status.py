@@ -137,7 +137,7 @@ class ActionModule(HidingAction):
         if declared is None or not facts.get("commands") or facts.get("ledger_problem") or facts["uid"] != 0:
             return {}
         try:
-            environment = "" if self._is_pod else wheels.targets()[wheels.target_of(facts)]["environment"]
+            environment = "" if self._is_pod else wheels.targets_of_run()[wheels.target_of(facts)]["environment"]
             wanted = drift.wanted(self, self._vars, declared, facts, environment)
         except Exception as error:  # an expression may fail in any way
             problems.append(f"the node's files cannot be compared with the declaration: {error}")

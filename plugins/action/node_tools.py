@@ -37,7 +37,7 @@ class ActionModule(HidingAction):
         # The node chooses the version for its Python.
         arguments.pop("name", None)
         try:
-            targets = wheels.targets()
+            targets = wheels.targets_of_run()
             arguments["targets"] = targets
             answer = look.execute("node_tools", arguments)
             if answer.get("failed") or not answer.get("incomplete"):

@@ -73,7 +73,7 @@ def parse(
     rest = plain(dict(arguments))
     for of_tools in rest.get("converge", {}).get("node_tools", ()):
         # The node chooses by its Python, as in the role's task.
-        of_tools["targets"] = wheels.targets()
+        of_tools["targets"] = wheels.targets_of_run()
     for of_devices in rest.get("converge", {}).get("host_devices", ()):
         of_devices.update(host_devices.module_arguments(of_devices, settings))
     requires = rest.pop("requires", [])

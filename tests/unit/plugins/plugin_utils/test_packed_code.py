@@ -17,10 +17,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels impo
 @pytest.fixture(autouse=True)
 def afresh():
     node_code.archive.cache_clear()
-    node_code.sha256.cache_clear()
     yield
     node_code.archive.cache_clear()
-    node_code.sha256.cache_clear()
 
 
 def members(content):
