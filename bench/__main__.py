@@ -10,7 +10,18 @@ import sys
 import time
 from typing import Callable
 
-from . import allocate, controller, fleet, foreign_specs, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
+from . import (
+    allocate,
+    controller,
+    fleet,
+    foreign_specs,
+    hotplug,
+    kubelet_restart,
+    lab_kubelet,
+    many_devices,
+    needs,
+    start,
+)
 from .figures import Figure, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {

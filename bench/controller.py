@@ -16,8 +16,8 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 
-from .fleet import EXECUTIONS
 from .figures import Figure, median
+from .fleet import EXECUTIONS
 from .plays import CHECKOUT, Run, play
 
 HOSTS = 40
@@ -85,7 +85,8 @@ class Simulated:
 def _checkout_of(commit: str, directory: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a checkout of a commit. Raises RuntimeError if the repository does not have the commit."""
     git = ["git", "-C", str(CHECKOUT), "worktree"]
-    done = subprocess.run([*git, "add", "--detach", str(directory), commit], capture_output=True, text=True, check=False)
+    add = [*git, "add", "--detach", str(directory), commit]
+    done = subprocess.run(add, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError("BENCH_AGAINST=%s: %s" % (commit, done.stderr.strip()))
     try:

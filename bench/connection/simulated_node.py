@@ -126,7 +126,7 @@ class _Node:
 
     def facts(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Answer as module node_preflight."""
-        asked = arguments.get("converge") or {}
+        asked, more = arguments.get("converge") or {}, {"node_tools": self._environment}
         self._take(asked)
         return {
             "changed": False,
@@ -139,7 +139,7 @@ class _Node:
             "running": {"command": arguments.get("ask"), "cdi": CDI},
             "converged": {name: [_converged(name)] * len(each) for name, each in asked.items()},
             "foreseen": {
-                name: {"arguments": each, "answer": {**ANSWERS[name], **(self._environment if name == "node_tools" else {})}}
+                name: {"arguments": each, "answer": {**ANSWERS[name], **more.get(name, {})}}
                 for name, each in arguments.get("foresee", {}).items()
             },
             "kubelet": {
@@ -198,7 +198,8 @@ class _Node:
 
 def _given(call: str) -> dict[str, Any]:
     """Return the arguments of the payload's last call. Each is on its own line, as a literal."""
-    lines = (line.rstrip(",").partition("=") for line in call.splitlines() if line.startswith(("ansible_module=", "params=")))
+    wanted = ("ansible_module=", "params=")
+    lines = (line.rstrip(",").partition("=") for line in call.splitlines() if line.startswith(wanted))
     return {name: ast.literal_eval(value) for name, _, value in lines}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers texts until this run of Ansible ends. Ansible forgets what a task computes: each task has its own process."""
+"""Remembers texts until this run of Ansible ends, for the tasks of all hosts. Each task has its own process."""
 
 from __future__ import annotations
 

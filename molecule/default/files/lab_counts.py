@@ -1,4 +1,4 @@
-"""Counts how often each Python process reads containerd's configuration file, and lets containerd print a configuration.
+"""Counts how often each Python process reads containerd's configuration file, and lets containerd print one.
 
 Every Python of the node imports this file at its start (count_reads.yml). Run as a program, the file prints a line for
 each process that did either, in the order in which they began:
@@ -28,7 +28,7 @@ def note(what):
 
 
 def main():
-    processes = {}
+    processes: dict[str, list[str]] = {}
     with open(LOG) as log:
         for line in log:
             pid, what = line.split()

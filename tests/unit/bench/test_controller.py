@@ -1,4 +1,4 @@
-"""The controller's CPU time: simulated hosts answer as nodes on which nothing is to do, or the run is no measurement."""
+"""The controller's CPU time: simulated hosts answer as nodes on which nothing is to do, else nothing is measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _simulated(tmp_path_factory):
 def test_a_run_executes_three_times_a_host_and_its_cpu_time_is_that_of_its_processes(simulated):
     run = simulated.run()
     modules = [line.rpartition(": ")[2] for line in run.executions if "nodedevices" in line.rpartition(": ")[2]]
-    assert sorted(modules) == [f"nodedevices.kubernetes.node_{name}" for name in ("lock", "lock", "preflight", "preflight")]
+    names = ("lock", "lock", "preflight", "preflight")
+    assert sorted(modules) == [f"nodedevices.kubernetes.node_{name}" for name in names]
     assert len(run.executions) == 6
     # One host's task alone takes this long.
     assert run.cpu > 1
@@ -29,7 +30,7 @@ def test_a_run_executes_three_times_a_host_and_its_cpu_time_is_that_of_its_proce
 def test_a_run_that_executes_other_modules_is_no_measurement(simulated, monkeypatch):
     run = Run(1.0, [], ["Task: a module"] * 7, 0, 1.0)
     monkeypatch.setattr(controller, "play", lambda *_arguments, **_options: run)
-    with pytest.raises(RuntimeError, match="executed: Task: a module$"):
+    with pytest.raises(RuntimeError, match=r"executed: Task: a module$"):
         simulated.run()
     # Nothing holds the run before the measurement to it.
     assert simulated.run(may_change=True) == run
@@ -56,7 +57,7 @@ def test_commits_are_measured_in_turn(monkeypatch, tmp_path):
 
 def test_a_commit_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("BENCH_AGAINST", "none-such")
-    with pytest.raises(RuntimeError, match="^BENCH_AGAINST=none-such: .*none-such"):
+    with pytest.raises(RuntimeError, match=r"^BENCH_AGAINST=none-such: .*none-such"):
         controller.measure()
 
 
@@ -65,5 +66,4 @@ def test_the_other_commits_checkout_goes_afterwards(tmp_path):
     with controller._checkout_of("HEAD", directory) as checkout:
         assert (checkout / "playbooks" / "site.yml").exists()
     assert not directory.exists()
-    listed = subprocess.run(["git", "worktree", "list"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    assert str(directory) not in listed
+    assert str(directory) not in subprocess.check_output(["git", "worktree", "list"], cwd=CHECKOUT, text=True)

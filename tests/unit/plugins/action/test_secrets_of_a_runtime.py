@@ -19,7 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger impo
 from real_processes import as_root
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
-SECRET = "CANARY"
+SECRET = "CANARY"  # noqa: S105
 # Three letters are four of base64, wherever in a text the secret begins.
 ENCODED = [
     base64.b64encode((before + SECRET + "--").encode())[begin:8].decode()

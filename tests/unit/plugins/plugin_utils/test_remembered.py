@@ -30,8 +30,8 @@ def test_a_fork_has_it_too(tmp_path):
 
 def test_a_failure_is_not_remembered(tmp_path):
     def fail():
-        raise ValueError
+        raise LookupError
 
-    with pytest.raises(ValueError):
+    with pytest.raises(LookupError):
         remembered("a", fail)
     assert remembered("a", lambda: "made") == "made"
