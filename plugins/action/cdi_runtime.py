@@ -40,7 +40,7 @@ class ActionModule(HidingAction):
 
     def _in_turn(self, look, arguments, most, renewal):
         """Return the module's answer. If the runtime has to restart, wait for the node's turn first."""
-        if not look.expects("cdi_runtime", arguments, "restarted"):
+        if self._task.check_mode or not look.expects("cdi_runtime", arguments, "restarted"):
             answer = self._execute(look, arguments)
             if self._task.check_mode or answer.get("failed") or not answer.get("restarted"):
                 return answer
