@@ -10,7 +10,18 @@ import sys
 import time
 from typing import Callable
 
-from . import allocate, fleet, foreign_specs, hotplug, kubelet_restart, lab_kubelet, many_devices, needs, start
+from . import (
+    allocate,
+    controller,
+    fleet,
+    foreign_specs,
+    hotplug,
+    kubelet_restart,
+    lab_kubelet,
+    many_devices,
+    needs,
+    start,
+)
 from .figures import Figure, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
@@ -22,6 +33,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "allocate": allocate.measure,
     "needs": needs.measure,
     "many_devices": many_devices.measure,
+    "controller": controller.measure,
     "fleet": fleet.measure,
 }
 

@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
@@ -22,24 +22,27 @@ class Run(NamedTuple):
     """One play. seconds: from its first task to its end. tasks: each with ``task`` and ``seconds``, in order.
 
     executions: one line for each, ``task: what``. pss: the peak memory of the controller's processes in bytes, without
-    the ProxyCommand of ssh, which only throwaway nodes need.
+    the ProxyCommand of ssh, which only throwaway nodes need. cpu: seconds of the same processes.
     """
 
     seconds: float
     tasks: list[dict[str, Any]]
     executions: list[str]
     pss: int
+    cpu: float
 
 
 class Unreachable(RuntimeError):
     """No host answered."""
 
 
-def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
-    """Run a playbook that changes nothing.
+def play(
+    playbook: pathlib.Path, inventory: pathlib.Path, settings: Mapping[str, str] | None = None, may_change: bool = False
+) -> Run:
+    """Run a playbook that changes nothing, unless it may change something.
 
-    inventory: a directory inside a writable directory. Raises RuntimeError if a host fails or changes, Unreachable if
-    no host answers.
+    inventory: a directory inside a writable directory. settings: more environment variables of Ansible. Raises
+    RuntimeError if a host fails or changes, Unreachable if no host answers.
     """
     times, executed = inventory.parent / "times.json", inventory.parent / "executions"
     for path in [times, *(executed.iterdir() if executed.exists() else ())]:
@@ -57,23 +60,26 @@ def play(playbook: pathlib.Path, inventory: pathlib.Path) -> Run:
         NODE_DEVICES_TASK_TIMES=str(times),
         NODE_DEVICES_EXECUTIONS=str(executed),
     )
+    environment.update(settings or {})
     program = os.path.join(os.path.dirname(sys.executable), "ansible-playbook")
     with open(inventory.parent / "log", "w+") as log:
         process = subprocess.Popen(
             [program, "-i", str(inventory), str(playbook)], env=environment, stdout=log, stderr=subprocess.STDOUT
         )
         with watched(process.pid) as most:
-            code = process.wait()
+            # The usage of all processes of the play, because each of them waits for its children.
+            _, status, usage = os.wait4(process.pid, 0)
+        code = process.returncode = os.waitstatus_to_exitcode(status)
         log.seek(0)
         said = log.read()
     recap = [line for line in said.splitlines() if "unreachable=" in line]
     if recap and all("unreachable=0" not in line for line in recap):
         raise Unreachable("no node answers: run make lab first")
-    if code or any("changed=0" not in line for line in recap):
+    if code or not (may_change or all("changed=0" in line for line in recap)):
         raise RuntimeError("%s failed or changed something:\n%s" % (playbook.name, said[-3000:]))
     tasks = json.loads(times.read_text())
     executions = [line for path in executed.iterdir() for line in path.read_text().splitlines()]
-    return Run(sum(task["seconds"] for task in tasks), tasks, executions, most[0])
+    return Run(sum(task["seconds"] for task in tasks), tasks, executions, most[0], usage.ru_utime + usage.ru_stime)
 
 
 @contextlib.contextmanager

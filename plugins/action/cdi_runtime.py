@@ -28,7 +28,7 @@ class ActionModule(HidingAction):
 
     def _in_turn(self, arguments, most):
         """Return the module's answer. If the runtime has to restart, wait for the node's turn first."""
-        if not self.preflight.expects("cdi_runtime", arguments, "restarted"):
+        if self._task.check_mode or not self.preflight.expects("cdi_runtime", arguments, "restarted"):
             answer = self._execute(arguments)
             if self._task.check_mode or answer.get("failed") or not answer.get("restarted"):
                 return answer

@@ -8,7 +8,8 @@ name: role_template
 short_description: Render a template of a role of this collection
 description:
   - Renders a template as M(ansible.builtin.template) does. Unlike that lookup, it finds the template outside the role,
-    too, and copies no variables.
+    too.
+  - The keyword arguments are the template's only variables.
 options:
   _terms:
     description: Names of templates, such as C(device_plugin/node-device-plugin.service.j2).
@@ -17,9 +18,11 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Print the unit of the plugin's service
+- name: Print the timer of the fixed capacities
   ansible.builtin.debug:
-    msg: "{{ lookup('nodedevices.kubernetes.role_template', 'device_plugin/node-device-plugin.service.j2') }}"
+    msg: >-
+      {{ lookup('nodedevices.kubernetes.role_template', 'extended_resources/node-device-capacities.timer.j2',
+         extended_resources_restore_period=30) }}
 """
 
 RETURN = r"""
@@ -29,11 +32,14 @@ _raw:
   elements: str
 """
 
+import hashlib
+import json
 import pathlib
 
 from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.spec_templates import Variables
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.remembered import remembered
 
 _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
 
@@ -42,6 +48,18 @@ class LookupModule(LookupBase):
     """The class that Ansible loads."""
 
     def run(self, terms, variables=None, **kwargs):
-        lookup = lookup_loader.get("ansible.builtin.template", loader=self._loader, templar=self._templar)
-        paths = [_ROLES / role / "templates" / name for role, _slash, name in (term.partition("/") for term in terms)]
-        return lookup.run([str(path) for path in paths], variables=Variables(variables), **kwargs)
+        given = plain(kwargs)
+        return [self._rendered(term, given) for term in terms]
+
+    def _rendered(self, term, given):
+        """Return a rendered template. In one run, the same values give the same text, for all hosts."""
+        role, _slash, name = term.partition("/")
+        path = str(_ROLES / role / "templates" / name)
+        digest = hashlib.sha256(json.dumps([path, given], sort_keys=True).encode()).hexdigest()
+
+        def render():
+            lookup = lookup_loader.get("ansible.builtin.template", loader=self._loader, templar=self._templar)
+            (text,) = lookup.run([path], variables=given)
+            return text
+
+        return remembered(f"template-{digest[:24]}", render)

@@ -53,7 +53,7 @@ def completed(
         defaults, own = places(settings), dict.fromkeys(host_devices.MAKERS) if is_removal else {}
     elif module == "node_tools":
         # The node chooses by its Python.
-        own = {"targets": wheels.targets()}
+        own = {"targets": wheels.targets_of_run()}
     else:
         return dict(given)
     wanted = {name: value for name, value in given.items() if value not in (None, {}) and name not in _OF_ACTION}

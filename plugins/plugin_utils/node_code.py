@@ -17,6 +17,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 
+from .remembered import remembered
 from .wheels import COLLECTION, WheelsError
 
 _PACKAGES = ("yaml", "tomlkit", "tomli")
@@ -40,10 +41,9 @@ def archive(with_wire: bool = False) -> bytes:
     return content.getvalue()
 
 
-@functools.cache
 def sha256() -> str:
-    """Return the archive's SHA-256 hash, as hex."""
-    return hashlib.sha256(archive()).hexdigest()
+    """Return the archive's SHA-256 hash, as hex. One task of a run packs the archive for all."""
+    return remembered("code-sha256", lambda: hashlib.sha256(archive()).hexdigest())
 
 
 def _sources() -> Iterator[tuple[str, pathlib.Path]]:

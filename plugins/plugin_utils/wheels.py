@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
 
+from .remembered import remembered
+
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]
 #: The table of wheel targets. tools/lock_wheels generates it from node.txt.
 TABLE = COLLECTION / "requirements" / "node-wheels.json"
@@ -68,6 +70,12 @@ def targets() -> dict[str, Any]:
         target: {"glibc": each["glibc"], "environment": f"{release}-{_digest(target, sources, each['wheels'])[:12]}"}
         for target, each in table().items()
     }
+
+
+def targets_of_run() -> dict[str, Any]:
+    """Return `targets` of the sources as the first task of this run found them."""
+    found: dict[str, Any] = json.loads(remembered("targets", lambda: json.dumps(targets())))
+    return found
 
 
 def _digest(target: str, sources: str, wheels: Mapping[str, str]) -> str:

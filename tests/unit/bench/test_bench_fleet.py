@@ -15,7 +15,7 @@ READ, PROVE = "nodedevices.kubernetes.cdi_runtime : Look: node_preflight", "veri
 
 
 def a_run(executions=2, proofs=1, hosts=2, seconds=3.0, pss=500e6):
-    return Run(seconds, [], ([READ] * executions + [PROVE] * proofs) * hosts, int(pss))
+    return Run(seconds, [], ([READ] * executions + [PROVE] * proofs) * hosts, int(pss), 1.0)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def playing(monkeypatch, *runs):
         hosts = json.loads((inventory / "hosts.json").read_text())["lab_nodes"]["children"].values()
         asked.append((playbook.name, sum(len(group["hosts"]) for group in hosts)))
         if playbook.name == "ping.yml":
-            return Run(1.0, [{"task": "Ping", "seconds": seconds} for seconds in (9.0, 0.5)], [], 0)
+            return Run(1.0, [{"task": "Ping", "seconds": seconds} for seconds in (9.0, 0.5)], [], 0, 0.0)
         run = left.pop(0)
         if isinstance(run, Exception):
             raise run

@@ -17,7 +17,7 @@ PING, CHANGE = {"ansible.builtin.ping": {}}, {"ansible.builtin.command": "true"}
 def run(tmp_path):
     """Runs tasks on two hosts, which are this machine."""
 
-    def run_tasks(*tasks, **more):
+    def run_tasks(*tasks, settings=None, may_change=False, **more):
         inventory = tmp_path / "inventory"
         inventory.mkdir()
         host = {"ansible_connection": "local", "ansible_pipelining": True, **more}
@@ -27,7 +27,7 @@ def run(tmp_path):
         playbook = tmp_path / "book.yml"
         named = [{"name": f"Task {number}", **task} for number, task in enumerate(tasks)]
         playbook.write_text(json.dumps([{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": named}]))
-        return plays.play(playbook, inventory)
+        return plays.play(playbook, inventory, settings, may_change)
 
     return run_tasks
 
@@ -39,11 +39,21 @@ def test_tasks_executions_and_memory(run):
     assert sorted(result.executions) == [f"Task {number}: ansible.builtin.ping" for number in (0, 0, 1, 1)]
     # ansible-playbook alone has more.
     assert result.pss > 20e6
+    assert 0.3 < result.cpu < 60
 
 
 def test_a_play_that_changes_something_is_no_measurement(run):
     with pytest.raises(RuntimeError, match=r"book\.yml failed or changed something:(.|\n)*changed=1"):
         run(CHANGE)
+
+
+def test_a_change_may_be_allowed_and_settings_are_ansibles(run):
+    code = "import time\nwhile time.process_time() < 2: pass"
+    burn = {"ansible.builtin.command": {"argv": [sys.executable, "-c", code]}}
+    result = run(burn, may_change=True, settings={"ANSIBLE_FORKS": "1"})
+    # The processes of tasks, and theirs, count too: two seconds a host.
+    assert result.cpu > 4
+    assert result.seconds > 4
 
 
 def test_a_play_that_fails_is_none_either(run):

@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import tempfile
+import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import node_process
@@ -48,6 +49,16 @@ def same_machine(monkeypatch):
         # The container with the oldest Python has no Ansible, and its tests use no preflight.
         return
     monkeypatch.setattr(preflight.Preflight, "_other_machine", lambda *_arguments: same_machines.Checked())
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered(monkeypatch, tmp_path):
+    """Each test is a run of Ansible of its own."""
+    try:
+        from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import remembered
+    except ModuleNotFoundError:
+        return
+    monkeypatch.setattr(remembered, "constants", types.SimpleNamespace(DEFAULT_LOCAL_TMP=str(tmp_path)))
 
 
 @pytest.fixture

@@ -95,13 +95,14 @@ def test_scenarios():
             assert set(re.findall(r"`(\w+)`", names)) <= set(scenarios), page
 
 
-def test_what_the_architecture_names_is_there():
+@pytest.mark.parametrize(("page", "least"), [("architecture", 30), ("walkthrough", 100)])
+def test_what_the_architecture_names_is_there(page, least):
     """The walk and the tables name files and directories, which move."""
-    text = text_of("docs/architecture.md").partition("## Decisions")[0]
+    text = text_of(f"docs/{page}.md")
     names = set(re.findall(r"`(?!github)([\w.-]*\w/[\w./-]*|[\w-]+\.(?:py|yml|j2))`", text))
     tops = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
     there = {f"/{path.relative_to(ROOT)}" for top in tops for path in (top, *top.rglob("*"))}
-    assert len(names) > 60
+    assert len(names) > least
     assert not [name for name in names if not any(path.endswith(f"/{name.rstrip('/')}") for path in there)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
+import os
 import subprocess
 import sys
 import zipfile
@@ -17,10 +18,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels impo
 @pytest.fixture(autouse=True)
 def afresh():
     node_code.archive.cache_clear()
-    node_code.sha256.cache_clear()
     yield
     node_code.archive.cache_clear()
-    node_code.sha256.cache_clear()
 
 
 def members(content):
@@ -49,6 +48,28 @@ def test_the_archive_has_sources_alone_and_no_wire():
     with_wire = members(node_code.archive(with_wire=True))
     assert set(names) < set(with_wire)
     assert all(name.startswith("node_device_plugin/wire/") for name in set(with_wire) - set(names))
+
+
+def test_the_archive_of_a_reproducible_installation(tmp_path, monkeypatch):
+    """Its files may be of 1970, which no zip file can express."""
+    source = tmp_path / "a.py"
+    source.write_text("")
+    monkeypatch.setattr(node_code, "_sources", lambda: [("a.py", source)])
+    packed = []
+    for seconds in (0, 1_700_000_000):
+        os.utime(source, (seconds, seconds))
+        node_code.archive.cache_clear()
+        packed.append(node_code.archive())
+    assert members(packed[0]) == ["__main__.py", "a.py"]
+    assert packed[0] == packed[1]
+
+
+def test_one_task_packs_the_archive_for_the_tasks_of_all_hosts(monkeypatch):
+    digest, archive = node_code.sha256(), node_code.archive
+    # Each task is a process of its own, which has packed nothing.
+    monkeypatch.setattr(node_code, "archive", lambda: pytest.fail("it is packed again"))
+    assert node_code.sha256() == digest == node_code.sha256()
+    monkeypatch.setattr(node_code, "archive", archive)
 
 
 def test_the_archive_runs_where_nothing_is_installed(tmp_path):

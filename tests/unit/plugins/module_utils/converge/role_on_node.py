@@ -121,6 +121,10 @@ class RoleOnNode:
         node = Node(Module(self), self.check_mode, {"runtime": self.facts})
         return node.converged(cdi_runtime.converge, given)
 
+    def recover(self) -> dict[str, Any]:
+        """The answer about an interrupted change."""
+        return Node(Module(self), self.check_mode).converged(cdi_runtime.recover, {})
+
     def make_effective(self, change: Change | None, **params: Any) -> dict[str, Any]:
         """The answer where the adapter plans that change."""
         self.adapter.plan = lambda check: change

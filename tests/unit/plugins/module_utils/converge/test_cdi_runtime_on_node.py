@@ -162,6 +162,53 @@ def test_cdi_stays_on_while_a_spec_of_ours_stays(role, tmp_path, check_mode, mon
     ]
 
 
+@pytest.mark.parametrize(
+    ("told", "is_kept"),
+    [
+        ({"stays": [], "dynamic": []}, False),
+        ({"stays": []}, False),
+        ({"stays": [], "dynamic": ["a.b/c=1"]}, True),
+        # Nobody said what would stay.
+        ({}, True),
+    ],
+)
+def test_check_mode_goes_by_the_specs_that_would_stay(role, told, is_kept):
+    """The ledger still has the specs that a real run would have removed before."""
+    role.check_mode = True
+    role.enter({**ledgers.Ledger().entries, "/etc/cdi/x.json": {"kind": "file", "owner": "cdi_specs"}})
+    answer = role.converge(specs=told)
+    assert (bool(answer.get("kept")), answer["changed"]) == (is_kept, not is_kept)
+    # A real run goes by what is there.
+    role.check_mode = False
+    assert role.converge(specs=told)["kept"] == ["/etc/cdi/x.json exists and a pod may hold its devices"]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_where_nothing_was_cut_off_there_is_nothing_to_recover(role, monkeypatch, check_mode):
+    role.check_mode = check_mode
+    monkeypatch.setattr(launch, "settle", lambda _places: pytest.fail("nothing was left"))
+    assert role.recover() == {"changed": False, "warnings": []}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "answer"),
+    [
+        (None, {"begun": False, "error": None}),
+        (launch.Outcome("x", None, 0.1), {"begun": True, "error": None}),
+        (launch.Outcome("x", "it was undone", None), {"begun": True, "error": "it was undone"}),
+    ],
+)
+def test_what_was_cut_off_is_settled_but_not_in_check_mode(role, monkeypatch, outcome, answer):
+    settled = []
+    monkeypatch.setattr(launch, "settle", lambda places: settled.append(places) or outcome)
+    pathlib.Path(role.places.closed).mkdir(parents=True)
+    role.check_mode = True
+    assert (role.recover(), settled) == ({"changed": True, "warnings": []}, [])
+    role.check_mode = False
+    assert role.recover() == {"changed": True, "warnings": [], **answer}
+    assert settled == [role.places]
+
+
 def test_cdi_is_not_touched_where_the_ledger_cannot_be_read(role):
     pathlib.Path(role.places.directory, "ledger.json").write_text("{")
     (problem,) = role.converge()["problems"]
