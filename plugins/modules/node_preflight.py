@@ -256,7 +256,8 @@ ledger:
   returned: always
 settled:
   description:
-    - Owners whose files on the node all match the ledger. A role that wants the same files executes no module.
+    - Owners whose files on the node all match the ledger, for a comparison with the declaration. It does not have
+      V(cdi_runtime), whose files only the adapter of the runtime reads.
   type: list
   elements: str
   returned: always

@@ -167,6 +167,9 @@ def test_one_dump_before_a_change_and_one_after_it(machine):
     node.command.write_text(node.command.read_text().replace("false", "true"))
     answer, dumps, reads = node.counted(node.converge)
     assert (answer["msg"], dumps, reads) == ("CDI is effective", ["root"], PLANNED)
+    # The preflight's other facts need none.
+    facts, dumps, reads = node.counted(node_preflight.ledger_facts)
+    assert (list(facts["ledger"]), facts["settled"], dumps, reads) == ([str(node.config)], [], [], 0)
     answer, dumps, reads = node.counted(lambda: node.converge(state="absent"))
     assert (answer["restarted"], dumps, reads) == (True, ["root", "copy"], PLANNED + RECORDED + LOCKED + DAEMON)
     assert node.config.read_text() == PLAIN
