@@ -20,7 +20,7 @@ from engine_calls import CHECKOUT, ask
 
 sys.path[:0] = [str(CHECKOUT / ".ansible/collections"), str(CHECKOUT / "../../..")]
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import build  # noqa: E402
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import build, targets  # noqa: E402
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (  # noqa: E402
     VersionError as VersionError,
 )
@@ -53,7 +53,8 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as compiled:
 
 def target(facts: dict[str, Any], machine: str) -> str:
     """Return the wheels' target. facts: from bases.look. machine: output of `uname -m`. Raises VersionError."""
-    return wheels.target_of({**facts, "machine": machine})
+    chosen: str = targets.choose(wheels.table(), facts["python"]["version"], machine, facts["libc"])
+    return chosen
 
 
 def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, digests: dict[str, str]) -> None:

@@ -14,8 +14,8 @@ LINK = PLUGINS / "module_utils" / "node_device_plugin"
 def test_modules_import_what_every_node_has():
     sources = [*(PLUGINS / "modules").glob("*.py"), *(PLUGINS / "module_utils").rglob("*.py")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in sources if LINK not in path.parents)
-    found = re.findall(r"module_utils\.node_device_plugin\.([\w.]+) import ([\w, ]+)", text)
-    names = {f"{module}.{name}" for module, imported in found for name in imported.split(", ")}
+    found = re.findall(r"\.node_device_plugin\.([\w.]+) import (?:\(([^)]*)\)|([\w, ]+))", text)
+    names = {f"{module}.{name}" for module, *imported in found for name in re.findall(r"\w+", " ".join(imported))}
     modules = {name for name in names if (LINK / f"{name.replace('.', '/')}.py").exists()}
     modules |= {name.rpartition(".")[0] for name in names - modules}
     assert {"support.node_process", "support.bounded_reads", "kubelet.checkpoint"} <= modules

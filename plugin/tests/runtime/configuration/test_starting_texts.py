@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from node_device_plugin.runtime import configuration
-from node_device_plugin.runtime.configuration.cdi import Change, Checked
+from node_device_plugin.runtime.configuration.cdi import Change
 from node_device_plugin.runtime.configuration.diff import diff
 from node_device_plugin.support.toml import tomllib
 
@@ -59,7 +59,7 @@ def adapter(text):
 
 
 def check(text, _beside, _drop_in=None):
-    return Checked(dump(text), "/tmp/staged")
+    return dump(text)
 
 
 def changed_lines(change):

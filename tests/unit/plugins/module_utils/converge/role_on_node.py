@@ -123,7 +123,7 @@ class RoleOnNode:
 
     def recover(self) -> dict[str, Any]:
         """The answer about an interrupted change."""
-        return Node(Module(self), self.check_mode).converged(cdi_runtime.recover, {})
+        return self.converge(state="recovered")
 
     def make_effective(self, change: Change | None, **params: Any) -> dict[str, Any]:
         """The answer where the adapter plans that change."""
