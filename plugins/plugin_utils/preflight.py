@@ -403,10 +403,13 @@ class Preflight:
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
 
     def on_node(self, module: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return a module's answer; a failed one also if the module cannot run. Raises AnsibleConnectionFailure."""
+        """Return a module's answer; a failed one also if the module cannot run.
+
+        Raises AnsibleConnectionFailure, and WheelsError if the controller does not have what the module needs.
+        """
         try:
             return self._execute(module, arguments)
-        except AnsibleConnectionFailure:
+        except (AnsibleConnectionFailure, WheelsError):
             raise
         except Exception as error:  # for example, Ansible finds no interpreter
             return {"failed": True, "msg": str(error)}

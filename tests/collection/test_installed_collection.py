@@ -136,9 +136,21 @@ def test_a_wrong_declaration_stops_before_any_node(controller: Controller) -> No
     assert "Check the node" not in done.stdout
 
 
-def test_the_report_is_written_where_ansible_was_started(controller: Controller) -> None:
+def test_the_report_is_written_where_ansible_was_started(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inventory = {"node_devices": {"hosts": {"far": {"ansible_host": "127.0.0.1", "ansible_port": 9}}}}
     (controller.folder / "far.yml").write_text(yaml.safe_dump(inventory))
+    # The play packs the nodes' code before it connects.
+    lacking = controller.run("ansible-playbook", "-i", "far.yml", "nodedevices.kubernetes.status")
+    assert lacking.returncode == 2
+    assert (
+        "has no tomlkit: install requirements/controller.txt into Ansible's Python" in lacking.stdout + lacking.stderr
+    )
+    packages = ("tomlkit", "tomli<2.4")
+    done = controller.run("pip", "install", "--quiet", "--target", str(tmp_path), *packages)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setitem(controller.environment, "PYTHONPATH", str(tmp_path))
     done = controller.run("ansible-playbook", "-i", "far.yml", "nodedevices.kubernetes.status")
     # A host that is not reached is a row, and no failure.
     assert done.returncode == 0, done.stdout + done.stderr
