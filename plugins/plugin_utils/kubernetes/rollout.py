@@ -56,7 +56,7 @@ class Running(NamedTuple):
 
 def ask_on_node(action: Any, command: str) -> Running:
     """Return the running plugin's report from its status socket. Raises PluginCliError. command: the plugin's."""
-    said = plugin_cli.ask(action, command, "status")
+    said = plugin_cli.answer(action, [command, "status", "-o", "json"])
     plugin = said["plugin"]
     if plugin is None:
         return Running("", (said["problem"],))

@@ -7,6 +7,7 @@ import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Unavailable
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
@@ -301,6 +302,17 @@ def test_an_older_configuration():
 def test_not_ready():
     found = why(Cluster([pod(**RUNS)]), Running(WANTED, ("a/b: the kubelet has no ListAndWatch stream open",)))
     assert found.endswith("plugin-x is not ready: a/b: the kubelet has no ListAndWatch stream open")
+
+
+def test_what_a_pod_serves_on_its_node(monkeypatch):
+    asked = []
+    configuration = {"sha256": WANTED, "problems": ["no"]}
+    report = {"plugin": {"configuration": configuration, "not_ready": ["a/b: no"], "version": "0.2.0"}}
+    monkeypatch.setattr(plugin_cli, "answer", lambda action, command: asked.append((action, command)) or report)
+    assert rollout.ask_on_node("action", "/p") == Running(WANTED, ("a/b: no",), ("no",), "0.2.0")
+    assert asked == [("action", ["/p", "status", "-o", "json"])]
+    report.update(plugin=None, problem="nothing listens")
+    assert rollout.ask_on_node("action", "/p") == Running("", ("nothing listens",))
 
 
 def test_what_a_pod_serves_through_the_api_server():
