@@ -107,7 +107,7 @@ def by_node_object(
     declared = next((each for each in (declaration or {}).get("resources", ()) if each["name"] == row["name"]), {})
     needed = declared.get("min_devices", 0) * declared.get("replicas", 1)
     if healthy < needed:
-        # As the action api_verification judges.
+        # As kubernetes/api_verification.py judges.
         reason = f"expected at least {needed} healthy devices (min_devices), found {healthy}"
         row = {**row, "reasons": [*row["reasons"], reason]}
         state = _worse(state, "degraded")
