@@ -87,7 +87,7 @@ class ActionModule(HidingAction):
             return None
 
     def _of_node(self, declared, problems):
-        asked = self._asked(declared, problems)
+        asked = self._options(declared, problems)
         facts = self._look.on_node("node_preflight", asked.of_module)
         if facts.get("unreachable"):
             raise AnsibleConnectionFailure(str(facts.get("msg", "")))
@@ -119,7 +119,7 @@ class ActionModule(HidingAction):
             runtime = self._answer([command, "runtime", "--socket", facts["runtime"]["socket"], "-o", "json"], problems)
         return {"facts": facts, "status": status, "runtime": runtime, "notes": tuple(notes)}
 
-    def _asked(self, declared, problems):
+    def _options(self, declared, problems):
         """Return the preflight's options. Without an error in the variables, the node also looks at the roles' work."""
         given = {"requires": _REQUIRED, "commands": [self._arguments["command"]]}
         if self._arguments.get("cri_socket"):
