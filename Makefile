@@ -95,6 +95,7 @@ lint:
 	ruff format --check
 	mypy
 	mypy --explicit-package-bases molecule
+	MYPYPATH=.ansible/collections mypy --config-file tests/mypy_plugins.ini -p ansible_collections.nodedevices.kubernetes.plugins
 	yamllint --strict .
 	tools/generate_wire --check
 	tools/generate_argument_specs --check

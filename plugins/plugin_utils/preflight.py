@@ -31,6 +31,7 @@ from . import (
     spec_templates,
 )
 from .asked import Asked, parse
+from .declaration import Declaration
 from .kubernetes import cluster_access, same_machine
 from .wheels import WheelsError
 
@@ -156,7 +157,7 @@ class Preflight:
             given = (self.known or {}).get("declaration")
         return self.read_declaration().as_data() if given is None else declaration.plain(given)
 
-    def read_declaration(self, failure: Any = None) -> declaration.Declaration:
+    def read_declaration(self, failure: Any = None) -> Declaration:
         """Read the host's declaration from its variables. Raises DeclarationProblems.
 
         failure: a declaration.Failure, which returns the message for a failed expression.
