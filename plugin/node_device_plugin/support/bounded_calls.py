@@ -33,7 +33,12 @@ _NEXT_TRY = 0.1
 
 
 class NoAnswer(TimeoutError):
-    """A call hangs or cannot start. The message continues the call's name, e.g. ``did not answer in 5 s``."""
+    """A call hangs or cannot start. The message continues the call's name, e.g. ``did not answer in 5 s``.
+
+    later: gets the result or exception of the call when it ends after all; None if it was not started.
+    """
+
+    later: asyncio.Future[Any] | None = None
 
 
 class BoundedCalls:
@@ -97,7 +102,8 @@ class BoundedCalls:
                 await worker.end_or_slow(self._patience)
             elif awaited:
                 for key, seconds in (await self._late_among(awaited, self._busy if waits else self.limit)).items():
-                    answers[key] = NoAnswer(f"did not answer in {seconds:g} s")
+                    answers[key] = late = NoAnswer(f"did not answer in {seconds:g} s")
+                    late.later = awaited[key].ended
             else:
                 number = len(hanging) if ready else self._most
                 answers.update(dict.fromkeys(due, NoAnswer("was not started, because %d other calls hang" % number)))
@@ -144,7 +150,10 @@ async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any
 
 
 class _Worker(Generic[T]):
-    """A thread that runs calls in order, and stops after a slow call. ended: done when the thread stops."""
+    """A thread that runs calls in order, and stops after a slow call.
+
+    ended: gets the result or exception of the last call when the thread stops.
+    """
 
     def __init__(self, calls: Sequence[Call[T]]) -> None:
         """Start the thread. Raises RuntimeError at the process's thread limit (TasksMax=)."""
@@ -155,7 +164,7 @@ class _Worker(Generic[T]):
         self.current, self.since = calls[0][0], time.monotonic()
         self._calls = calls
         self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[T | Exception] = self._loop.create_future()
         self._lock = threading.Lock()
         #: The CPU seconds of the thread before its current call.
         self._used_before = 0.0
@@ -209,4 +218,5 @@ class _Worker(Generic[T]):
 
     def _end(self) -> None:
         if not self.ended.done():
-            self.ended.set_result(None)
+            # A thread that starts too late runs no call.
+            self.ended.set_result(self.answers.get(self.current, NoAnswer("was not started")))

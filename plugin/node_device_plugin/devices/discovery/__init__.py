@@ -7,7 +7,6 @@ modules block on the file system, so they must not run in the event loop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Callable
 from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
 from ...cdi.reader import SpecReader
-from ...cdi.resolution import NO_SPECS, Resolution
+from ...cdi.resolution import NO_SPECS
 from ...declaration import Device, Resource
 from ...declaration.device_plugin_api import longest_device_id
 from ...declaration.model import ContainerEdits, DeviceNode, Discovery
@@ -56,20 +55,17 @@ def methods_of(discovery: Discovery) -> list[DiscoveryMethod]:
 class _Search:
     """A method's search for the devices of a resource. It is repeated, and may take longer than a scan waits.
 
-    on_end: called in the event loop with the findings, also of a search for which no scan waited. known: the findings
-    that count; None before the first. is_slow: whether it runs although a scan no longer waits for it. started,
-    seconds: when the last search began (monotonic seconds), and how long the last one took that ended.
+    known: the findings that count; None before the first. is_slow: whether it runs although a scan no longer waits for
+    it. is_behind: whether it began before that scan. started, seconds: when the last search began (monotonic seconds),
+    and how long the last one took that ended.
     """
 
-    def __init__(
-        self, resource: Resource, method: DiscoveryMethod, on_end: Callable[[_Search, list[Candidate]], None]
-    ) -> None:
-        self.resource, self._method, self._on_end = resource, method, on_end
+    def __init__(self, resource: Resource, method: DiscoveryMethod) -> None:
+        self.resource, self._method = resource, method
         self.key = Key(resource.name, method.key)
         self.known: list[Candidate] | None = None
-        self.is_slow = False
+        self.is_slow = self.is_behind = False
         self.started = self.seconds = 0.0
-        self._loop = asyncio.get_running_loop()
 
     def run(self, root: Root, offered: Offered) -> list[Candidate]:
         """Search now, before conflicts are resolved. Unchanged candidates are used again."""
@@ -79,9 +75,6 @@ class _Search:
         found = [_named(each, self.resource, of_cdi, offered) for each in self._find(root)]
         candidates = [self._candidate(each, known.get(each.name), root) for each in found]
         self.seconds = time.monotonic() - self.started
-        # If the event loop is closed, nobody waits.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._on_end, self, candidates)
         return candidates
 
     def _find(self, root: Root) -> Iterator[Found]:
@@ -126,8 +119,8 @@ class Discoverer:
         self._searches: dict[Key, _Search] = {}
         #: Resource to the reason why a method did not answer for it in the last scan.
         self.late: Mapping[str, str] = {}
-        #: Other programs' CDI specs, as last read, and whether the last read had no answer.
-        self.specs, self._are_specs_late = NO_SPECS, False
+        #: Other programs' CDI specs, as last read.
+        self.specs = NO_SPECS
         self._reader = SpecReader(())
         #: The kinds that the former and the present resources need: after a reload, both are compared.
         self._spec_kinds: tuple[frozenset[str], frozenset[str]] = frozenset(), frozenset()
@@ -154,20 +147,17 @@ class Discoverer:
         former, self._searches = self._searches, {}
         for resource in resources:
             for method in methods_of(resource.discover):
-                new = _Search(resource, method, self._ended)
+                new = _Search(resource, method)
                 search = former.get(new.key, new)
-                if search.resource != resource:
-                    search = new
-                if not search.is_slow:
-                    search.started = time.monotonic()
-                self._searches[search.key] = search
+                self._searches[new.key] = search if search.resource == resource else new
+        began = time.monotonic()
         calls = [(key, functools.partial(search.run, root, offered)) for key, search in self._searches.items()]
         answers = await self._links.calls.run(calls, waits=self._on_news is None)
         late: dict[str, str] = {}
         found: dict[str, list[Candidate]] = {}
         unknown = set()
         for key, search in self._searches.items():
-            why = self._why_late(search, answers[key])
+            why = self._why_late(search, answers[key], began)
             if why is not None:
                 # What one resource finds must not stop the discovery of others.
                 late[key.group] = f"discovery by {key.name} {why}"
@@ -190,24 +180,32 @@ class Discoverer:
             await in_thread(reserved, resources, self.specs),
         )
 
-    def _why_late(self, search: _Search, answer: list[Candidate] | Exception) -> str | None:
+    def _why_late(self, search: _Search, answer: list[Candidate] | Exception, began: float) -> str | None:
         """Why the former findings of a search count, in words; None if they are up to date, or as slow as usual."""
         if not isinstance(answer, Exception):
             search.known, search.is_slow = answer, False
             return None
         if not isinstance(answer, NoAnswer):
             return f"failed: {answer!r}"
-        search.is_slow = True
+        if answer.later is None:
+            return str(answer)
+        search.is_slow, search.is_behind = True, search.started < began
+        answer.later.add_done_callback(functools.partial(self._ended, search))
         is_usual = search.known is not None and search.seconds >= self._links.calls.limit
         return None if is_usual and time.monotonic() - search.started <= _PATIENCE * search.seconds else str(answer)
 
-    def _ended(self, search: _Search, found: list[Candidate]) -> None:
-        """Take the findings of a slow search; if they are others, or its resource is late, ask for another scan."""
-        if search.is_slow and self._searches.get(search.key) is search:
-            is_news = search.key.group in self.late or search.known != found
-            search.known, search.is_slow = found, False
-            if is_news and self._on_news is not None:
-                self._on_news()
+    def _ended(self, search: _Search, later: asyncio.Future[list[Candidate] | Exception]) -> None:
+        """Take the findings of a slow search, and ask for another scan if that may find others.
+
+        It may if the findings changed, if the resource is late, or if the search began before the last scan.
+        """
+        found = later.result()
+        if not search.is_slow or self._searches.get(search.key) is not search or isinstance(found, Exception):
+            return
+        is_news = search.is_behind or search.key.group in self.late or search.known != found
+        search.known, search.is_slow = found, False
+        if is_news and self._on_news is not None:
+            self._on_news()
 
     async def _read_specs(self, resources: Sequence[Resource], spec_dirs: Sequence[str]) -> str | None:
         """Read other programs' specs if a resource needs them. Returns why they stay as last read, or None."""
@@ -221,20 +219,16 @@ class Discoverer:
         if self._reader.directories != directories:
             self._reader = SpecReader(directories, inside.on_host("/sys"))
         key = Key("", "CDI specs that resources need")
-        read = functools.partial(self._read, frozenset().union(*self._spec_kinds), asyncio.get_running_loop())
+        read = functools.partial(self._reader.read, frozenset().union(*self._spec_kinds))
         answer = (await self._links.calls.run([(key, read)]))[key]
-        self._are_specs_late = isinstance(answer, NoAnswer)
+        if isinstance(answer, NoAnswer):
+            if answer.later is not None and (on_news := self._on_news) is not None:
+                answer.later.add_done_callback(lambda _: on_news())
+            return f"discovery by {Cdi.key} {answer}"
         if isinstance(answer, Exception):
-            return f"discovery by {Cdi.key} {answer if self._are_specs_late else f'failed: {answer!r}'}"
+            return f"discovery by {Cdi.key} failed: {answer!r}"
         self.specs = answer
         return None
-
-    def _read(self, kinds: frozenset[str], loop: asyncio.AbstractEventLoop) -> Resolution:
-        found = self._reader.read(kinds)
-        if self._are_specs_late and self._on_news is not None:
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._on_news)
-        return found
 
 
 def _kinds(resources: Sequence[Resource]) -> frozenset[str]:

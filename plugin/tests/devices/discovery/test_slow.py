@@ -145,6 +145,19 @@ async def test_a_usual_slow_search_that_finds_another_device_asks_for_a_scan(
     assert (await scans.found())[MANY] == ["many0"]
 
 
+async def test_a_scan_that_met_a_running_search_is_repeated(
+    machine: Machine, slow: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search may have looked before the event that asked for the scan."""
+    monkeypatch.setattr("node_device_plugin.devices.discovery._PATIENCE", 1e6)
+    scans = Scans(machine)
+    await scans.usually(slow)
+    assert [await scans.found() for _ in "12"] == [{MANY: [], OTHER: []}] * 2
+    assert dict(scans.discoverer.late) == {}
+    slow.released.set()
+    await asyncio.wait_for(scans.news.wait(), 30)
+
+
 async def test_a_search_of_a_former_declaration_asks_for_no_scan(machine: Machine, slow: Slow) -> None:
     scans = Scans(machine)
     await scans.found()
