@@ -27,13 +27,12 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
 from . import judging, proof_by_kubelet, restarts
 from .device_plugins import DevicePlugins
-from .expected import Expected, expected, said_by_plugin
+from .expected import Expected, expected, said_by_plugin, withheld_now
 from .judging import Judge
 from .proof_record import Record, read_file
 from .report import FAILED, IN_USE, UNPROVEN, Report
 from .scope import Node, Runtime, Scope
 from .static_pod import remove_leftovers
-from .withheld import withheld
 from .without_lists import NoKubelet, NoLists
 
 #: Maximum seconds for the search for devices while it uses the CPU.
@@ -76,7 +75,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         state = await kubelet_queries.holders(node.kubelet_root, directory, places, links)
         await links.look_at(node_paths(resources))
         holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-        held = await in_thread(withheld, configuration, resources, holdings, names.resolution)
+        held = await in_thread(withheld_now, configuration, resources, holdings, names.resolution)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
     wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
@@ -182,10 +181,10 @@ async def _judge(
     """The API of the kubelet that gives containers their devices now."""
     socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     directory = configuration.kubelet_device_plugin_dir
+    said = await said_by_plugin(directory)
     try:
         listing = await kubelet_queries.listing(node.kubelet_root, directory)
     except PodResourcesError as error:
-        said = await said_by_plugin(directory)
         if not os.path.exists(socket):
             return NoKubelet(said, runtime, node, names)
         if error.is_limited:
@@ -193,6 +192,5 @@ async def _judge(
         problem = f"expected an answer on {socket}, found none in {scope.timeout:g} s"
         return NoLists(said, problem, "the kubelet does not answer", "not answering")
     except (OSError, CheckpointError) as error:
-        said = await said_by_plugin(directory)
         return NoLists(said, str(error), "the kubelet's checkpoint cannot be read", "running")
-    return DevicePlugins(listing, await said_by_plugin(directory), configuration, runtime, node, scope)
+    return DevicePlugins(listing, said, configuration, runtime, node, scope)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..declaration import Resource
 from ..devices.health import CdiNames
 from ..kubelet.losses import Loss, Offer
 from ..runtime.client import CriClient
 from . import proof_by_runtime
-from .expected import Expected, Said
+from .expected import Expected
 from .report import FAILED, PENDING, Outcome, Row
 from .scope import Node, Runtime
 
@@ -18,11 +19,11 @@ from .scope import Node, Runtime
 class NoLists:
     """A kubelet whose lists are missing.
 
-    said: what the running plugin says of its resources. problem: a sentence for the report. why: text for each row.
+    said: see expected.said_by_plugin. problem: a sentence for the report. why: text for each row.
     kubelet: the kubelet's state for the report.
     """
 
-    def __init__(self, said: Mapping[str, Said], problem: str, why: str, kubelet: str) -> None:
+    def __init__(self, said: Mapping[str, Any], problem: str, why: str, kubelet: str) -> None:
         self._said, self._why = said, why
         self.problem, self.kubelet = problem, kubelet
 
@@ -30,7 +31,7 @@ class NoLists:
         return False
 
     def offer(self, wanted: Expected) -> Offer:
-        return wanted.offer(None, self._said.get(wanted.resource.name, Said()))
+        return wanted.offer(None, self._said.get(wanted.resource.name))
 
     def judge(self, wanted: Expected, lost: Sequence[Loss]) -> Row:
         row = Row(wanted.resource.name, len(wanted.ids), 0, (), PENDING, self._why, absent=wanted.absent)
@@ -44,7 +45,7 @@ class NoLists:
 class NoKubelet(NoLists):
     """A node without a kubelet."""
 
-    def __init__(self, said: Mapping[str, Said], runtime: Runtime, node: Node, names: CdiNames) -> None:
+    def __init__(self, said: Mapping[str, Any], runtime: Runtime, node: Node, names: CdiNames) -> None:
         super().__init__(said, "", "no kubelet yet", "none")
         self._runtime, self._node, self._names = runtime, node, names
 
