@@ -16,7 +16,7 @@ from ...declaration import (
     parse_configuration,
     serialise,
 )
-from ...declaration.addresses import parse_http_address
+from ...declaration.fields import parse_http_address
 from ...declaration.named_directories import DEV
 from ...devices.host_directories import directories, outermost
 
