@@ -76,6 +76,17 @@ def _unopenable(resource: Resource, where: str) -> Iterator[Problem]:
                 yield Problem("%s.nodes[%d].permissions" % (place, number), message)
 
 
+def open_probes(resources: Sequence[Resource], where: str) -> Iterator[Problem]:
+    """The problems of health.open in an unprivileged pod, whose device cgroup denies access to host devices."""
+    for position, resource in enumerate(resources):
+        if resource.health.open:
+            yield Problem(
+                element(where, position, resource.name) + ".health.open",
+                "an unprivileged pod cannot open devices of its host, so every device would be unhealthy: remove "
+                "health.open, or run the plugin as a service",
+            )
+
+
 def _edits(edits: ContainerEdits, where: str) -> Iterator[Problem]:
     yield from _set(edits, ("hooks", "additional_gids"), where)
     for position, mount in enumerate(edits.mounts):
