@@ -17,9 +17,8 @@ from ..devices.discovery import Discoverer
 from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
-from ..kubelet.losses import losses
+from ..kubelet.losses import losses, unserved
 from ..kubelet.pod_resources import PodResourcesError
-from ..kubelet.requests import unserved
 from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
@@ -83,7 +82,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     problems += [f"kubelet: {judge.problem}"] * bool(judge.problem)
     offers = [judge.offer(each) for each in wanted]
     without = await unserved(node.kubelet_root, node.runtime_socket, state, [each.resource for each in offers])
-    lost = await losses(offers, state, without, places if configuration.cdi_spec_dirs else ())
+    lost = await losses(offers, state, without, configuration.checked_spec_dirs)
     rows, to_prove = [], {}
     for each in wanted:
         row = judge.judge(each, [loss for loss in lost if loss.fails and loss.resource == each.resource.name])
