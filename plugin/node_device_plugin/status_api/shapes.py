@@ -8,8 +8,7 @@ from ..support.answers import ANY, Null, Within
 
 # A kubelet's limits are far below. Tables have a row for each.
 MOST_RESOURCES = 5000
-#: A device; the holders of devices are told apart by these keys.
-DEVICE: dict[Any, Any] = {
+_DEVICE: dict[Any, Any] = {
     "id": str,
     "state": str,
     "reason": Null(str),
@@ -21,7 +20,7 @@ DEVICE: dict[Any, Any] = {
 _RESOURCE: dict[Any, Any] = {
     "name": str,
     "registered": bool,
-    "devices": [DEVICE],
+    "devices": [_DEVICE],
     "refused": {...: str},
     "left_out?": {...: str},
     "missed?": {...: str},
