@@ -18,7 +18,7 @@ PAUSE = 0.015
 
 
 async def main():
-    async with PodResourcesClient() as kubelet:
+    async with PodResourcesClient("/var/lib/kubelet/pod-resources/kubelet.sock") as kubelet:
         first = await kubelet.allocatable()
         pathlib.Path(sys.argv[1] + ".begun").touch()
         last_whole, is_whole, longest, gaps, holders, count = time.monotonic(), True, 0.0, 0, [], 0

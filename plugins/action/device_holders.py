@@ -8,8 +8,8 @@ import time
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    answers,
     declaration,
     module_arguments,
     play,

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answers, gathered_facts
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import gathered_facts
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
 
 

@@ -22,8 +22,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
     configuration_file,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    answers,
     declaration,
     plugin_cli,
     preflight,

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from .answers import ANY, Matching, Null, Within
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.status_api.shapes import (
+    MOST_RESOURCES,
+    STATUS,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.answers import (
+    ANY,
+    Matching,
+    Null,
+    Within,
+)
 
 _TEXTS = [str]
 _PID = Within(0, (1 << 31) - 1)
 _COUNT = Within(0, 1_000_000)
-# A kubelet's limits are far below. Tables have a row for each.
-_MOST_RESOURCES = 5000
 # The controller expands versions into lists of platform tags.
 _VERSION_PART = Within(0, 999)
 _VERSION = Null(Matching(r"\S{1,100}", "a version"))
@@ -105,7 +112,7 @@ _LOCK = {
 _SCAN_DEVICE = {"id": str, "what": str, "nodes": [{"path": str, "host_path": str}], "cdi_devices?": _TEXTS}
 #: The answer of the command ``scan``.
 _SCAN = {
-    "resources": [{"class": str, "about": str, "declaration": ANY, "devices": [_SCAN_DEVICE]}, _MOST_RESOURCES],
+    "resources": [{"class": str, "about": str, "declaration": ANY, "devices": [_SCAN_DEVICE]}, MOST_RESOURCES],
     "unsuggested": [{"class": str, "what": str, "nodes": _TEXTS, "address": str, "reason": str}],
     "problems": _TEXTS,
 }
@@ -172,13 +179,6 @@ MODULES: dict[str, dict[str, Any]] = {
     "service": _SERVICE,
 }
 
-_DEVICE = {
-    "id": str,
-    "state": str,
-    "reason": Null(str),
-    "kubelet_ids": _TEXTS,
-    ...: ANY,
-}
 _HOLDERS = {
     "source": str,
     "held": [
@@ -207,29 +207,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
         ...: ANY,
     },
     "status": {
-        "plugin": Null(
-            {
-                "version": str,
-                "started": float,
-                "ready": bool,
-                "not_ready": _TEXTS,
-                "configuration": {"path": str, "sha256": str, "problems": _TEXTS, ...: ANY},
-                "resources": [
-                    {
-                        "name": str,
-                        "registered": bool,
-                        "devices": [_DEVICE],
-                        "refused": {...: str},
-                        "left_out?": {...: str},
-                        "late?": Null(str),
-                        "problem?": Null(str),
-                        ...: ANY,
-                    },
-                    _MOST_RESOURCES,
-                ],
-                ...: ANY,
-            }
-        ),
+        "plugin": Null(STATUS),
         "problem": str,
         **_HOLDERS,
         "losses?": [{"resource": str, "device": str, "text": str, "fails?": bool}],
@@ -248,7 +226,7 @@ COMMANDS: dict[str, dict[str, Any]] = {
                 "shares?": _COUNT,
                 "absent?": _TEXTS,
             },
-            _MOST_RESOURCES,
+            MOST_RESOURCES,
         ],
         "problems": _TEXTS,
         "proven": {...: str},

@@ -11,7 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .answers import ANY, AnswerError, shaped
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.answers import (
+    ANY,
+    AnswerError,
+    shaped,
+)
 
 _PREFIX = "ansible_"
 #: Facts that are not part of the answer's meaning.

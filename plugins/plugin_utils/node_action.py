@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 
-from . import answer_shapes, answers, node_code, preflight, task_arguments
+from . import answer_shapes, node_code, preflight, task_arguments
 
 #: Keys of a result that Ansible obeys.
 _OBEYED = frozenset(("ansible_facts", "add_host", "add_group", "ansible_stats", "include", "include_args", "results"))

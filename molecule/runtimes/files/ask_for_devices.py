@@ -11,7 +11,7 @@ import sys
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.devices.health import CdiNames
 from node_device_plugin.runtime.client import CriClient
-from node_device_plugin.verification import proof_by_runtime
+from node_device_plugin.verification import without_lists
 
 
 async def main():
@@ -19,7 +19,7 @@ async def main():
     async with CriClient(sys.argv[1]) as cri:
         image = await cri.sandbox_image()
         assert image, "the runtime names no sandbox image"
-        outcome = await proof_by_runtime.prove(resource, cri, image, CdiNames(()))
+        outcome = await without_lists.prove_by_runtime(resource, cri, image, CdiNames(()))
     print(json.dumps(outcome._asdict()))
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 
-from ..declaration import Configuration, DeclarationError, Problem
+from ..declaration import Configuration, DeclarationError
+from ..declaration.injection_rules import open_probes
 
 _CAP_SYS_ADMIN = 21
 #: Kubernetes sets this variable in every container of a pod.
@@ -21,15 +22,7 @@ def refuse_open_probes(configuration: Configuration, status: str = "/proc/self/s
     probe. A privileged pod and a service can open host devices. status: the path of a status file
     as in proc(5).
     """
-    problems = [
-        Problem(
-            "resources[%d] (%s).health.open" % (position, resource.name),
-            "an unprivileged pod cannot open devices of its host, so every device would be unhealthy: remove "
-            "health.open, or run the plugin as a service",
-        )
-        for position, resource in enumerate(configuration.resources)
-        if resource.health.open
-    ]
+    problems = list(open_probes(configuration.resources, "resources"))
     if problems and _POD_VARIABLE in os.environ and not _is_privileged(status):
         raise DeclarationError(problems)
 

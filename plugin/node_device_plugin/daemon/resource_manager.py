@@ -321,10 +321,9 @@ def _key(table: DeviceTable) -> ServedKey:
 
 
 def _places(configuration: Configuration) -> Places:
-    specs = configuration.cdi_spec_dirs
     own = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY)
     return Places(
         configuration.dynamic_cdi_dir,
-        (*specs, configuration.dynamic_cdi_dir) if specs else (),
+        configuration.checked_spec_dirs,
         os.path.join(own, record.FILE_NAME),
     )

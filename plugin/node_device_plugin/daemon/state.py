@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ..declaration import Configuration, Device
+from ..declaration import Device
 from ..devices.given import HELD_BY_ANOTHER_NAME, IN_DOUBT, MET, MOVED_AWAY
 from ..devices.reason import kind_of
 from ..devices.table import DeviceTable
@@ -56,7 +56,7 @@ class State:
                 "sha256": self._reloader.loaded.sha256,
                 "last_reload": self._reloader.last.result,
                 "problems": [str(problem) for problem in self._reloader.last.problems],
-                "cdi_spec_dirs": _spec_dirs(self._reloader.loaded.configuration),
+                "cdi_spec_dirs": list(dict.fromkeys(self._reloader.loaded.configuration.checked_spec_dirs)),
             },
             "discovery_age_seconds": self._discovery_age(),
             "resources": [
@@ -125,12 +125,6 @@ def _resource(served: ServedResource) -> dict[str, Any]:
         "refused": dict(table.left_out),
         "left_out": dict(table.not_offered),
     }
-
-
-def _spec_dirs(configuration: Configuration) -> list[str]:
-    """Where the runtime reads CDI specs; empty if the plugin does not check CDI names."""
-    specs = configuration.cdi_spec_dirs
-    return list(dict.fromkeys((*specs, configuration.dynamic_cdi_dir))) if specs else []
 
 
 def _states(table: DeviceTable) -> Iterator[tuple[Device, str, str | None]]:

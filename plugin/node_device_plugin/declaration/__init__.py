@@ -5,7 +5,7 @@ the standard library and Python 3.9, and imports only ``support`` from the rest 
 """
 
 from .model import Configuration, Device, Resource
-from .parse import parse_configuration, parse_resources, with_resources
+from .parse import parse_configuration, parse_resources
 from .problems import DeclarationError, Problem
 
 __all__ = [
@@ -16,5 +16,4 @@ __all__ = [
     "Resource",
     "parse_configuration",
     "parse_resources",
-    "with_resources",
 ]

@@ -1,12 +1,14 @@
-"""Rules for the injection of devices into containers: reports combinations that cannot work."""
+"""Rules for container edits and for the injection of devices: reports combinations that cannot work."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from . import fields
 from .cdi import ANNOTATION_PREFIX
 from .model import BIND, ContainerEdits, Device, DeviceNode, Discovery, HealthChecks, PreStart, Resource
-from .problems import Problem
+from .patterns import placeholders
+from .problems import Problem, element
 
 #: Mount options that the kubelet can pass on. All its mounts are recursive bind mounts.
 _MOUNT_OPTIONS = frozenset({"ro", "rw", "bind", "rbind"})
@@ -74,6 +76,17 @@ def _unopenable(resource: Resource, where: str) -> Iterator[Problem]:
                 yield Problem("%s.nodes[%d].permissions" % (place, number), message)
 
 
+def open_probes(resources: Sequence[Resource], where: str) -> Iterator[Problem]:
+    """The problems of health.open in an unprivileged pod, whose device cgroup denies access to host devices."""
+    for position, resource in enumerate(resources):
+        if resource.health.open:
+            yield Problem(
+                element(where, position, resource.name) + ".health.open",
+                "an unprivileged pod cannot open devices of its host, so every device would be unhealthy: remove "
+                "health.open, or run the plugin as a service",
+            )
+
+
 def _edits(edits: ContainerEdits, where: str) -> Iterator[Problem]:
     yield from _set(edits, ("hooks", "additional_gids"), where)
     for position, mount in enumerate(edits.mounts):
@@ -91,3 +104,44 @@ def _set(part: ContainerEdits | Device | DeviceNode | Discovery, keys: Sequence[
     for key in keys:
         if getattr(part, key) not in (None, ()):
             yield Problem(f"{where}.{key}", _ONLY_CDI)
+
+
+def edit_problems(edits: ContainerEdits, where: str) -> Iterator[Problem]:
+    """Problems of bind mounts: their host_path must be an absolute path."""
+    for position, mount in enumerate(edits.mounts):
+        message = fields.absolute(mount.host_path) if mount.host_path and mount.type in BIND else None
+        if message:
+            yield Problem("%s.container_edits.mounts[%d].host_path" % (where, position), message)
+
+
+def placeholder_problems(resource: Resource, where: str) -> Iterator[Problem]:
+    """Known placeholders in edits, which stay literal. Allocate fills only env and annotations."""
+    for place, device in resource.placed_devices(where):
+        if device.container_edits != ContainerEdits():
+            yield from _placeholders(device.container_edits, place, {"index", *device.template_values()})
+    if resource.container_edits != ContainerEdits():
+        of_devices = (name for device in resource.devices for name in device.template_values())
+        known = {"index", *resource.discover.template_names(), *of_devices}
+        yield from _placeholders(resource.container_edits, where, known)
+
+
+def _placeholders(edits: ContainerEdits, where: str, known: Collection[str]) -> Iterator[Problem]:
+    for place, text in _texts(edits):
+        for name in placeholders(text):
+            if name in known:
+                message = f"{{{name}}} would stay literal: placeholders work only in the resource's env and annotations"
+                yield Problem(f"{where}.container_edits.{place}", message)
+
+
+def _texts(edits: ContainerEdits) -> Iterator[tuple[str, str]]:
+    for position, assignment in enumerate(edits.env):
+        yield "env[%d]" % position, assignment
+    for position, mount in enumerate(edits.mounts):
+        place = element("mounts", position, None)
+        yield place + ".host_path", mount.host_path
+        yield place + ".container_path", mount.container_path
+    for position, hook in enumerate(edits.hooks):
+        place = element("hooks", position, hook.name)
+        for key, texts in (("args", hook.args), ("env", hook.env)):
+            for number, text in enumerate(texts):
+                yield "%s.%s[%d]" % (place, key, number), text

@@ -398,3 +398,8 @@ class Configuration(NamedTuple):
     cdi_spec_dirs: tuple[str, ...]
     #: ``role`` or ``plugin``.
     cdi_owner: str = "role"
+
+    @property
+    def checked_spec_dirs(self) -> tuple[str, ...]:
+        """Where the runtime reads CDI specs; empty if the plugin does not check CDI names."""
+        return (*self.cdi_spec_dirs, self.dynamic_cdi_dir) if self.cdi_spec_dirs else ()

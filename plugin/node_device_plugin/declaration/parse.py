@@ -8,7 +8,7 @@ from typing import Any
 
 from . import container_paths, device_plugin_api, env, fields, foreign_cdi, injection_rules, names, schema
 from .discover import discovery_problems, node_placeholder_problems
-from .edits import edit_problems, placeholder_problems
+from .injection_rules import edit_problems, placeholder_problems
 from .model import Configuration, Device, Resource
 from .named_directories import directory_problems
 from .problems import DeclarationError, Problem, element
@@ -59,8 +59,35 @@ def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
         problems.append(Problem("kubelet_root_dir", too_long))
     if problems:
         raise DeclarationError(problems)
-    configuration = Configuration(**{**data, "resources": ()})
-    return with_resources(configuration, resources)
+    if data["cdi_owner"] == "plugin":
+        resources = tuple(resource._replace(cdi_by_plugin=True) for resource in resources)
+    return Configuration(**{**data, "resources": resources})
+
+
+def is_static(item: Any) -> bool:
+    """Whether an element of a declaration is a fixed capacity. ``capacity: null`` (a missing value) also counts."""
+    return isinstance(item, dict) and "capacity" in item
+
+
+def parse_capacities(raw: Sequence[Any], plugins: Mapping[str, str]) -> dict[str, int]:
+    """Parse the elements for which is_static is true. Returns resource to capacity, in their order.
+
+    plugins: names of resources with devices, each with its place. No name may be in both groups.
+    Raises DeclarationError with all problems.
+    """
+    problems: list[Problem] = []
+    field = schema.Field("list", "", elements="dict", fields=schema.STATIC_RESOURCE)
+    seen: dict[str, str] = dict(plugins)
+    capacities: dict[str, int] = {}
+    for position, item in enumerate(schema.normalise(raw, field, "resources", problems)):
+        name, capacity = item["name"], item["capacity"]
+        place = element("resources", position, name)
+        if name and seen.setdefault(name, place) != place:
+            problems.append(Problem(place + ".name", f"is already declared as {seen[name]}: remove or rename one"))
+        capacities[name] = capacity
+    if problems:
+        raise DeclarationError(problems)
+    return capacities
 
 
 def _account_problems(resource: Resource, where: str) -> Iterator[Problem]:
@@ -77,13 +104,6 @@ def _account_problems(resource: Resource, where: str) -> Iterator[Problem]:
             if isinstance(name, str):
                 message = "must be a number in the plugin's configuration, because only the roles look names up"
                 yield Problem(f"{place}.{key}", f"{message}: 'getent {database} {name}' on the node prints the number")
-
-
-def with_resources(configuration: Configuration, resources: tuple[Resource, ...]) -> Configuration:
-    """The configuration with other parsed resources, to which its ``cdi_owner`` applies."""
-    if configuration.cdi_owner == "plugin":
-        resources = tuple(resource._replace(cdi_by_plugin=True) for resource in resources)
-    return configuration._replace(resources=resources)
 
 
 def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) -> tuple[Resource, ...]:

@@ -13,7 +13,6 @@ from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import fields as rules
 from . import model, shorthands
-from .addresses import http_address_problem
 from .names import foreign_cdi_name_problem, foreign_kind_problem, placeholder_problem, resource_name_problem
 from .patterns import pattern_problem
 from .problems import Problem, shown
@@ -559,7 +558,7 @@ CONFIGURATION: dict[str, Field] = {
         "address part is empty (:port), the plugin listens on all addresses of the node. If the whole value is empty, "
         "the plugin does not listen.",
         default="127.0.0.1:9819",
-        rule=http_address_problem,
+        rule=rules.http_address_problem,
     ),
     "dynamic_cdi_dir": _text(
         "Directory for the CDI specs that the plugin writes; the runtime must read this directory. The plugin writes "

@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
-from . import static
-from .model import Configuration, Resource
-from .parse import parse_configuration, parse_resources, with_resources
+from .model import Configuration
+from .parse import is_static, parse_capacities, parse_configuration
 from .problems import DeclarationError, shown
 
 #: All host variables with this prefix together form the host's declaration.
@@ -19,9 +18,8 @@ PREFIX = "node_devices_resources"
 #: The variable with the rest of the plugin's configuration.
 SETTINGS = "node_devices_settings"
 
-# Placeholder name of the merged list while it is parsed. No resource name can contain it.
-_UNITED = "<united>"
-_UNITED_ELEMENT = re.compile(re.escape(_UNITED) + r"\[(\d+)\]")
+# An element of the merged list in the problems of parse.
+_ELEMENT = re.compile(r"(?<![\w.])resources\[(\d+)\]")
 #: Stands for a value with an expression that fails.
 FAILED = object()
 # More levels than a declaration has. A limit is needed because a list may contain itself.
@@ -78,20 +76,8 @@ def read(
             continue
         for position, item in enumerate(value):
             if item is not FAILED:
-                (fixed if static.is_static(item) else served)[f"{name}[{position}]"] = item
+                (fixed if is_static(item) else served)[f"{name}[{position}]"] = item
 
-    resources: tuple[Resource, ...] = ()
-    try:
-        resources = parse_resources(list(served.values()), where=_UNITED)
-    except DeclarationError as error:
-        problems.extend(_in_their_variables(error, served))
-    capacities: dict[str, int] = {}
-    named = ((item.get("name") if isinstance(item, dict) else None, origin) for origin, item in served.items())
-    places = {name: origin for name, origin in named if isinstance(name, str)}
-    try:
-        capacities = static.parse_static_resources(list(fixed.values()), _UNITED, places)
-    except DeclarationError as error:
-        problems.extend(_in_their_variables(error, fixed))
     if settings is None and SETTINGS in variables:
         settings, failed = worked_out(variables[SETTINGS], SETTINGS, template, failure)
         problems.extend(failed)
@@ -104,12 +90,19 @@ def read(
             f"{SETTINGS}.resources: must not be set: declare resources in {PREFIX} or in variables whose names begin "
             "with it"
         )
+    raw = {**(settings or {}), **(forced or {}), "resources": list(served.values())}
+    found = Declared(parse_configuration({"resources": []}), {})
     try:
-        configuration = parse_configuration({**(settings or {}), **(forced or {}), "resources": []})
+        found = found._replace(configuration=parse_configuration(raw, has_names=True))
     except DeclarationError as error:
-        problems.extend(f"{SETTINGS}.{problem}" for problem in error.problems)
-        configuration = parse_configuration({"resources": []})
-    return Declared(with_resources(configuration, resources), capacities)
+        problems.extend(_in_their_variables(error, served))
+    named = ((item.get("name") if isinstance(item, dict) else None, origin) for origin, item in served.items())
+    try:
+        places = {name: origin for name, origin in named if isinstance(name, str)}
+        found = found._replace(capacities=parse_capacities(list(fixed.values()), places))
+    except DeclarationError as error:
+        problems.extend(_in_their_variables(error, fixed))
+    return found
 
 
 def worked_out(raw: Any, name: str, template: Template, failure: Failure = failure) -> tuple[Any, list[str]]:
@@ -161,10 +154,12 @@ def _label(item: Any) -> str:
     return f" ({name})" if isinstance(name, str) and "{{" not in name else ""
 
 
-def _in_their_variables(error: DeclarationError, elements: Iterable[str]) -> list[str]:
+def _in_their_variables(error: DeclarationError, elements: Iterable[str]) -> Iterator[str]:
     """The problems. Each names its place in the inventory's variable, not in the merged list."""
     origins = list(elements)
-    return [_UNITED_ELEMENT.sub(lambda match: origins[int(match.group(1))], str(problem)) for problem in error.problems]
+    for problem in error.problems:
+        variable = "" if _ELEMENT.match(problem.where) else SETTINGS + "."
+        yield variable + _ELEMENT.sub(lambda match: origins[int(match.group(1))], str(problem))
 
 
 def plain(value: Any) -> Any:

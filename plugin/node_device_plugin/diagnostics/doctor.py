@@ -145,8 +145,8 @@ async def _runtime(
 ) -> tuple[tuple[str, ...], str | None]:
     """Check the running runtime; returns its spec directories and its highest CDI version."""
     expected: tuple[str, ...] = DEFAULT_DIRECTORIES
-    if configuration is not None and configuration.cdi_spec_dirs:
-        expected = tuple(dict.fromkeys((*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)))
+    if configuration is not None and configuration.checked_spec_dirs:
+        expected = tuple(dict.fromkeys(configuration.checked_spec_dirs))
     try:
         state = await runtime_queries.runtime(socket)
     except CriError as error:

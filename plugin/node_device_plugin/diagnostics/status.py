@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from ..declaration.configuration_file import KubeletPlaces
 from ..kubelet import losses
 from ..kubelet import queries as kubelet_queries
-from ..kubelet.losses import Loss
+from ..kubelet.losses import Loss, unserved
 from ..kubelet.queries import HeldDevice, Holders
-from ..kubelet.requests import unserved
 from ..status_api import client
 from ..support.bounded_calls import in_thread
 from ..support.tables import printable, table

@@ -2,20 +2,29 @@
 
 Expected are the devices that pods hold, a device for each running container that requests one, the number of devices
 that the declaration requires, and, as a warning, the discovered devices that were offered since the boot.
+
+A running container may request a device and hold none: the kubelet starts such a container if it admits the pod again
+without its checkpoint of devices, for example after somebody deleted the file. Requests are in pod specs alone, so this
+module reads the copy that the kubelet keeps of them for in-place resizes (``allocated_pods_state``,
+pkg/kubelet/allocation/state in Kubernetes). A kubelet before 1.33 keeps no copy.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..declaration.device_plugin_api import devices_behind
 from ..devices.health import CdiNames, reason_of
-from ..support.bounded_calls import BoundedCalls, Key
+from ..runtime.client import CriClient
+from ..runtime.errors import CriError
+from ..support import bounded_reads
+from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..support.tables import counted
+from ..wire.cri_v1_pb2 import CONTAINER_RUNNING
 from .queries import DeviceNames, HeldDevice, Holders
 
 #: Maximum number of reasons in one sentence.
@@ -25,6 +34,9 @@ _MISSED = (
     "node-device-plugin reload --forget-lost"
 )
 _NOT_FOUND = "the plugin no longer finds the device"
+#: The kubelet's copy of the requests of its pods, below its root directory.
+REQUESTS_FILE = "allocated_pods_state"
+_NOTHING = frozenset({"", "0"})
 
 
 class Offer(NamedTuple):
@@ -78,9 +90,9 @@ def offers_of(plugin: Mapping[str, Any]) -> list[Offer]:
 
 
 async def losses(
-    offers: Sequence[Offer], holders: Holders, unserved: Iterable[Loss], spec_dirs: Sequence[str]
+    offers: Sequence[Offer], holders: Holders, unmet: Iterable[Loss], spec_dirs: Sequence[str]
 ) -> list[Loss]:
-    """The losses of these resources. unserved: see requests. spec_dirs: where the runtime reads CDI specs."""
+    """The losses of these resources. unmet: see unserved. spec_dirs: where the runtime reads CDI specs."""
     known = {offer.resource: offer for offer in offers}
     # The checkpoint may list pods that have ended. It gives no namespace.
     held = [each for each in holders.held if each.resource in known and each.namespace]
@@ -97,7 +109,7 @@ async def losses(
         for device_id, why in offer.missed.items()
         if (offer.resource, device_id) not in told
     ]
-    found += unserved
+    found += unmet
     found += [_too_few(offer) for offer in offers if _number(offer) < offer.min_devices]
     order = list(known)
     return sorted(dict.fromkeys(found), key=lambda loss: order.index(loss.resource))
@@ -148,3 +160,61 @@ def _too_few(offer: Offer) -> Loss:
     more = [f"and {len(reasons) - _MOST_TOLD} more"] if len(reasons) > _MOST_TOLD else []
     expected = f"expected at least {counted(offer.min_devices, 'device')} (min_devices), found {_number(offer)}"
     return Loss(offer.resource, "", "; ".join([expected, *reasons[:_MOST_TOLD], *more]))
+
+
+async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, resources: Collection[str]) -> list[Loss]:
+    """A loss for each running container that requests one of these resources and holds none of it, sorted.
+
+    Empty if the kubelet keeps no requests, or if the kubelet or the runtime does not answer. Doctor reports such
+    programs.
+    """
+    if holders.source != "kubelet" or not resources:
+        return []
+    try:
+        wanted = await BoundedCalls().ask(requested, kubelet_root, frozenset(resources))
+        if not wanted:
+            return []
+        async with CriClient(runtime_socket) as cri:
+            running = [each for each in await cri.containers() if each.state == CONTAINER_RUNNING]
+    except (CriError, NoAnswer):
+        return []
+    holding = {(held.resource, held.namespace, held.pod, held.container) for held in holders.held}
+    found = set()
+    for each in running:
+        uid, namespace, pod, container = (
+            each.labels.get("io.kubernetes." + label, "")
+            for label in ("pod.uid", "pod.namespace", "pod.name", "container.name")
+        )
+        # The kubelet lists neither ended pods nor init containers, whose devices later containers get.
+        if (namespace, pod, container) not in holders.containers:
+            continue
+        for resource, number in wanted.get((uid, container), {}).items():
+            if (resource, namespace, pod, container) not in holding:
+                text = (
+                    f"{namespace}/{pod} runs without a device: its container {container} requests {number}, but the "
+                    "kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
+                )
+                found.add(Loss(resource, "", text))
+    return sorted(found)
+
+
+def requested(kubelet_root: str, resources: Collection[str]) -> dict[tuple[str, str], dict[str, str]]:
+    """By pod uid and container, the requested number of each of these resources; empty without a readable file."""
+    try:
+        content = bounded_reads.read_file(os.path.join(kubelet_root, REQUESTS_FILE))
+        data = bounded_reads.json_of(content)["data"].encode()
+        entries = bounded_reads.json_of(data).get("entries") or {}
+        found = {
+            (str(uid), str(container)): _numbers(wanted, resources)
+            for uid, pod in entries.items()
+            for container, wanted in (pod.get("ContainerResources") or {}).items()
+        }
+    except (OSError, AttributeError, KeyError, TypeError, ValueError):
+        return {}
+    return {key: numbers for key, numbers in found.items() if numbers}
+
+
+def _numbers(wanted: Mapping[str, Any], resources: Collection[str]) -> dict[str, str]:
+    # For an extended resource, request and limit are equal (API validation), and one of them may be left out.
+    both = {**(wanted.get("limits") or {}), **(wanted.get("requests") or {})}
+    return {name: str(both[name]) for name in resources if str(both.get(name, "")) not in _NOTHING}

@@ -12,8 +12,6 @@ from ..support.channels import UnixClient, grpc
 from ..wire import pod_resources_v1_pb2 as pod_resources
 from ..wire import pod_resources_v1_pb2_grpc as pod_resources_grpc
 
-#: The socket's default path; the kubelet's --root-dir changes it.
-SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 #: Maximum seconds for an answer.
 _TIMEOUT = 10.0
 #: Maximum seconds to retry a call that the kubelet's rate limit refuses (100 calls a second from
@@ -71,14 +69,11 @@ class Pods(NamedTuple):
 
 
 class PodResourcesClient(UnixClient):
-    """One connection to the kubelet: ``async with PodResourcesClient() as kubelet``. Raises PodResourcesError.
+    """One connection to the kubelet: ``async with PodResourcesClient(socket) as kubelet``. Raises PodResourcesError.
 
     socket: the path of the kubelet's socket. The kubelet serves at most 100 calls a second.
     If this limit refuses a call, the client retries the call.
     """
-
-    def __init__(self, socket: str = SOCKET) -> None:
-        super().__init__(socket)
 
     async def holders(self) -> list[Holder]:
         """The containers that hold devices, sorted."""

@@ -27,7 +27,7 @@ from ..devices.holdings import Holding
 from ..support.bounded_calls import NoAnswer
 from ..telemetry.logs import Log, Tries
 from ..wire import device_plugin_v1beta1_pb2 as api
-from .checkpoint import CheckpointError, PodDevices, read_checkpoint
+from .checkpoint import Checkpoint, CheckpointError, PodDevices, read_checkpoint, read_registered
 from .pod_resources import Holder, PodResourcesClient, PodResourcesError, Pods
 
 log = Log(__name__)
@@ -99,9 +99,7 @@ async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
     while not pods.number and has_just_started(kubelet_root) and _has_pods(kubelet_root):
         await asyncio.sleep(_PAUSE)
         allocatable, pods = await _listed(kubelet_root)
-    checkpoint = read_checkpoint(device_plugin_dir)
-    known = checkpoint.registered if checkpoint else {}
-    return Listing(frozenset(known), allocatable, pods.holders, pods.number)
+    return Listing(frozenset(read_registered(device_plugin_dir)), allocatable, pods.holders, pods.number)
 
 
 async def _listed(kubelet_root: str) -> tuple[Mapping[str, tuple[str, ...]], Pods]:
@@ -171,7 +169,7 @@ async def holders(
         unanswered = f"{error.socket}: {error.code.name}: {error.details}"
         return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
     try:
-        given = await _given(device_plugin_dir, spec_dirs, links)
+        _checkpoint, given = await _given(device_plugin_dir, spec_dirs, links)
     except CheckpointError as error:
         _READING.failed(logging.WARNING, "cannot read which device nodes containers got", error=error)
         given = []
@@ -191,10 +189,9 @@ async def checkpointed_holders(
     device_plugin_dir: str, spec_dirs: Sequence[str], links: Links, unanswered: str
 ) -> Holders:
     """The held devices by the checkpoint, for a kubelet that does not answer. Raises CheckpointError and OSError."""
-    checkpoint = await links.calls.ask(read_checkpoint, device_plugin_dir)
+    checkpoint, given = await _given(device_plugin_dir, spec_dirs, links)
     if checkpoint is None:
         return Holders("none", unanswered=unanswered)
-    given = await _given(device_plugin_dir, spec_dirs, links)
     return Holders("checkpoint", tuple(given), checkpoint.registered, unanswered)
 
 
@@ -271,13 +268,15 @@ class DeviceNames:
         return tuple(name for each in device_ids for name in self._by_id.get(each, ())) or self._all
 
 
-async def _given(device_plugin_dir: str, spec_dirs: Sequence[str], links: Links) -> list[HeldDevice]:
-    """The held devices by the checkpoint, with what their containers got by the present CDI specs.
+async def _given(
+    device_plugin_dir: str, spec_dirs: Sequence[str], links: Links
+) -> tuple[Checkpoint | None, list[HeldDevice]]:
+    """The checkpoint, and its held devices with what their containers got by the present CDI specs.
 
     Raises CheckpointError and OSError.
     """
     try:
-        pod_devices, answers, specs, foreign = await links.calls.ask(_pods_and_specs, device_plugin_dir, spec_dirs)
+        checkpoint, answers, specs, foreign = await links.calls.ask(_pods_and_specs, device_plugin_dir, spec_dirs)
     except NoAnswer as error:
         raise NoAnswer(f"reading the kubelet's checkpoint or a CDI spec {error}") from error
     paths = {node for spec in specs for device in spec.values() for node in device.nodes}
@@ -290,9 +289,9 @@ async def _given(device_plugin_dir: str, spec_dirs: Sequence[str], links: Links)
         for entry, answer in answers
         for each in _held(entry, answer, by_name, ours, links)
     }
-    return [
+    return checkpoint, [
         found.get((container, resource, device), HeldDevice(resource, device, "", uid, container))._replace(pod=uid)
-        for uid, container, resource, device_ids, _answer in pod_devices
+        for uid, container, resource, device_ids, _answer in (checkpoint.pod_devices if checkpoint else ())
         for device in device_ids
     ]
 
@@ -332,15 +331,14 @@ _last_known: dict[str, writer.HostPaths] = {}
 
 def _pods_and_specs(
     device_plugin_dir: str, spec_dirs: Sequence[str]
-) -> tuple[Sequence[PodDevices], list[_Answered], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
-    """The checkpoint's devices and answers, our specs of their CDI names, and what the other names give."""
+) -> tuple[Checkpoint | None, list[_Answered], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
+    """The checkpoint and its answers, our specs of their CDI names, and what the other names give."""
     checkpoint = read_checkpoint(device_plugin_dir)
-    pod_devices = checkpoint.pod_devices if checkpoint else ()
-    answers = _answers(pod_devices)
+    answers = _answers(checkpoint.pod_devices if checkpoint else ())
     names = {name for _entry, answer in answers for name in cdi_names(answer)}
     ours = writer.given(spec_dirs, kinds_of(names))
     foreign = names.difference(*ours)
-    return pod_devices, answers, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
+    return checkpoint, answers, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
 
 
 def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPaths]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..support import bounded_reads
+from ..support import answers, bounded_reads
 from ..support.sockets import status_socket
 from . import shapes
 
@@ -25,7 +25,7 @@ async def ask(directory: str, method: str, path: str) -> Any:
         return await asyncio.wait_for(_ask(socket, method, path), _TIMEOUT[method])
     except (ValueError, asyncio.TimeoutError) as error:
         # This clause precedes OSError, because TimeoutError is an OSError since Python 3.11.
-        reason = str(error) or f"no answer in {_TIMEOUT[method]:g} s"
+        reason = answers.readable(str(error), 400) or f"no answer in {_TIMEOUT[method]:g} s"
     except PermissionError as error:
         raise NotAnswering(
             f"{socket}: {error.strerror}: only root may open this socket; run the command as root"
@@ -50,6 +50,5 @@ async def _ask(socket: str, method: str, path: str) -> Any:
         writer.close()
     if not head.startswith(b"HTTP/1.1 ") or b"\r\nContent-Type: application/json\r\n" not in head + b"\r\n":
         raise ValueError("unexpected answer {!r}".format(head.split(b"\r\n")[0].decode("latin-1")))
-    data = bounded_reads.json_of(body)
-    shapes.check(data, shapes.STATUS if method == "GET" else shapes.OUTCOME)
-    return data
+    shape = shapes.STATUS if method == "GET" else shapes.OUTCOME
+    return answers.shaped(shape, bounded_reads.json_of(body), "the answer")

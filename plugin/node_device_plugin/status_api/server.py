@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 
-from ..declaration.addresses import parse_http_address
+from ..declaration.fields import parse_http_address
 from ..support.cancel_safe import done_within
 from ..support.file_identity import identity
 from ..support.sockets import PRIVATE_MODE, directory_is_lost

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-from ..declaration.expectations import Expectation
-from ..declaration.model import DeviceNode, Mount
+from ..declaration.env import allocate_annotations, allocate_env
+from ..declaration.model import Device, DeviceNode, Mount, Resource
 
 
 class Seen(NamedTuple):
@@ -76,6 +76,40 @@ def mount_points(mountinfo: bytes) -> dict[str, str]:
             point = re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal.group(1), 8)]), before.split(b" ")[4])
             mounts[os.fsdecode(point)] = os.fsdecode(after.split(b" ")[0])
     return mounts
+
+
+class Expectation(NamedTuple):
+    """What a container that got certain devices of a resource must contain.
+
+    env: each variable with its allowed values: either those of the CDI edits, or Allocate's value.
+    annotations: the container's annotations in the runtime.
+    """
+
+    env: dict[str, tuple[str, ...]]
+    nodes: tuple[DeviceNode, ...]
+    mounts: tuple[Mount, ...]
+    annotations: dict[str, str]
+
+
+def expected_in_container(resource: Resource, devices: Sequence[Device]) -> Expectation:
+    """What a container that got ``devices`` must contain. devices: in the declaration's order."""
+    variables: dict[str, list[str]] = {}
+    nodes: list[DeviceNode] = []
+    mounts: list[Mount] = []
+    for edits in resource.edits_of(devices):
+        for assignment in edits.env:
+            name, _equals, value = assignment.partition("=")
+            variables.setdefault(name, []).append(value)
+        mounts.extend(mount for mount in edits.mounts if mount not in mounts)
+    for device in devices:
+        nodes.extend(node for node in (*device.foreign_nodes, *device.nodes) if node not in nodes)
+    env = {name: tuple(values) for name, values in variables.items()}
+    # CDI edits the container after the kubelet sets variables, so CDI's value replaces Allocate's.
+    # Without CDI, Allocate applies the edits last, too.
+    for name, value in allocate_env(resource, devices).items():
+        env.setdefault(name, (value,))
+    annotations = allocate_annotations(resource, devices)
+    return Expectation(env, tuple(nodes), tuple(mounts), annotations)
 
 
 def mismatches(view: View, expectation: Expectation, host: Callable[[str], Seen | str] | None = None) -> list[str]:

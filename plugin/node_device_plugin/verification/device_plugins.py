@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..declaration import Configuration, Resource
 from ..declaration.device_plugin_api import devices_of, kubelet_ids
@@ -13,9 +14,8 @@ from ..kubelet.losses import Loss, Offer
 from ..kubelet.pod_resources import Holder, PodResourcesError
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
-from . import containers, proof_by_kubelet
-from .expected import Expected, Said, missing
-from .looking import SETTLE
+from . import looking, proof_by_kubelet
+from .expected import Expected, missing
 from .report import EMPTY, FAILED, IN_USE, UNPROVEN, Outcome, Row
 from .scope import Node, Runtime, Scope
 from .slots import NEEDED, SlotCounter
@@ -25,7 +25,7 @@ from .static_pod import is_proof
 class DevicePlugins:
     """The device plugin API. Proves resources first with other pods' containers, then with static pods'.
 
-    listing: the kubelet's lists. said: what the running plugin says of its resources.
+    listing: the kubelet's lists. said: see expected.said_by_plugin.
     """
 
     kubelet = "running"
@@ -34,7 +34,7 @@ class DevicePlugins:
     def __init__(
         self,
         listing: kubelet_queries.Listing,
-        said: Mapping[str, Said],
+        said: Mapping[str, Any],
         configuration: Configuration,
         runtime: Runtime,
         node: Node,
@@ -42,7 +42,7 @@ class DevicePlugins:
     ) -> None:
         self._listing = listing
         self._said = said
-        self._registered = listing.registered({name: each.is_registered for name, each in said.items()})
+        self._registered = listing.registered({name: each["registered"] for name, each in said.items()})
         self._configuration = configuration
         self._runtime = runtime
         self._node = node
@@ -57,7 +57,7 @@ class DevicePlugins:
         )
 
     def offer(self, wanted: Expected) -> Offer:
-        return wanted.offer(self._listing, self._said.get(wanted.resource.name, Said()))
+        return wanted.offer(self._listing, self._said.get(wanted.resource.name))
 
     def judge(self, wanted: Expected, lost: Sequence[Loss]) -> Row:
         resource, withheld = wanted.resource, wanted.withheld
@@ -97,7 +97,7 @@ class DevicePlugins:
             return outcomes
         async with CriClient(self._node.runtime_socket) as cri:
             try:
-                there = await containers.running(cri)
+                there = await looking.running(cri)
                 for resource in resources:
                     holders = [holder for holder in self._listing.holders if holder.resource == resource.name]
                     if self._scope.proof_pods:
@@ -122,12 +122,10 @@ class DevicePlugins:
                     outcomes.setdefault(resource.name, Outcome(unproven=str(error)))
         return outcomes
 
-    async def _of_proof_pod(
-        self, there: containers.Containers, resource: Resource, holders: Sequence[Holder]
-    ) -> Outcome:
+    async def _of_proof_pod(self, there: looking.Containers, resource: Resource, holders: Sequence[Holder]) -> Outcome:
         for holder in holders:
             if f"{holder.namespace}/{holder.pod}" in self._scope.proof_pods:
-                outcome = await there.outcome(resource, holder, SETTLE)
+                outcome = await there.outcome(resource, holder, looking.SETTLE)
                 return outcome or Outcome(unproven="the proof's container ended before the check")
         return Outcome(unproven="the proof's pod no longer holds a device of this resource")
 

@@ -1,31 +1,26 @@
-"""Works out which devices a node should offer, and why some of them are missing."""
+"""Works out which devices a node should offer, which of them the plugin withholds, and why some are missing."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..declaration import Device, Resource
+from ..cdi.resolution import Resolution
+from ..declaration import Configuration, Device, Resource
 from ..declaration.device_plugin_api import devices_behind, kubelet_ids
+from ..devices import record
 from ..devices.discovery import Discovered
+from ..devices.given import Given, Now
 from ..devices.health import CdiNames, problem_of
+from ..devices.holdings import Holding
+from ..devices.identity import Identities, ambiguous_serials
 from ..kubelet.losses import Loss, Offer
 from ..kubelet.queries import HeldDevice, Listing
 from ..status_api import client
+from ..support.sockets import SOCKET_DIRECTORY
 
 _UNLISTED = "the kubelet does not list it as healthy"
-
-
-class Said(NamedTuple):
-    """What the running plugin says about a resource: the reasons of unhealthy devices, and ``losses.Offer.missed``.
-
-    is_registered: whether the kubelet can allocate the resource's devices.
-    """
-
-    is_registered: bool = False
-    reasons: Mapping[str, str] = MappingProxyType({})
-    missed: Mapping[str, str] = MappingProxyType({})
 
 
 class Expected(NamedTuple):
@@ -56,8 +51,13 @@ class Expected(NamedTuple):
         }
         return tuple(f"{device_id}: {why}" for device_id, why in {**({} if ids else self.left_out), **optional}.items())
 
-    def offer(self, listing: Listing | None, said: Said) -> Offer:
-        """The resource as the kubelet lists it; without a list, as the host alone allows. said: by the plugin."""
+    def offer(self, listing: Listing | None, said: Mapping[str, Any] | None) -> Offer:
+        """The resource as the kubelet lists it; without a list, as the host alone allows.
+
+        said: what the running plugin says of the resource; None if it says nothing.
+        """
+        said = said or {}
+        said_reasons = {device["id"]: device["reason"] for device in said.get("devices", ())}
         listed = set(listing.allocatable.get(self.resource.name, ())) if listing else None
 
         def why(device: Device) -> str | None:
@@ -67,10 +67,10 @@ class Expected(NamedTuple):
                 return self.problems.get(device.id)
             if not listed.isdisjoint(kubelet_ids(self.resource, device)):
                 return None
-            return said.reasons.get(device.id) or self.problems.get(device.id) or _UNLISTED
+            return said_reasons.get(device.id) or self.problems.get(device.id) or _UNLISTED
 
         reasons = {device.id: why(device) for device in self.resource.devices}
-        return Offer(self.resource.name, self.resource.min_devices, reasons, self.left_out, said.missed)
+        return Offer(self.resource.name, self.resource.min_devices, reasons, self.left_out, said.get("missed", {}))
 
 
 def expected(
@@ -98,20 +98,34 @@ def expected(
     return Expected(resource, ids, withheld, problems, left_out)
 
 
-async def said_by_plugin(device_plugin_dir: str) -> dict[str, Said]:
-    """What the running plugin says about each resource; empty if no plugin answers."""
+def withheld_now(
+    configuration: Configuration, resources: Sequence[Resource], holdings: Sequence[Holding], specs: Resolution
+) -> Mapping[str, Mapping[str, str]]:
+    """By resource, the devices that no container can get until their holders end, with the reason of each.
+
+    Reads files, so it must not run in the event loop. Raises OSError if the plugin's record cannot be read.
+    """
+    path = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY, record.FILE_NAME)
+    given = Given()
+    recorded = record.load(path, configuration.dynamic_cdi_dir)
+    given.record = recorded.offers if recorded else {}
+    paths = frozenset().union(*given.paths(resources, specs).values(), *(each.given for each in holdings))
+    at = Identities().read(paths)
+    now = Now(at, ambiguous_serials(at.values()), given.record)
+    known = {(resource.name, device.id) for resource in resources for device in resource.devices}
+    # What this judgement finds open, the holders' answer clears up.
+    given.judge(resources, known, now, specs)
+    given.answer(given.ask(), holdings)
+    return given.judge(resources, known, now, specs).reasons
+
+
+async def said_by_plugin(device_plugin_dir: str) -> dict[str, Any]:
+    """What the running plugin says of each resource (daemon.state), by name; empty if no plugin answers."""
     try:
         state = await client.ask(device_plugin_dir, "GET", "/status")
     except client.NotAnswering:
         return {}
-    return {
-        each["name"]: Said(
-            bool(each["registered"]),
-            {device["id"]: device["reason"] for device in each["devices"] if device["reason"]},
-            each.get("missed", {}),
-        )
-        for each in state["resources"]
-    }
+    return {each["name"]: each for each in state["resources"]}
 
 
 def missing(offer: Offer, device_ids: Sequence[str], lost: Sequence[Loss]) -> list[str]:

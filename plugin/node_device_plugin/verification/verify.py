@@ -17,9 +17,8 @@ from ..devices.discovery import Discoverer
 from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
-from ..kubelet.losses import losses
+from ..kubelet.losses import losses, unserved
 from ..kubelet.pod_resources import PodResourcesError
-from ..kubelet.requests import unserved
 from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
@@ -27,13 +26,12 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
 from . import judging, proof_by_kubelet, restarts
 from .device_plugins import DevicePlugins
-from .expected import Expected, expected, said_by_plugin
+from .expected import Expected, expected, said_by_plugin, withheld_now
 from .judging import Judge
 from .proof_record import Record, read_file
 from .report import FAILED, IN_USE, UNPROVEN, Report
 from .scope import Node, Runtime, Scope
 from .static_pod import remove_leftovers
-from .withheld import withheld
 from .without_lists import NoKubelet, NoLists
 
 #: Maximum seconds for the search for devices while it uses the CPU.
@@ -76,7 +74,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         state = await kubelet_queries.holders(node.kubelet_root, directory, places, links)
         await links.look_at(node_paths(resources))
         holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-        held = await in_thread(withheld, configuration, resources, holdings, names.resolution)
+        held = await in_thread(withheld_now, configuration, resources, holdings, names.resolution)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
     wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
@@ -84,7 +82,7 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     problems += [f"kubelet: {judge.problem}"] * bool(judge.problem)
     offers = [judge.offer(each) for each in wanted]
     without = await unserved(node.kubelet_root, node.runtime_socket, state, [each.resource for each in offers])
-    lost = await losses(offers, state, without, places if configuration.cdi_spec_dirs else ())
+    lost = await losses(offers, state, without, configuration.checked_spec_dirs)
     rows, to_prove = [], {}
     for each in wanted:
         row = judge.judge(each, [loss for loss in lost if loss.fails and loss.resource == each.resource.name])
@@ -182,10 +180,10 @@ async def _judge(
     """The API of the kubelet that gives containers their devices now."""
     socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     directory = configuration.kubelet_device_plugin_dir
+    said = await said_by_plugin(directory)
     try:
         listing = await kubelet_queries.listing(node.kubelet_root, directory)
     except PodResourcesError as error:
-        said = await said_by_plugin(directory)
         if not os.path.exists(socket):
             return NoKubelet(said, runtime, node, names)
         if error.is_limited:
@@ -193,6 +191,5 @@ async def _judge(
         problem = f"expected an answer on {socket}, found none in {scope.timeout:g} s"
         return NoLists(said, problem, "the kubelet does not answer", "not answering")
     except (OSError, CheckpointError) as error:
-        said = await said_by_plugin(directory)
         return NoLists(said, str(error), "the kubelet's checkpoint cannot be read", "running")
-    return DevicePlugins(listing, await said_by_plugin(directory), configuration, runtime, node, scope)
+    return DevicePlugins(listing, said, configuration, runtime, node, scope)

@@ -4,10 +4,10 @@ import pytest
 import yaml
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.allocation import allocate
 from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, NotAllocatable
+from node_device_plugin.verification.container_view import expected_in_container
 
 (RESOURCE,) = parse_resources(
     yaml.safe_load(

@@ -6,10 +6,8 @@ from typing import Any, Optional
 
 import pytest
 
-from node_device_plugin.kubelet import requests
-from node_device_plugin.kubelet.losses import Loss, Offer, losses, offers_of
+from node_device_plugin.kubelet.losses import REQUESTS_FILE, Loss, Offer, losses, offers_of, requested, unserved
 from node_device_plugin.kubelet.queries import HeldDevice, Holders
-from node_device_plugin.kubelet.requests import requested, unserved
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.wire import cri_v1_pb2 as cri
@@ -110,7 +108,7 @@ def test_the_offers_of_an_older_plugin() -> None:
 def kept(folder: Path, entries: Any) -> None:
     """As kubelet 1.37.2 writes it: JSON in JSON, beside a checksum."""
     data = json.dumps({"entries": entries})
-    (folder / requests.FILE_NAME).write_text(json.dumps({"data": data, "checksum": 1}))
+    (folder / REQUESTS_FILE).write_text(json.dumps({"data": data, "checksum": 1}))
 
 
 def wants(**limits: str) -> dict[str, Any]:
@@ -149,7 +147,7 @@ def test_what_the_kubelet_keeps_of_requests(tmp_path: Path) -> None:
 )
 def test_another_form_says_nothing(tmp_path: Path, content: str) -> None:
     assert requested(str(tmp_path), [GPU]) == {}
-    (tmp_path / requests.FILE_NAME).write_text(content)
+    (tmp_path / REQUESTS_FILE).write_text(content)
     assert requested(str(tmp_path), [GPU]) == {}
 
 
@@ -187,7 +185,7 @@ class Runtime:
 def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runtime:
     kept(tmp_path, ENTRIES)
     made = Runtime(("uid-1", "hold", "main"), ("uid-1", "hold", "beside"), ("uid-2", "other", "main"))
-    monkeypatch.setattr(requests, "CriClient", lambda _socket: made)
+    monkeypatch.setattr("node_device_plugin.kubelet.losses.CriClient", lambda _socket: made)
     return made
 
 

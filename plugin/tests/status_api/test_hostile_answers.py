@@ -80,7 +80,7 @@ async def test_an_answer_drop_by_drop(short_path: Path, monkeypatch: pytest.Monk
         (b"[" * 100_000, "nests too deep"),
         (b"[" + b"0," * 3_000_000 + b"0]", "has more than 2000000 values"),
         (b'{"version": %s}' % (b"9" * 200), "a number has more than 100 digits"),
-        (b"[]", "the answer is missing or has another type"),
+        (b"[]", "the answer is a list, expected a mapping"),
         (b'"\\ud800"', "surrogates not allowed"),
     ],
 )
@@ -123,9 +123,17 @@ async def test_an_answer_of_another_type_names_the_place(short_path: Path, path:
     for part in way:
         at = at[int(part) if part.isdigit() else part]
     at[int(last) if last.isdigit() else last] = value
-    place = "".join("[]" if part.isdigit() else "." + part for part in path.split("."))
+    place = "".join(f"[{part}]" if part.isdigit() else "." + part for part in path.split("."))
     async with answering(short_path, HEAD + json.dumps(status).encode()):
         assert f": the answer{place}" in await refusal(short_path)
+
+
+async def test_the_name_of_a_key_is_readable_and_short(short_path: Path) -> None:
+    resources = [{**STATUS["resources"][0], "refused": {"\x1b[2J" + "x" * 500: 1}}]
+    async with answering(short_path, HEAD + json.dumps({**STATUS, "resources": resources}).encode()):
+        said = await refusal(short_path)
+    assert "the answer.resources[0].refused.\\u001b[2Jxxx" in said
+    assert " more characters)" in said
 
 
 async def test_what_an_earlier_release_answers_is_no_other_type(short_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from node_device_plugin.declaration import Problem
-from node_device_plugin.declaration.addresses import http_address_problem, parse_http_address
+from node_device_plugin.declaration.fields import http_address_problem, parse_http_address
 from node_device_plugin.status_api import http
 from node_device_plugin.status_api.http import Pages, Response
 from node_device_plugin.status_api.pages import Outcome, private_pages

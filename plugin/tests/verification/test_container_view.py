@@ -9,8 +9,8 @@ import pytest
 
 from node_device_plugin.cli import main as command_line
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.declaration.expectations import Expectation, expected_in_container
 from node_device_plugin.verification import container_view
+from node_device_plugin.verification.container_view import Expectation, expected_in_container
 
 
 def expectation(**device: Any) -> Expectation:

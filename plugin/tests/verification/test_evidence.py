@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import Resource, parse_resources
-from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.declaration.model import DeviceNode
 from node_device_plugin.verification import evidence, looking
-from node_device_plugin.verification.container_view import Seen, View, mismatches
+from node_device_plugin.verification.container_view import Seen, View, expected_in_container, mismatches
 from node_device_plugin.verification.judging import with_outcome
 from node_device_plugin.verification.looking import Outcome, look
 from node_device_plugin.verification.report import Row

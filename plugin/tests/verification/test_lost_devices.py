@@ -10,7 +10,7 @@ from node_device_plugin.kubelet.losses import Loss
 from node_device_plugin.kubelet.pod_resources import PodResourcesError
 from node_device_plugin.kubelet.queries import HeldDevice
 from node_device_plugin.support.channels import grpc
-from node_device_plugin.verification import proof_by_runtime
+from node_device_plugin.verification import without_lists
 from node_device_plugin.verification.looking import Outcome
 
 from .fake_node import VERIFY, FakeNode
@@ -119,7 +119,7 @@ async def test_without_a_kubelet_the_number_counts_too(node: FakeNode, monkeypat
         return Outcome()
 
     monkeypatch.setattr(queries, "listing", listing)
-    monkeypatch.setattr(proof_by_runtime, "prove", prove)
+    monkeypatch.setattr(without_lists, "prove_by_runtime", prove)
     report = await node.verify(lamp(discover={"paths": ["/nowhere/*"]}, min_devices=1))
     assert report.problems == [f"{LAMP}: expected at least 1 device (min_devices), found 0"]
     assert [row.state for row in report.rows] == ["failed"]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import parse_resources
-from node_device_plugin.declaration.expectations import Expectation, expected_in_container
-from node_device_plugin.verification.container_view import mount_points
+from node_device_plugin.verification.container_view import Expectation, expected_in_container, mount_points
 from node_device_plugin.verification.looking import annotation_mismatches, compared, look
 
 

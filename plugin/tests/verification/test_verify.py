@@ -17,7 +17,7 @@ from node_device_plugin.kubelet.queries import Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
-from node_device_plugin.verification import proof_by_runtime
+from node_device_plugin.verification import without_lists
 from node_device_plugin.verification.device_plugins import DevicePlugins
 from node_device_plugin.verification.expected import Expected, expected
 from node_device_plugin.verification.looking import Outcome
@@ -84,7 +84,7 @@ async def test_without_a_kubelet_neither(limit: Optional[int], given: list[str])
     devices = [{"id": name, "nodes": [{"path": "/dev/%s" % name, "host_path": "/dev/null"}]} for name in "ab"]
     (resource,) = parse_resources([{"name": "example.com/dev", "devices": devices, "container_limit": limit}])
     runtime = Runtime()
-    outcome = await proof_by_runtime.prove(resource, cast(CriClient, runtime), "pause", CdiNames(()))
+    outcome = await without_lists.prove_by_runtime(resource, cast(CriClient, runtime), "pause", CdiNames(()))
     assert outcome.mismatches == ("expected a running container, but the container has ended",)
     assert runtime.asked == ["example.com/dev=%s" % name for name in given]
 
@@ -156,7 +156,7 @@ async def test_a_kubelet_that_hangs_is_another_than_none(
         return {"name": "containerd", "version": "2.1.9", "cdi": {"enabled": True}, "sandbox_image": "pause"}
 
     monkeypatch.setattr(runtime_queries, "runtime", runtime)
-    monkeypatch.setattr(proof_by_runtime, "prove", prove)
+    monkeypatch.setattr(without_lists, "prove_by_runtime", prove)
     path = short_path / kubelet_queries.POD_RESOURCES_SOCKET
     path.parent.mkdir()
     device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}

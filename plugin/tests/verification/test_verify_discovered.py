@@ -10,11 +10,11 @@ import pytest
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cdi.resolution import resolution
 from node_device_plugin.declaration import cdi, parse_resources
-from node_device_plugin.declaration.expectations import expected_in_container
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.pod_resources import Holder
 from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.verification.container_view import expected_in_container
 from node_device_plugin.verification.report import Report
 
 from .fake_node import VERIFY, FakeNode

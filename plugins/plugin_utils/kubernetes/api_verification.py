@@ -13,9 +13,6 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     capacities_of,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.expectations import (
-    expected_in_container,
-)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import (
     container_view,
     evidence,
@@ -217,7 +214,8 @@ def _compared(resource: Resource, shares: int, view: container_view.View) -> Out
     declared device.
     """
     sets = [[device] for device in resource.devices] if shares == 1 else [list(resource.devices)]
-    found = [(container_view.mismatches(view, expected_in_container(resource, devices)), devices) for devices in sets]
+    expected = container_view.expected_in_container
+    found = [(container_view.mismatches(view, expected(resource, devices)), devices) for devices in sets]
     fitting = [devices for mismatches, devices in found if not mismatches]
     if not fitting:
         mismatches, _devices = min(found, key=lambda each: len(each[0]))

@@ -46,7 +46,7 @@ def declared(*names, injection="cdi", **capacities):
 
 def device(identity, state="healthy", reason=None, shares=1):
     ids = [identity] if shares == 1 else [f"{identity}::{share}" for share in range(shares)]
-    return {"id": identity, "state": state, "reason": reason, "kubelet_ids": ids}
+    return {"id": identity, "state": state, "reason": reason, "kubelet_ids": ids, "host_paths": []}
 
 
 def serving(name, *devices, registered=True, refused=None):

@@ -16,7 +16,8 @@ from ...declaration import (
     parse_configuration,
     serialise,
 )
-from ...declaration.addresses import parse_http_address
+from ...declaration.fields import parse_http_address
+from ...declaration.injection_rules import open_probes
 from ...declaration.named_directories import DEV
 from ...devices.host_directories import directories, outermost
 
@@ -128,13 +129,8 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
             if _holds_configurations(directory):
                 message = f"{directory} is the directory of a pod's configuration: choose another directory"
                 yield Problem(f"{node}: {key}", message)
+    yield from open_probes(configuration.resources, f"{node}: resources")
     for position, resource in enumerate(configuration.resources):
-        if resource.health.open:
-            yield Problem(
-                "%s: resources[%d] (%s).health.open" % (node, position, resource.name),
-                "an unprivileged pod cannot open devices of its host, so every device would be unhealthy: remove "
-                "health.open, or run the plugin as a service",
-            )
         for directory in sorted(set(directories(resource))):
             if directory != DEV and (
                 directory.count("/") == 1

@@ -15,9 +15,8 @@ from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
-from .allocation import allocate
+from .allocation import allocate, pre_start
 from .device_list import DeviceList, Listed, NotAllocatable
-from .pre_start import pre_start
 from .preference import preferred
 
 log = Log(__name__)

@@ -9,7 +9,8 @@ import json
 import pathlib
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, answers
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes
 
 #: A hostile node's expression. If anything evaluates it, the file exists.
 EXPRESSION = "{{ lookup('ansible.builtin.pipe', 'touch %s') }}"

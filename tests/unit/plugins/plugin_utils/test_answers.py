@@ -10,8 +10,7 @@ import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, gathered_facts
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.answers import (
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.answers import (
     ANY,
     LONGEST,
     AnswerError,
@@ -21,6 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.answers imp
     readable,
     shaped,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, gathered_facts
 
 PLUGINS = pathlib.Path(__file__).resolve().parents[4] / "plugins"
 #: Keys that an action, and not its module, adds to its result.

@@ -270,6 +270,22 @@ def test_problems_of_capacities_are_placed_in_their_variables():
     )
 
 
+def test_a_resource_that_contradicts_the_settings_is_placed_in_its_variable():
+    found = {"name": "example.com/gpu", "discover": {"cdi": {"kind": "vendor.com/gpu"}}}
+    assert problems_of(
+        {"node_devices_resources": [KVM], "node_devices_resources_b": [found]}, {"cdi_spec_dirs": []}
+    ) == [
+        "node_devices_resources_b[0] (example.com/gpu).discover.cdi: looks in cdi_spec_dirs, which is empty: list the "
+        "directories there"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.resources[0]", "node_resources[0]"])
+def test_a_text_that_looks_like_a_place_stays(name):
+    (line,) = problems_of({"node_devices_resources_b": [KVM, {"name": name}]})
+    assert repr(name) in line
+
+
 @pytest.mark.parametrize(("settings", "kind"), [("text", "the text 'text'"), ([], "a list"), (1, "1")])
 def test_settings_that_are_no_mapping_are_one_problem(settings, kind):
     assert problems_of({"node_devices_resources": [KVM]}, settings) == [

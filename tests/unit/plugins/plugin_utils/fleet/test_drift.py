@@ -6,12 +6,13 @@ import os
 import shutil
 
 import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files as converge_files
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, answers
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift
 
 ROOT = "/opt/node-devices"

@@ -1,8 +1,8 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Checks what a node answered, before anything on the controller uses it.
+"""Checks the answer of a node before the controller uses it, and the answer of the plugin before a command uses it.
 
 A node is trusted for what it reports about itself. Its answer is plain data of a known shape: never a variable, a
-template, a control key of Ansible, or an object of Ansible's own types.
+template, a control key of Ansible, or an object of Ansible's own types. A pod that mounts the device plugin directory
+may answer in the plugin's place.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 ANY = object()
 
 
-class AnswerError(Exception):
+class AnswerError(ValueError):
     """An answer does not have its shape. The message has the path of the key, the found and the expected type."""
 
 
@@ -51,10 +51,11 @@ class Matching(NamedTuple):
 
 
 class Within(NamedTuple):
-    """The shape of a whole number in a range."""
+    """The shape of a number in a range. kind: ``int`` or ``float``, as a shape."""
 
     least: int
     most: int
+    kind: type = int
 
 
 def shaped(shape: Any, value: Any, where: str = "") -> Any:
@@ -82,7 +83,7 @@ def shaped(shape: Any, value: Any, where: str = "") -> Any:
             raise AnswerError(f"{where} is {text[:60]!r}, expected {shape.what}")
         return text
     if isinstance(shape, Within):
-        number = shaped(int, value, where)
+        number = shaped(shape.kind, value, where)
         if not shape.least <= number <= shape.most:
             raise AnswerError(f"{where} is {number}, expected a number from {shape.least} to {shape.most}")
         return number
