@@ -10,7 +10,6 @@ checkpoint when a container restarts. This module reads and writes files, so it 
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import fcntl
@@ -29,7 +28,6 @@ from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from . import resolution
 from .fields import SPEC, shape_problems
-from .kinds import may_have
 from .links import Links
 
 log = Log(__name__)
@@ -224,66 +222,14 @@ def offered(directory: str) -> dict[str, frozenset[str]]:
     the result is empty.
     """
     try:
-        return {name.partition("=")[2]: each.nodes for spec in given([directory]) for name, each in spec.items()}
+        return {name.partition("=")[2]: resolution.paths("device node", found) for name, found in given(directory)}
     except OSError:
         return {}
 
 
-class Given(NamedTuple):
-    """The host paths that a CDI device gives.
-
-    nodes: as in the spec, with links unresolved. mounts: its own. common: mounts that its kind gives with every device.
-    """
-
-    nodes: frozenset[str]
-    mounts: frozenset[str]
-    common: frozenset[str]
-
-
-def given(directories: Sequence[str], kinds: Collection[str] | None = None) -> list[dict[str, Given]]:
-    """The host paths that the devices of our specs give, by fully qualified name, in one mapping for each spec.
-
-    directories: a later directory takes precedence. kinds: if given, specs of other kinds may be left out.
-    """
-    return [
-        {
-            _qualified(spec, device["name"]): Given(
-                _host_paths(device, "device node"), _host_paths(device, "mount"), _host_paths(spec, "mount")
-            )
-            for device in spec.get("devices", [])
-        }
-        for directory in directories
-        for _, spec in _own_files(directory, PLUGIN, kinds)
-    ]
-
-
-class HostPaths(NamedTuple):
-    """The host paths that a device of our specs gives, with the links of its nodes resolved.
-
-    own: without paths that another device of the kind also gives, such as a control node of all devices. Two devices
-    with exactly the same paths count as one device with two names.
-    """
-
-    own: frozenset[str]
-    all: frozenset[str]
-
-
-def host_paths(specs: Sequence[Mapping[str, Given]], links: Links) -> dict[str, HostPaths]:
-    """The host paths of each device of our specs, by fully qualified name."""
-    found: dict[str, HostPaths] = {}
-    for spec in specs:
-        paths = {name: frozenset([*map(links.real, each.nodes), *each.mounts]) for name, each in spec.items()}
-        givers = collections.Counter(path for of_device in set(paths.values()) for path in of_device)
-        for name, of_device in paths.items():
-            own = frozenset(path for path in of_device if givers[path] == 1)
-            found[name] = HostPaths(own, of_device | spec[name].common)
-    return found
-
-
-def _host_paths(part: Mapping[str, Any], what: str) -> frozenset[str]:
-    """The host paths of this sort (see HostPath) in a device or a spec; a spec may have no edits."""
-    edits = part.get("containerEdits") or {}
-    return frozenset(each.path for each in resolution.host_paths(edits) if each.what == what)
+def given(directory: str) -> Iterator[tuple[str, Sequence[resolution.HostPath]]]:
+    """The fully qualified name of each device of our specs, with the host paths that it gives."""
+    return (each for _path, spec in _own_files(directory, PLUGIN) for each in resolution.paths_by_name(spec).items())
 
 
 def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:
@@ -301,11 +247,9 @@ def _qualified(spec: Mapping[str, Any], name: str) -> str:
     return qualified_cdi_name(str(spec.get("kind")), name)
 
 
-def _own_files(
-    directory: str, owner: Owner, kinds: Collection[str] | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _own_files(directory: str, owner: Owner) -> Iterator[tuple[str, dict[str, Any]]]:
     # A file with the owner's name that is not a spec counts as empty, so that prune removes it.
-    return ((path, _read(path, kinds) or {}) for path in _own_paths(directory, owner))
+    return ((path, _read(path) or {}) for path in _own_paths(directory, owner))
 
 
 def _own_paths(directory: str, owner: Owner) -> Iterator[str]:
@@ -324,12 +268,9 @@ def _names(spec: Mapping[str, Any] | None) -> list[str]:
     return [device["name"] for device in (spec or {}).get("devices", [])]
 
 
-def _read(path: str, kinds: Collection[str] | None = None) -> dict[str, Any] | None:
+def _read(path: str) -> dict[str, Any] | None:
     try:
-        content = bounded_reads.read_file(path)
-        if kinds is not None and not may_have(content, kinds):
-            return None
-        spec = json.loads(content.decode("utf-8"))
+        spec = json.loads(bounded_reads.read_file(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return None if any(shape_problems(spec, SPEC, "")) else dict(spec)
