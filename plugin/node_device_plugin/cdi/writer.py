@@ -149,12 +149,6 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], 
             raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
 
 
-def orphans(resources: Sequence[Resource], links: Links, directory: str, owner: Owner = PLUGIN) -> list[str]:
-    """The fully qualified names in the owner's specs that no resource has. resources: with all their devices."""
-    known = _names_of(resources, links, owner)
-    return [name for name in devices(directory, owner) if name not in known]
-
-
 def prune(
     resources: Sequence[Resource],
     links: Links,
@@ -170,35 +164,29 @@ def prune(
     that were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
     """
     known = _names_of(resources, links, owner)
-    gone = []
-    for path, spec in _own_files(directory, owner):
-        stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held]
-        gone += [_qualified(spec, name) for name in _names(spec) if name not in stay]
-        if not (dry_run or (stay and len(stay) == len(_names(spec)))):
-            _keep(path, spec, stay)
+    gone = [name for name in devices(directory, owner) if name not in known and name.partition("=")[2] not in held]
     if not dry_run:
+        omit(frozenset(gone), directory, owner)
         _remove_half_written(directory, owner)
     return gone
 
 
 def omit(names: Collection[str], directory: str, owner: Owner = PLUGIN) -> list[str]:
-    """Remove devices from the owner's specs by their fully qualified names. Returns and raises like ``prune``."""
+    """Remove devices from the owner's specs by their fully qualified names, and specs without devices.
+
+    Returns and raises like ``prune``.
+    """
     gone = []
     for path, spec in _own_files(directory, owner):
-        out = [name for name in _names(spec) if _qualified(spec, name) in names]
-        gone += [_qualified(spec, name) for name in out]
-        if out:
-            _keep(path, spec, [name for name in _names(spec) if name not in out])
+        there = {_qualified(spec, name): name for name in _names(spec)}
+        stay = [name for qualified, name in there.items() if qualified not in names]
+        gone += [qualified for qualified in there if qualified in names]
+        if not stay:
+            os.unlink(path)
+            CDI_WRITES.increment("removed")
+        elif len(stay) < len(there):
+            _replace(path, cdi.serialise(cdi.with_kept(None, spec, stay)))
     return gone
-
-
-def _keep(path: str, spec: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Keep only these devices in a spec, and remove the file if there are none."""
-    if names:
-        _replace(path, cdi.serialise(cdi.with_kept(None, spec, names)))
-    else:
-        os.unlink(path)
-        CDI_WRITES.increment("removed")
 
 
 def remove_directory(directory: str, volatile: str = "/run") -> None:

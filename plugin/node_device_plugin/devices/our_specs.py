@@ -91,7 +91,7 @@ class OurSpecs:
 
     async def has_orphans(self, resources: Sequence[Resource], directory: str) -> bool:
         """Whether the specs have devices that none of the resources has. Raises OSError."""
-        return bool(await self._calls.ask(writer.orphans, resources, self._links, directory))
+        return bool(await self._calls.ask(writer.prune, resources, self._links, (), directory, True))
 
     async def prune(self, resources: Sequence[Resource], held: Collection[str], directory: str) -> bool:
         """Remove devices that no resource has and no pod holds, as ``writer.prune``. Returns whether there were any."""

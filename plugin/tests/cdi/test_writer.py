@@ -416,9 +416,9 @@ def test_two_owners_in_one_directory_do_not_touch_each_others_specs(tmp_path: Pa
         path.touch()
     assert writer.devices(directory) == ["example.com/dev=a", "example.com/dev=b"]
     assert writer.devices(directory, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.orphans([], links, directory) == ["example.com/dev=a", "example.com/dev=b"]
-    assert writer.orphans([], links, directory, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.orphans([declared], links, directory, ANOTHER) == []
+    assert writer.prune([], links, (), directory, True) == ["example.com/dev=a", "example.com/dev=b"]
+    assert writer.prune([], links, (), directory, True, ANOTHER) == ["a.bb/cc=x"]
+    assert writer.prune([declared], links, (), directory, True, ANOTHER) == []
     assert {name for name, _paths in writer.given(directory)} == {"example.com/dev=a", "example.com/dev=b"}
     assert writer.omit(["a.bb/cc=x", "example.com/dev=a"], directory) == ["example.com/dev=a"]
     assert writer.prune([], links, [], directory) == ["example.com/dev=b"]
