@@ -15,7 +15,7 @@ import errno
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from ..declaration import Device, Resource, cdi
@@ -102,7 +102,7 @@ def write(
 
 def missing(resources: Sequence[Resource], links: Links, directory: str, owner: Owner = PLUGIN) -> frozenset[str]:
     """The fully qualified names that are missing from the owner's specs. resources: with all their devices."""
-    return frozenset(_names_of(resources, links, owner) - set(devices(directory, owner)))
+    return _names_of(resources, links, owner).difference(devices(directory, owner))
 
 
 def _given(resource: Resource, links: Links, owner: Owner) -> tuple[Resource, bool]:
@@ -225,10 +225,14 @@ def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:
     return [_qualified(spec, name) for _, spec in _own_files(directory, owner) for name in _names(spec)]
 
 
-def _names_of(resources: Sequence[Resource], links: Links, owner: Owner) -> set[str]:
-    ours = (resource for resource in resources if _given(resource, links, owner)[1])
-    names = (resource.cdi_name(device) for resource in ours for device in resource.devices)
-    return {name for name in names if name is not None}
+def _names_of(resources: Sequence[Resource], links: Links, owner: Owner) -> frozenset[str]:
+    return cdi_names(resource for resource in resources if _given(resource, links, owner)[1])
+
+
+def cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
+    """The fully qualified names of the devices in our specs."""
+    names = (resource.cdi_name(device) for resource in resources for device in resource.devices)
+    return frozenset(name for name in names if name is not None)
 
 
 def _qualified(spec: Mapping[str, Any], name: str) -> str:
