@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ..declaration import Device, Resource
 from ..declaration.model import BIND, DeviceNode
 from ..declaration.names import qualified_cdi_name
-from .directories import FOREIGN, SpecFile
+from .directories import FOREIGN, OURS, SpecFile
 
 #: Part of a name that stays with its device, such as GPU-… and MIG-… of nvidia-ctk.
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -38,6 +39,17 @@ class HostPath(NamedTuple):
         return kind == "pipe" or bool(kind and numbers)
 
 
+class HostPaths(NamedTuple):
+    """The host paths that a device gives, with the links of its nodes resolved if the spec is ours.
+
+    own: without paths that another device of the kind also gives, such as a control node of all devices. In our specs,
+    two devices with exactly the same paths count as one device with two names.
+    """
+
+    own: frozenset[str]
+    all: frozenset[str]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resolution:
     """files: fully qualified names, each with the file whose device containers get.
@@ -47,6 +59,7 @@ class Resolution:
     overridden: names of ours for which containers get another program's device, each with its file and the reason.
     by_number: for device nodes of which other programs' specs give no host path but a number, each number with the path
     of the host's node.
+    ours: our specs, whether or not other specs override them.
     kinds: the kinds that were read.
     known_paths: the answers of ``host_paths``, filled on demand: a kind of another program may have thousands of nodes
     for each of its thousands of devices, of which a resource needs a few.
@@ -57,6 +70,7 @@ class Resolution:
     broken: Mapping[str, str]
     overridden: Mapping[str, tuple[str, str]]
     by_number: Mapping[str, str | None]
+    ours: Sequence[Mapping[str, Any]]
     kinds: frozenset[str]
     known_paths: dict[str, tuple[HostPath, ...]]
 
@@ -71,8 +85,8 @@ class Resolution:
     def host_paths(self, name: str) -> tuple[HostPath, ...]:
         """The host paths of a device: its own and those of its kind; none if the name does not resolve."""
         if name in self.files and name not in self.known_paths:
-            paths = (path for edits in self._edits_of(name) for path in host_paths(edits))
-            self.known_paths[name] = tuple(dict.fromkeys(paths))
+            every = (path for edits in self._edits_of(name) for path in host_paths(edits))
+            self.known_paths[name] = tuple(dict.fromkeys(every))
         return self.known_paths.get(name, ())
 
     def own_nodes(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -93,6 +107,21 @@ class Resolution:
         """The host paths of the device nodes of a device, without those of its kind."""
         nodes = [each for each in host_paths(self.edits.get(name, {})) if each.what == "device node"]
         return frozenset(self.by_number.get("" if each.is_of_host else each.number) or each.path for each in nodes)
+
+    def of_ours(self, real: Callable[[str], str]) -> dict[str, HostPaths]:
+        """The host paths of each device of our specs, by fully qualified name. real: resolves the links of nodes."""
+        found: dict[str, HostPaths] = {}
+        for spec in self.ours:
+            of_kind = paths("mount", host_paths(spec.get("containerEdits") or {}))
+            given = {
+                name: paths("mount", each).union(map(real, paths("device node", each)))
+                for name, each in paths_by_name(spec).items()
+            }
+            givers = collections.Counter(path for of_device in set(given.values()) for path in of_device)
+            for name, of_device in given.items():
+                own = frozenset(path for path in of_device if givers[path] == 1)
+                found[name] = HostPaths(own, of_device | of_kind)
+        return found
 
     def foreign_nodes(self, device: Device) -> Iterator[str]:
         """The host paths of the device nodes that other programs' specs give with the device, not with its kind."""
@@ -156,7 +185,8 @@ def resolution(files: Sequence[SpecFile], kinds: frozenset[str] = frozenset(), s
         broken[name] = f"{path} and another file in its directory both define this name"
     foreign = (edits[name] for name, file in found.items() if file.owner == FOREIGN)
     numbers = {each.number for edit in foreign for each in host_paths(edit) if not each.is_of_host}
-    return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs), kinds, {})
+    ours = [file.spec for file in files if file.owner == OURS and file.spec]
+    return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs), ours, kinds, {})
 
 
 def nodes_by_number(numbers: Iterable[str], sysfs: str) -> dict[str, str | None]:
@@ -186,6 +216,19 @@ def host_paths(edits: Mapping[str, Any]) -> Iterator[HostPath]:
             yield HostPath("mount", mount["hostPath"])
     for hook in edits.get("hooks") or ():
         yield HostPath("hook", hook["path"])
+
+
+def paths_by_name(spec: Mapping[str, Any]) -> dict[str, list[HostPath]]:
+    """The host paths of each device of a spec, by fully qualified name, without those of its kind."""
+    return {
+        qualified_cdi_name(str(spec["kind"]), device["name"]): list(host_paths(device["containerEdits"]))
+        for device in spec.get("devices") or ()
+    }
+
+
+def paths(what: str, found: Iterable[HostPath]) -> frozenset[str]:
+    """The paths of one sort (see HostPath)."""
+    return frozenset(each.path for each in found if each.what == what)
 
 
 def same_device(edits: Mapping[str, Any]) -> str:

@@ -10,13 +10,12 @@ checkpoint when a container restarts. This module reads and writes files, so it 
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import errno
 import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from ..declaration import Device, Resource, cdi
@@ -29,7 +28,6 @@ from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from . import resolution
 from .fields import SPEC, shape_problems
-from .kinds import may_have
 from .links import Links
 
 log = Log(__name__)
@@ -104,7 +102,7 @@ def write(
 
 def missing(resources: Sequence[Resource], links: Links, directory: str, owner: Owner = PLUGIN) -> frozenset[str]:
     """The fully qualified names that are missing from the owner's specs. resources: with all their devices."""
-    return frozenset(_names_of(resources, links, owner) - set(devices(directory, owner)))
+    return _names_of(resources, links, owner).difference(devices(directory, owner))
 
 
 def _given(resource: Resource, links: Links, owner: Owner) -> tuple[Resource, bool]:
@@ -151,12 +149,6 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], 
             raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
 
 
-def orphans(resources: Sequence[Resource], links: Links, directory: str, owner: Owner = PLUGIN) -> list[str]:
-    """The fully qualified names in the owner's specs that no resource has. resources: with all their devices."""
-    known = _names_of(resources, links, owner)
-    return [name for name in devices(directory, owner) if name not in known]
-
-
 def prune(
     resources: Sequence[Resource],
     links: Links,
@@ -172,35 +164,29 @@ def prune(
     that were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
     """
     known = _names_of(resources, links, owner)
-    gone = []
-    for path, spec in _own_files(directory, owner):
-        stay = [name for name in _names(spec) if _qualified(spec, name) in known or name in held]
-        gone += [_qualified(spec, name) for name in _names(spec) if name not in stay]
-        if not (dry_run or (stay and len(stay) == len(_names(spec)))):
-            _keep(path, spec, stay)
+    gone = [name for name in devices(directory, owner) if name not in known and name.partition("=")[2] not in held]
     if not dry_run:
+        omit(frozenset(gone), directory, owner)
         _remove_half_written(directory, owner)
     return gone
 
 
 def omit(names: Collection[str], directory: str, owner: Owner = PLUGIN) -> list[str]:
-    """Remove devices from the owner's specs by their fully qualified names. Returns and raises like ``prune``."""
+    """Remove devices from the owner's specs by their fully qualified names, and specs without devices.
+
+    Returns and raises like ``prune``.
+    """
     gone = []
     for path, spec in _own_files(directory, owner):
-        out = [name for name in _names(spec) if _qualified(spec, name) in names]
-        gone += [_qualified(spec, name) for name in out]
-        if out:
-            _keep(path, spec, [name for name in _names(spec) if name not in out])
+        there = {_qualified(spec, name): name for name in _names(spec)}
+        stay = [name for qualified, name in there.items() if qualified not in names]
+        gone += [qualified for qualified in there if qualified in names]
+        if not stay:
+            os.unlink(path)
+            CDI_WRITES.increment("removed")
+        elif len(stay) < len(there):
+            _replace(path, cdi.serialise(cdi.with_kept(None, spec, stay)))
     return gone
-
-
-def _keep(path: str, spec: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Keep only these devices in a spec, and remove the file if there are none."""
-    if names:
-        _replace(path, cdi.serialise(cdi.with_kept(None, spec, names)))
-    else:
-        os.unlink(path)
-        CDI_WRITES.increment("removed")
 
 
 def remove_directory(directory: str, volatile: str = "/run") -> None:
@@ -224,66 +210,14 @@ def offered(directory: str) -> dict[str, frozenset[str]]:
     the result is empty.
     """
     try:
-        return {name.partition("=")[2]: each.nodes for spec in given([directory]) for name, each in spec.items()}
+        return {name.partition("=")[2]: resolution.paths("device node", found) for name, found in given(directory)}
     except OSError:
         return {}
 
 
-class Given(NamedTuple):
-    """The host paths that a CDI device gives.
-
-    nodes: as in the spec, with links unresolved. mounts: its own. common: mounts that its kind gives with every device.
-    """
-
-    nodes: frozenset[str]
-    mounts: frozenset[str]
-    common: frozenset[str]
-
-
-def given(directories: Sequence[str], kinds: Collection[str] | None = None) -> list[dict[str, Given]]:
-    """The host paths that the devices of our specs give, by fully qualified name, in one mapping for each spec.
-
-    directories: a later directory takes precedence. kinds: if given, specs of other kinds may be left out.
-    """
-    return [
-        {
-            _qualified(spec, device["name"]): Given(
-                _host_paths(device, "device node"), _host_paths(device, "mount"), _host_paths(spec, "mount")
-            )
-            for device in spec.get("devices", [])
-        }
-        for directory in directories
-        for _, spec in _own_files(directory, PLUGIN, kinds)
-    ]
-
-
-class HostPaths(NamedTuple):
-    """The host paths that a device of our specs gives, with the links of its nodes resolved.
-
-    own: without paths that another device of the kind also gives, such as a control node of all devices. Two devices
-    with exactly the same paths count as one device with two names.
-    """
-
-    own: frozenset[str]
-    all: frozenset[str]
-
-
-def host_paths(specs: Sequence[Mapping[str, Given]], links: Links) -> dict[str, HostPaths]:
-    """The host paths of each device of our specs, by fully qualified name."""
-    found: dict[str, HostPaths] = {}
-    for spec in specs:
-        paths = {name: frozenset([*map(links.real, each.nodes), *each.mounts]) for name, each in spec.items()}
-        givers = collections.Counter(path for of_device in set(paths.values()) for path in of_device)
-        for name, of_device in paths.items():
-            own = frozenset(path for path in of_device if givers[path] == 1)
-            found[name] = HostPaths(own, of_device | spec[name].common)
-    return found
-
-
-def _host_paths(part: Mapping[str, Any], what: str) -> frozenset[str]:
-    """The host paths of this sort (see HostPath) in a device or a spec; a spec may have no edits."""
-    edits = part.get("containerEdits") or {}
-    return frozenset(each.path for each in resolution.host_paths(edits) if each.what == what)
+def given(directory: str) -> Iterator[tuple[str, Sequence[resolution.HostPath]]]:
+    """The fully qualified name of each device of our specs, with the host paths that it gives."""
+    return (each for _path, spec in _own_files(directory, PLUGIN) for each in resolution.paths_by_name(spec).items())
 
 
 def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:
@@ -291,21 +225,23 @@ def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:
     return [_qualified(spec, name) for _, spec in _own_files(directory, owner) for name in _names(spec)]
 
 
-def _names_of(resources: Sequence[Resource], links: Links, owner: Owner) -> set[str]:
-    ours = (resource for resource in resources if _given(resource, links, owner)[1])
-    names = (resource.cdi_name(device) for resource in ours for device in resource.devices)
-    return {name for name in names if name is not None}
+def _names_of(resources: Sequence[Resource], links: Links, owner: Owner) -> frozenset[str]:
+    return cdi_names(resource for resource in resources if _given(resource, links, owner)[1])
+
+
+def cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
+    """The fully qualified names of the devices in our specs."""
+    names = (resource.cdi_name(device) for resource in resources for device in resource.devices)
+    return frozenset(name for name in names if name is not None)
 
 
 def _qualified(spec: Mapping[str, Any], name: str) -> str:
     return qualified_cdi_name(str(spec.get("kind")), name)
 
 
-def _own_files(
-    directory: str, owner: Owner, kinds: Collection[str] | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def _own_files(directory: str, owner: Owner) -> Iterator[tuple[str, dict[str, Any]]]:
     # A file with the owner's name that is not a spec counts as empty, so that prune removes it.
-    return ((path, _read(path, kinds) or {}) for path in _own_paths(directory, owner))
+    return ((path, _read(path) or {}) for path in _own_paths(directory, owner))
 
 
 def _own_paths(directory: str, owner: Owner) -> Iterator[str]:
@@ -324,12 +260,9 @@ def _names(spec: Mapping[str, Any] | None) -> list[str]:
     return [device["name"] for device in (spec or {}).get("devices", [])]
 
 
-def _read(path: str, kinds: Collection[str] | None = None) -> dict[str, Any] | None:
+def _read(path: str) -> dict[str, Any] | None:
     try:
-        content = bounded_reads.read_file(path)
-        if kinds is not None and not may_have(content, kinds):
-            return None
-        spec = json.loads(content.decode("utf-8"))
+        spec = json.loads(bounded_reads.read_file(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return None if any(shape_problems(spec, SPEC, "")) else dict(spec)

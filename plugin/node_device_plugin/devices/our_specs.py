@@ -6,7 +6,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Callable
 
 from ..cdi import writer
@@ -66,7 +66,7 @@ class OurSpecs:
             unwritten.update(dict.fromkeys(lacking, why))
             if waiting[name] is None:
                 self._failed[name].note(wanted[name], answer, resource=name, error=why)
-        await self._omit(names.blocked and names.blocked - cdi_names(resources), directory)
+        await self._omit(names.blocked and names.blocked - writer.cdi_names(resources), directory)
         return unwritten
 
     async def _omit(self, names: Collection[str], directory: str) -> None:
@@ -86,12 +86,12 @@ class OurSpecs:
         try:
             missing = await self._calls.ask(writer.missing, resources, self._links, directory)
         except OSError:
-            missing = cdi_names(resources)
+            missing = writer.cdi_names(resources)
         return dict.fromkeys(missing, _AWAITED)
 
     async def has_orphans(self, resources: Sequence[Resource], directory: str) -> bool:
         """Whether the specs have devices that none of the resources has. Raises OSError."""
-        return bool(await self._calls.ask(writer.orphans, resources, self._links, directory))
+        return bool(await self._calls.ask(writer.prune, resources, self._links, (), directory, True))
 
     async def prune(self, resources: Sequence[Resource], held: Collection[str], directory: str) -> bool:
         """Remove devices that no resource has and no pod holds, as ``writer.prune``. Returns whether there were any."""
@@ -140,16 +140,10 @@ def _lacking(
         return str(error), error.names
     if not isinstance(error, NoAnswer):
         raise error
-    why, names, now = f"writing the CDI spec {error}", cdi_names([declared]), links.followed(declared)
+    why, names, now = f"writing the CDI spec {error}", writer.cdi_names([declared]), links.followed(declared)
     if before is None or now._replace(devices=()) != before.resource._replace(devices=()):
         return why, names
     # In the spec, the kept names do not have the edits of the resource.
     written = {device.id: device for device in before.resource.devices if now.cdi_name(device) not in before.kept}
     same = tuple(device for device in now.devices if written.get(device.id) == device)
-    return why, names - cdi_names([now._replace(devices=same)])
-
-
-def cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
-    """The fully qualified names of the devices in our specs."""
-    names = (resource.cdi_name(device) for resource in resources for device in resource.devices)
-    return frozenset(name for name in names if name is not None)
+    return why, names - writer.cdi_names([now._replace(devices=same)])

@@ -13,7 +13,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..cdi import writer
+from ..cdi import resolution, writer
 from ..declaration import Resource
 from ..support import bounded_reads
 from ..support.bounded_calls import BoundedCalls
@@ -103,14 +103,15 @@ def _by_our_specs(specs: str, resources: Sequence[Resource], identities: Identit
     """What the names in our specs mean."""
     of_kinds = {resource.cdi_kind: resource for resource in resources}
     offers = {}
-    for name, given in ((name, given) for spec in writer.given([specs]) for name, given in spec.items()):
+    for name, given in writer.given(specs):
         kind, _equals, device_id = name.partition("=")
-        nodes = tuple(identities.read(sorted(given.nodes)).values())
-        if nodes or not given.nodes:
+        paths = sorted(resolution.paths("device node", given))
+        nodes = tuple(identities.read(paths).values())
+        if nodes or not paths:
             resource = of_kinds.get(kind)
             is_share = resource is not None and resource.replicas > 1
             key = resource.name if resource else kind, device_id
-            offers[key] = Offer("", nodes, tuple(sorted(given.mounts)), name, is_share)
+            offers[key] = Offer("", nodes, tuple(sorted(resolution.paths("mount", given))), name, is_share)
     return offers
 
 

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ..cdi import writer
 from ..cdi.directories import DEFAULT_DIRECTORIES
 from ..cdi.kinds import kinds_of
 from ..cdi.links import Links
 from ..cdi.reader import SpecReader
-from ..cdi.resolution import UUID, Resolution
+from ..cdi.resolution import UUID, HostPaths, Resolution, paths, paths_by_name
 from ..declaration.cdi import names_in
 from ..declaration.device_plugin_api import devices_behind, shares_behind
 from ..declaration.names import ids_of
@@ -279,9 +278,10 @@ async def _given(
         checkpoint, answers, specs, foreign = await links.calls.ask(_pods_and_specs, device_plugin_dir, spec_dirs)
     except NoAnswer as error:
         raise NoAnswer(f"reading the kubelet's checkpoint or a CDI spec {error}") from error
-    paths = {node for spec in specs for device in spec.values() for node in device.nodes}
-    await links.look_at(paths.union(node.host_path for _entry, answer in answers for node in answer.devices))
-    ours = writer.host_paths(specs, links)
+    nodes = {node.host_path for _entry, answer in answers for node in answer.devices}
+    in_ours = (given for spec in specs.ours for given in paths_by_name(spec).values())
+    await links.look_at(nodes.union(*(paths("device node", given) for given in in_ours)))
+    ours = specs.of_ours(links.real)
     by_name = {**foreign, **ours}
     # The checkpoint may list an ended pod before the id's present pod, whose answer counts.
     found = {
@@ -299,7 +299,7 @@ async def _given(
 def _held(
     entry: PodDevices,
     answer: api.ContainerAllocateResponse,
-    by_name: Mapping[str, writer.HostPaths],
+    by_name: Mapping[str, HostPaths],
     ours: Collection[str],
     links: Links,
 ) -> Iterator[HeldDevice]:
@@ -326,34 +326,33 @@ def _held(
 #: Keeps the parsed specs, because YAML takes long.
 _reader_of = functools.lru_cache(maxsize=4)(SpecReader)
 #: The paths of held devices as last known: a name may be gone from the specs while a pod holds its device.
-_last_known: dict[str, writer.HostPaths] = {}
+_last_known: dict[str, HostPaths] = {}
 
 
 def _pods_and_specs(
     device_plugin_dir: str, spec_dirs: Sequence[str]
-) -> tuple[Checkpoint | None, list[_Answered], list[dict[str, writer.Given]], dict[str, writer.HostPaths]]:
-    """The checkpoint and its answers, our specs of their CDI names, and what the other names give."""
+) -> tuple[Checkpoint | None, list[_Answered], Resolution, dict[str, HostPaths]]:
+    """The checkpoint and its answers, the specs of their CDI names, and what the names that are not ours give."""
     checkpoint = read_checkpoint(device_plugin_dir)
     answers = _answers(checkpoint.pod_devices if checkpoint else ())
     names = {name for _entry, answer in answers for name in cdi_names(answer)}
-    ours = writer.given(spec_dirs, kinds_of(names))
-    foreign = names.difference(*ours)
-    return checkpoint, answers, ours, _of_foreign(_reader_of(tuple(spec_dirs)).read(kinds_of(foreign)), foreign)
+    specs = _reader_of(tuple(spec_dirs)).read(kinds_of(names))
+    return checkpoint, answers, specs, _of_foreign(specs, names.difference(*map(paths_by_name, specs.ours)))
 
 
-def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, writer.HostPaths]:
+def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, HostPaths]:
     """What other programs' devices give, by fully qualified name: now, else as last known, else what they may give."""
     own = specs.own_nodes(names)
     found = {name: _last_known[name] for name in names & _last_known.keys()}
     for name in own.keys() & names:
-        paths = (each.path for each in specs.host_paths(name) if each.what != "hook")
-        found[name] = writer.HostPaths(own[name], specs.nodes(name).union(paths))
+        others = (each.path for each in specs.host_paths(name) if each.what != "hook")
+        found[name] = HostPaths(own[name], specs.nodes(name).union(others))
     _last_known.clear()
     _last_known.update(found)
     free = functools.lru_cache(maxsize=None)(functools.partial(_free_nodes, specs, own, names))
     for name in names - found.keys():
         nodes = free(name.partition("=")[0], bool(UUID.search(name)))
-        found[name] = writer.HostPaths(nodes, nodes)
+        found[name] = HostPaths(nodes, nodes)
     return found
 
 

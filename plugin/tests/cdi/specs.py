@@ -43,4 +43,4 @@ def prune(resources: Sequence[Resource], held: Sequence[str], directory: str) ->
 
 
 def orphans(resources: Sequence[Resource], directory: str) -> list[str]:
-    return writer.orphans(resources, links_of(resources), directory)
+    return writer.prune(resources, links_of(resources), (), directory, dry_run=True)

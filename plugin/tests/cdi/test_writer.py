@@ -388,14 +388,10 @@ def test_a_path_of_another_device_starts_no_container_also_where_the_role_owns_t
     assert writer.write(declared, Links(), str(tmp_path)) is None
     written = writer.write(declared, Links(), str(tmp_path), blocked=["example.com/dev=a", "example.com/other=b"])
     assert written is not None
-    (spec,) = writer.given([str(tmp_path)])
-    assert {name: each.nodes for name, each in spec.items()} == {
-        "example.com/dev=a": {"/dev/a (another device has this path now)"}
-    }
+    assert writer.offered(str(tmp_path)) == {"a": {"/dev/a (another device has this path now)"}}
     # Once the device is back, the name means what the declaration says.
     writer.write(declared, Links(), str(tmp_path), written)
-    (spec,) = writer.given([str(tmp_path)])
-    assert {name: each.nodes for name, each in spec.items()} == {"example.com/dev=a": {"/dev/a"}}
+    assert writer.offered(str(tmp_path)) == {"a": {"/dev/a"}}
 
 
 #: An owner of all that it is asked to write, as of specs that live as long as something else than a resource.
@@ -420,10 +416,10 @@ def test_two_owners_in_one_directory_do_not_touch_each_others_specs(tmp_path: Pa
         path.touch()
     assert writer.devices(directory) == ["example.com/dev=a", "example.com/dev=b"]
     assert writer.devices(directory, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.orphans([], links, directory) == ["example.com/dev=a", "example.com/dev=b"]
-    assert writer.orphans([], links, directory, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.orphans([declared], links, directory, ANOTHER) == []
-    assert [set(each) for each in writer.given([directory])] == [{"example.com/dev=a", "example.com/dev=b"}]
+    assert writer.prune([], links, (), directory, True) == ["example.com/dev=a", "example.com/dev=b"]
+    assert writer.prune([], links, (), directory, True, ANOTHER) == ["a.bb/cc=x"]
+    assert writer.prune([declared], links, (), directory, True, ANOTHER) == []
+    assert {name for name, _paths in writer.given(directory)} == {"example.com/dev=a", "example.com/dev=b"}
     assert writer.omit(["a.bb/cc=x", "example.com/dev=a"], directory) == ["example.com/dev=a"]
     assert writer.prune([], links, [], directory) == ["example.com/dev=b"]
     assert [path.exists() for path in half] == [False, True]

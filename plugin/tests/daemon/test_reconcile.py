@@ -211,7 +211,7 @@ async def test_orphans_that_cannot_be_removed_are_logged_once_and_removed_later(
         for declared in (found, []):
             await resources.apply(parse_configuration({**directories, "cdi_spec_dirs": [], "resources": declared}))
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "prune", full)
+            patch.setattr(writer, "omit", full)
             await resources.prune()
             await resources.prune()
         assert caplog.text.count("cannot check the CDI specs for orphans; all specs stay") == 1
@@ -219,7 +219,7 @@ async def test_orphans_that_cannot_be_removed_are_logged_once_and_removed_later(
         await resources.prune()
         assert not list((short_path / "cdi").iterdir())
         with monkeypatch.context() as patch:
-            patch.setattr(writer, "orphans", full)
+            patch.setattr(writer, "prune", full)
             await resources.prune()
         assert caplog.text.count("cannot check the CDI specs for orphans; all specs stay") == 2
     finally:

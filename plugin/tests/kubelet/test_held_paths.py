@@ -7,7 +7,7 @@ import pytest
 
 from node_device_plugin.cdi.links import Links
 from node_device_plugin.cdi.reader import SpecReader
-from node_device_plugin.cdi.writer import HostPaths
+from node_device_plugin.cdi.resolution import HostPaths
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import Checkpoint, PodDevices
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
@@ -121,3 +121,38 @@ def test_a_name_that_is_gone_may_have_meant_any_device_that_nobody_holds(
     # What it may have given includes what every device of the kind gives.
     expected = free | {"/dev/ctl"} if free else set()
     assert queries._free_nodes(specs, own, held, "v.com/gpu", is_uuid) == expected
+
+
+def test_what_our_specs_give_counts_also_where_another_spec_overrides_it(tmp_path: Path) -> None:
+    def edits(*nodes: str, mounts: tuple[str, ...] = ()) -> dict[str, object]:
+        return {
+            "deviceNodes": [{"path": path} for path in nodes],
+            "mounts": [{"hostPath": path, "containerPath": path, "type": "bind"} for path in mounts],
+            "hooks": [{"hookName": "prestart", "path": "/hook"}],
+        }
+
+    ours = {
+        "cdiVersion": "0.6.0",
+        "kind": "v.com/gpu",
+        "containerEdits": edits("/dev/of-kind", mounts=("/m/of-kind",)),
+        "devices": [
+            {"name": "a", "containerEdits": edits("/dev/link", "/dev/common", mounts=("/m/a",))},
+            {"name": "b", "containerEdits": edits("/dev/b", "/dev/common")},
+            {"name": "same-as-b", "containerEdits": edits("/dev/b", "/dev/common")},
+        ],
+    }
+    (tmp_path / "node-device-plugin_v.com_gpu.json").write_text(json.dumps(ours))
+    (tmp_path / "later").mkdir()
+    write(tmp_path / "later", "v.com/gpu", [{"name": "a", "containerEdits": {"deviceNodes": [{"path": "/dev/x"}]}}])
+    specs = SpecReader([str(tmp_path), str(tmp_path / "later")]).read(["v.com/gpu"])
+    assert specs.is_foreign("v.com/gpu=a")
+    of_b = HostPaths(frozenset(["/dev/b"]), frozenset(["/dev/b", "/dev/common", "/m/of-kind"]))
+    real = {"/dev/link": "/dev/a"}
+    assert specs.of_ours(lambda path: real.get(path, path)) == {
+        "v.com/gpu=a": HostPaths(
+            frozenset(["/dev/a", "/m/a"]), frozenset(["/dev/a", "/dev/common", "/m/a", "/m/of-kind"])
+        ),
+        "v.com/gpu=b": of_b,
+        "v.com/gpu=same-as-b": of_b,
+    }
+    assert SpecReader([str(tmp_path / "later")]).read(["v.com/gpu"]).of_ours(str) == {}

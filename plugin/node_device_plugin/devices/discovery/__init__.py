@@ -26,7 +26,7 @@ from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order
 from .assignment import Candidate, assigned
 from .assignment import Discovered as Discovered
-from .cdi import Cdi, reserved
+from .cdi import Cdi
 from .grouping import grouped
 from .method import DiscoveryMethod, Found, Incomplete, Node
 from .paths import Paths
@@ -177,7 +177,7 @@ class Discoverer:
             {name: each for name, each in found.items() if name not in unknown},
             self._links.real,
             {device.id: name for name, each in known.items() for device in each.devices},
-            await in_thread(reserved, resources, self.specs),
+            self.specs,
         )
 
     def _why_late(self, search: _Search, answer: list[Candidate] | Exception, began: float) -> str | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
+from ...cdi.kinds import kinds_of
+from ...cdi.resolution import Resolution
 from ...declaration import Device, Resource
 from ...declaration.model import DISCOVERY_METHODS
-from .cdi import Cdi, Reserved
+from .cdi import Cdi
 from .method import Found, Node
+from .spec_devices import listed, part_of, with_other_names
 
 _ONE_GROUP = ": use discover.vfio, which makes one device of an IOMMU group"
 
@@ -45,24 +49,36 @@ class _Claim(NamedTuple):
 class Claims:
     """The ids, host paths and CDI names that devices already have: declared devices first, then assigned ones.
 
-    real: resolves links. taken: ids that belong to a resource, even if its devices are gone.
+    real: resolves links. taken: ids that belong to a resource, even if its devices are gone. specs: other programs' CDI
+    specs, of which declared devices may use devices.
     """
 
     def __init__(
-        self, resources: Sequence[Resource], real: Callable[[str], str], taken: Mapping[str, str], reserved: Reserved
+        self, resources: Sequence[Resource], real: Callable[[str], str], taken: Mapping[str, str], specs: Resolution
     ) -> None:
         self._taken = taken
-        self._ids = {device.id: resource.name for resource in resources for device in resource.devices}
-        self._cdi_names = dict(reserved.names)
-        self._nodes = {
-            real(node.host_path): _Claim(f"{resource.name}={device.id}")
-            for resource in resources
-            for device in resource.devices
-            for node in device.nodes
-        }
-        self._nodes.update({real(path): _Claim(owner) for path, owner in reserved.nodes.items()})
+        self._ids: dict[str, str] = {}
+        self._nodes: dict[str, _Claim] = {}
         #: The nodes of whole devices of which a part is given. Other parts may have them, too.
-        self._wholes = {real(path): _Claim(owner) for path, owner in reserved.of_parts.items()}
+        self._wholes: dict[str, _Claim] = {}
+        self._cdi_names: dict[str, str] = {}
+        by_cdi: dict[str, set[str]] = {}
+        for resource, device in ((each, device) for each in resources for device in each.devices):
+            owner = f"{resource.name}={device.id}"
+            self._ids[device.id] = resource.name
+            self._nodes.update((real(node.host_path), _Claim(owner)) for node in device.nodes)
+            for name in device.cdi_devices:
+                self._cdi_names[name] = owner
+                given = specs.nodes(name)
+                part = part_of([name.partition("=")[2]], given)
+                self._wholes.update((real(path), _Claim(owner)) for path in part)
+                by_cdi.setdefault(owner, set()).update(given - part)
+        # A path that several declared devices use, such as a control node, belongs to none of them.
+        shared = collections.Counter(path for paths in by_cdi.values() for path in paths)
+        own = ((owner, path) for owner, paths in by_cdi.items() for path in paths if shared[path] == 1)
+        self._nodes.update((real(path), _Claim(owner)) for owner, path in own)
+        for kind in kinds_of(self._cdi_names):
+            self._cdi_names.update(with_other_names(kind, listed(kind, specs), self._cdi_names))
 
     def refusal(self, candidate: Candidate, resource: str) -> str | None:
         """Why the candidate cannot become a device of the resource, or None."""
@@ -104,13 +120,13 @@ def assigned(
     found: Mapping[str, Iterable[Candidate]],
     real: Callable[[str], str],
     taken: Mapping[str, str],
-    reserved: Reserved,
+    specs: Resolution,
 ) -> dict[str, Discovered]:
     """Assign the candidates to their resources; an earlier resource gets what several resources find.
 
     found: by resource; a resource that is missing here is missing in the result. For the others see Claims.
     """
-    claims, result = Claims(resources, real, taken, reserved), {}
+    claims, result = Claims(resources, real, taken, specs), {}
     for resource in resources:
         if resource.name not in found:
             continue

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ...cdi.kinds import kinds_of
 from ...cdi.resolution import UUID, Resolution
-from ...declaration.model import Attributes, CdiSelector, Discovery, Resource
+from ...declaration.model import Attributes, CdiSelector, Discovery
 from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cdi_name
 from ...declaration.patterns import compiled
 from .method import DiscoveryMethod, Found
 from .root import Root
-from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed, part_of, with_other_names
+from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed
 from .sysfs import directory_of, driver_and_subsystem, numa_node, pci_directory
 
 #: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.
 _CONTROL = "/sys/devices/virtual/misc/"
-
-
-class Reserved(NamedTuple):
-    """What declared devices already use from other programs' CDI specs.
-
-    names: each fully qualified name, and every other name of the same device, with the declared device. nodes: each
-    host path that only one declared device uses, with that device. of_parts: each host path of a whole device of which
-    a declared device is a part, with the declared device.
-    """
-
-    names: Mapping[str, str]
-    nodes: Mapping[str, str]
-    of_parts: Mapping[str, str]
 
 
 class Cdi(DiscoveryMethod):
@@ -66,26 +51,6 @@ class Cdi(DiscoveryMethod):
         for names, why in _left_out(selector.kind, chosen, root.specs):
             if _is_selected(selector, names):
                 yield _named(selector.kind, names)._replace(problem=why)
-
-
-def reserved(resources: Sequence[Resource], specs: Resolution) -> Reserved:
-    """What declared devices use from the specs."""
-    names: dict[str, str] = {}
-    of_parts: dict[str, str] = {}
-    own: dict[str, set[str]] = {}
-    devices = ((f"{resource.name}={device.id}", device) for resource in resources for device in resource.devices)
-    for owner, device in devices:
-        for name in device.cdi_devices:
-            names[name] = owner
-            given = specs.nodes(name)
-            part = part_of([name.partition("=")[2]], given)
-            of_parts.update(dict.fromkeys(part, owner))
-            own.setdefault(owner, set()).update(given - part)
-    shared = collections.Counter(path for paths in own.values() for path in paths)
-    nodes = {path: owner for owner, paths in own.items() for path in paths if shared[path] == 1}
-    for kind in kinds_of(names):
-        names.update(with_other_names(kind, listed(kind, specs), names))
-    return Reserved(names, nodes, of_parts)
 
 
 def _left_out(kind: str, chosen: Choice, specs: Resolution) -> Iterator[tuple[Sequence[str], str]]:

@@ -4,16 +4,23 @@ from typing import Any
 
 import pytest
 
+from node_device_plugin.cdi.directories import of_spec
+from node_device_plugin.cdi.resolution import NO_SPECS, Resolution, resolution
 from node_device_plugin.declaration import Device, Resource
 from node_device_plugin.declaration.model import ContainerEdits, DeviceNode
 from node_device_plugin.devices.discovery.assignment import Candidate, Claims, assigned
-from node_device_plugin.devices.discovery.cdi import Reserved
 from node_device_plugin.devices.discovery.method import Found
 
 A, B = "example.com/a", "example.com/b"
 
 
-NOTHING_RESERVED = Reserved({}, {}, {})
+def specs(**nodes: list[str]) -> Resolution:
+    """The specs of a kind v.com/x, with the device nodes of each device."""
+    devices = [
+        {"name": name, "containerEdits": {"deviceNodes": [{"path": path} for path in paths]}}
+        for name, paths in nodes.items()
+    ]
+    return resolution([of_spec("/etc/cdi/x.json", {"cdiVersion": "0.6.0", "kind": "v.com/x", "devices": devices})])
 
 
 def device(device_id: str, *paths: str) -> Device:
@@ -30,9 +37,9 @@ def candidate(device_id: str, *own: str, method: str = "paths", problem: str = "
     return Candidate(method, finding, (), device(device_id), [device_id], own, problem or None)
 
 
-def claims(*resources: Resource, reserved: Reserved = NOTHING_RESERVED, **taken: str) -> Claims:
+def claims(*resources: Resource, specs: Resolution = NO_SPECS, **taken: str) -> Claims:
     links = {"/dev/link": "/dev/real"}
-    return Claims(resources, lambda path: links.get(path, path), taken, reserved)
+    return Claims(resources, lambda path: links.get(path, path), taken, specs)
 
 
 def is_used(path: str, owner: str) -> str:
@@ -53,7 +60,10 @@ def test_an_id_belongs_to_one_resource() -> None:
 
 
 def test_a_node_belongs_to_one_device() -> None:
-    known = claims(resource(A, device("x", "/dev/link")), reserved=Reserved({}, {"/dev/cdi": f"{A}=g"}, {}))
+    by_cdi = [device(each)._replace(cdi_devices=(f"v.com/x={each}",)) for each in ("g", "h")]
+    given = specs(g=["/dev/cdi", "/dev/both"], h=["/dev/both"])
+    known = claims(resource(A, device("x", "/dev/link"), *by_cdi), specs=given)
+    assert known.refusal(candidate("y", "/dev/both"), B) is None
     assert known.refusal(candidate("y", "/dev/real"), B) == is_used("/dev/real", f"{A}=x")
     assert known.refusal(candidate("y", "/dev/cdi"), B) == is_used("/dev/cdi", f"{A}=g")
     assert known.refusal(candidate("y", "/dev/free", "/dev/cdi"), B) == is_used("/dev/cdi", f"{A}=g")
@@ -67,9 +77,12 @@ def test_a_node_belongs_to_one_device() -> None:
 
 
 def test_a_cdi_name_belongs_to_one_device() -> None:
-    known = claims(reserved=Reserved({"v.com/x=x": f"{A}=d"}, {}, {}))
+    declared = device("d")._replace(cdi_devices=("v.com/x=x",))
+    known = claims(resource(A, declared), specs=specs(x=["/dev/x"], also_x=["/dev/x"], y=["/dev/y"]))
     found = candidate("x", cdi_name="v.com/x=x")._replace(found=Found("x", (), True, {}, ("x",), cdi_name="v.com/x=x"))
     assert known.refusal(found, B) == f"v.com/x=x is already a device of {A}=d"
+    also = found._replace(found=found.found._replace(known_as=("also_x",), cdi_name="v.com/x=also_x"))
+    assert known.refusal(also, B) == f"v.com/x=also_x is already a device of {A}=d"
     other = found._replace(found=found.found._replace(known_as=("y",), cdi_name="v.com/x=y"))
     assert known.refusal(other, B) is None
     known.add(other, A)
@@ -96,35 +109,37 @@ def test_a_part_of_a_whole_device_that_is_given_is_refused() -> None:
 
 
 def test_a_declared_part_stays_the_owner_of_its_whole() -> None:
-    known = claims(reserved=Reserved({}, {}, {"/dev/whole": f"{A}=declared"}))
-    part = candidate("p", "/dev/p", method="cdi", part_of=("/dev/whole",))
+    declared = device("declared")._replace(cdi_devices=("v.com/x=mig0:1",))
+    known = claims(resource(A, declared), specs=specs(**{"mig0:1": ["/dev/nvidia0", "/dev/cap1"]}))
+    part = candidate("p", "/dev/p", method="cdi", part_of=("/dev/nvidia0",))
+    assert known.refusal(candidate("c", "/dev/cap1"), A) == is_used("/dev/cap1", f"{A}=declared")
     assert known.refusal(part, A) is None
     known.add(part, A)
-    assert known.refusal(candidate("w", "/dev/whole", method="cdi"), A) == is_used("/dev/whole", f"{A}=declared")
+    assert known.refusal(candidate("w", "/dev/nvidia0", method="cdi"), A) == is_used("/dev/nvidia0", f"{A}=declared")
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_the_first_method_gets_what_two_methods_find(order: tuple[int, int]) -> None:
     found = [candidate("t0", "/dev/t"), candidate("usb-1", "/dev/t", method="usb")]
-    result = assigned([resource(A)], {A: [found[each] for each in order]}, str, {}, NOTHING_RESERVED)
+    result = assigned([resource(A)], {A: [found[each] for each in order]}, str, {}, NO_SPECS)
     assert [each.id for each in result[A].devices] == ["t0"]
     assert [(each.id, why) for each, why in result[A].left_out] == [("usb-1", is_used("/dev/t", f"{A}=t0"))]
 
 
 def test_an_earlier_resource_comes_first_and_one_without_findings_is_missing() -> None:
     found = {B: [candidate("x", "/dev/x")], A: [candidate("b", "/dev/b"), candidate("a", "/dev/x")]}
-    result = assigned([resource(A), resource("example.com/none"), resource(B)], found, str, {}, NOTHING_RESERVED)
+    result = assigned([resource(A), resource("example.com/none"), resource(B)], found, str, {}, NO_SPECS)
     assert {name: [each.id for each in of_name.devices] for name, of_name in result.items()} == {A: ["a", "b"], B: []}
 
 
 def test_devices_of_several_methods_are_in_natural_order() -> None:
     found = [candidate("b", "/dev/b"), candidate("a", "/dev/a", method="usb")]
-    (result,) = assigned([resource(A)], {A: found}, str, {}, NOTHING_RESERVED).values()
+    (result,) = assigned([resource(A)], {A: found}, str, {}, NO_SPECS).values()
     assert [each.id for each in result.devices] == ["a", "b"]
 
 
 def test_an_id_goes_to_the_first_candidate_that_can_be_offered() -> None:
     found = [candidate("x", problem="is broken"), candidate("x", "/dev/1"), candidate("x", "/dev/2")]
-    (result,) = assigned([resource(A)], {A: found}, str, {}, NOTHING_RESERVED).values()
+    (result,) = assigned([resource(A)], {A: found}, str, {}, NO_SPECS).values()
     assert [each.id for each in result.devices] == ["x"]
     assert [why for _each, why in result.left_out] == ["found x already has this id", "is broken"]
