@@ -151,7 +151,7 @@ class ActionModule(HidingAction):
             shown = cluster.node(self._arguments.get("node_name") or host)
             if "facts" in parts:
                 name, identity = shown["metadata"]["name"], parts["facts"].get("identity")
-                other = same_machine.judge(cluster, self._arguments["kubeconfig"], name, shown, identity).problem
+                other = same_machine.check(cluster, self._arguments["kubeconfig"], name, shown, identity).problem
                 problems.extend([other] if other else [])
             # This list comes from the kubelet, so the checkpoint is not necessary.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
