@@ -60,8 +60,9 @@ def without_slot(api: Api, node: Mapping[str, Any], deployment: manifests.Deploy
     slots = pods.of_node(api, node)
     if slots is None or slots.free:
         return ""
+    name = node["metadata"]["name"]
     return (
-        f"node {node['metadata']['name']} has no free pod slot (its kubelet accepts {slots.total} pods), so the DaemonSet's pod, with "
+        f"node {name} has no free pod slot (its kubelet accepts {slots.total} pods), so the DaemonSet's pod, with "
         f"priority class {deployment.priority_class}, would preempt another pod: free a slot, raise the kubelet's "
         "maxPods, or set device_plugin_deployment.priority_class: '' to let the pod wait"
     )

@@ -245,13 +245,12 @@ class Proofs:
 
     def _remove_leftovers(self) -> None:
         """Delete the node's proof pods that are older than their deadline. Killed plays left these pods."""
-        pods = self._api.list(self._place, labelSelector=_SELECTOR)
+        pods = _of_node(self._api, self._place, self._node)
         now = self._api.moment()
         for pod in pods:
             made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-            is_of_node = (pod["metadata"].get("annotations") or {}).get(_NODE) == self._node
             lifetime = (pod.get("spec") or {}).get("activeDeadlineSeconds", _lifetime(self._timeout))
-            if is_of_node and now and (now - made).total_seconds() > lifetime:
+            if now and (now - made).total_seconds() > lifetime:
                 self._delete(pod["metadata"])
 
 
@@ -262,10 +261,15 @@ def remove(api: Api, namespaces: Iterable[str], node: str) -> Change:
     """
     for namespace in namespaces:
         place = Place("pods", namespace=namespace)
-        for pod in api.list(place, labelSelector=_SELECTOR):
-            if (pod["metadata"].get("annotations") or {}).get(_NODE) == node:
-                api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
+        for pod in _of_node(api, place, node):
+            api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
     return objects.delete(api, _CLASS)
+
+
+def _of_node(api: Api, place: Place, node: str) -> list[dict[str, Any]]:
+    """Return the proof pods of a node. place: all pods of a namespace. Raises ApiError."""
+    pods = api.list(place, labelSelector=_SELECTOR)
+    return [pod for pod in pods if (pod["metadata"].get("annotations") or {}).get(_NODE) == node]
 
 
 def _lifetime(timeout: float) -> int:
