@@ -105,7 +105,8 @@ class ActionModule(HidingAction):
         places = other_daemonsets.before(self._cluster, self._node)
         # Check only nodes that only the API reaches. For all other nodes, the preflight checks the pod slot.
         api_only = boolean(arguments.get("api_only", False))
-        no_slot = deployed.without_slot(self._cluster.api, self._node, self._cluster.deployment) if api_only else ""
+        api = self._cluster.api
+        no_slot = deployed.without_slot(api, api.node(self._node), self._cluster.deployment) if api_only else ""
         if no_slot:
             raise DeploymentError(no_slot)
         # For all other nodes, the preflight finds foreign plugins on the node.

@@ -56,7 +56,7 @@ class ActionModule(HidingAction):
         self._look = preflight.Preflight(self, {**self._vars, "node_devices_api_only": self._api_only})
         self._is_pod = self._arguments.get("mode", "service") == "daemonset"
         problems = []
-        parts = {"declaration": self._declaration(problems)}
+        parts = {"declaration": self._declaration(problems), "api_only": self._api_only}
         if self._api_only and not self._is_pod:
             problems.append(
                 "node_devices_api_only says that nothing but the Kubernetes API reaches the node, so there can be no "
@@ -151,7 +151,7 @@ class ActionModule(HidingAction):
             shown = cluster.node(self._arguments.get("node_name") or host)
             if "facts" in parts:
                 name, identity = shown["metadata"]["name"], parts["facts"].get("identity")
-                other = same_machine.judge(cluster, self._arguments["kubeconfig"], name, shown, identity).problem
+                other = same_machine.check(cluster, self._arguments["kubeconfig"], name, shown, identity).problem
                 problems.extend([other] if other else [])
             # This list comes from the kubelet, so the checkpoint is not necessary.
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
@@ -166,17 +166,11 @@ class ActionModule(HidingAction):
                 # Without the API, nothing reaches this node.
                 return {"unreachable": str(error)}
             if self._api_only and isinstance(error, NotFound):
-                return {"by_api": node.ByApi(ready=False), "notes": (str(error),)}
+                return {"node_object": {}, "notes": (str(error),)}
             problems.append(str(error))
             return {}
-        info = (shown.get("status") or {}).get("nodeInfo") or {}
-        found = {"cluster": rows, "kubelet_version": (info.get("kubeletVersion") or "").removeprefix("v") or None}
-        if self._api_only:
-            runtime = info.get("containerRuntimeVersion") or ""
-            found["by_api"] = node.ByApi(extended_resources.is_ready(shown), runtime)
-        if self._is_pod:
-            found.update(self._of_pod(cluster, shown["metadata"]["name"], declared, problems))
-        return found
+        of_pod = self._of_pod(cluster, shown["metadata"]["name"], declared, problems) if self._is_pod else {}
+        return {"cluster": rows, "node_object": shown, **of_pod}
 
     def _unlisted(self, cluster, name):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.

@@ -18,7 +18,7 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 
 from . import (
     declaration,
@@ -224,7 +224,9 @@ class Preflight:
             facts = self.known if "identity" in (self.known or {}) else self.on_node("node_preflight", {})
         if (facts or {}).get("failed"):
             return same_machine.Checked(requirements.unanswered(facts, self._vars.get("ansible_python_interpreter")))
-        outcome = same_machine.check(Api.of(path), path, name, (facts or {}).get("identity"))
+        api = Api.of(path)
+        found = api.get(Place("nodes", name))
+        outcome = same_machine.check(api, path, name, found, (facts or {}).get("identity"))
         if not outcome.problem:
             checked.touch()
         return outcome
@@ -304,32 +306,22 @@ class Preflight:
 
         Returns problems, warnings, and the resources of an earlier run that the declaration does not have.
         """
-        path, name, declared = asked.kubeconfig, asked.node_name, asked.declared or {}
-        warnings: list[str] = []
-        problems: list[str] = []
+        path, problems, warnings, gone = asked.kubeconfig, list[str](), list[str](), set[str]()
         if not path:
-            return problems, warnings, set()
-        if is_fresh:
-            if asked.mode and not asked.takeover and declared.get("foreign_kinds"):
-                drivers, unknown = cluster_access.dra_drivers(path, name)
-                plugins = facts["device_plugins"]
-                facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *drivers]}
-                warnings += [unknown] if unknown else []
-            # The play skips a node that only the API reaches and that has not joined.
-            needs_node = bool(declared or asked.drain) and not self.api_only
-            pod = asked.deployment if asked.mode == "daemonset" else None
-            problems += cluster_access.problems(path, name, needs_node, bool(declared.get("capacities")), pod)
-        if not problems and not self.api_only:
-            try:
-                other, unchecked = self._other_machine(path, name, facts)
-            except ApiError as error:
-                other, unchecked = cluster_access.failure(path, error), ""
-            problems += [other] if other else []
-            warnings += [unchecked] if unchecked else []
-        if not (is_fresh and declared and asked.mode) or problems:
-            return problems, warnings, set()
-        served = [resource["name"] for resource in declared["resources"]] if self.api_only else None
-        return problems, warnings, cluster_access.removed(path, name, declared["capacities"], served)
+            return problems, warnings, gone
+        try:
+            if is_fresh:
+                answer = cluster_access.ask(asked, self.api_only)
+                plugins, problems, gone = facts["device_plugins"], answer.problems, answer.removed
+                facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *answer.drivers]}
+                warnings += [answer.unknown] if answer.unknown else []
+            if not problems and not self.api_only:
+                other, unchecked = self._other_machine(path, asked.node_name, facts)
+                problems += [other] if other else []
+                warnings += [unchecked] if unchecked else []
+        except ApiError as error:
+            problems.append(cluster_access.failure(path, error))
+        return problems, warnings, gone
 
     def _skips(self, *tags: str) -> bool:
         """Return whether the run skips a role. tags: the role's."""

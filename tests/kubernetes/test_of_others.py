@@ -100,7 +100,9 @@ def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_tha
 
     configured = []
     cluster = types.SimpleNamespace(
-        api=None, deployment=DEPLOYMENT, configure=lambda node, text: configured.append(node) or []
+        api=types.SimpleNamespace(node=lambda _name: {}),
+        deployment=DEPLOYMENT,
+        configure=lambda node, text: configured.append(node) or [],
     )
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(daemonset.ActionModule, "_daemon_set", lambda self, path, deployment: cluster)

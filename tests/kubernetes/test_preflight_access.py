@@ -223,11 +223,14 @@ def declare(monkeypatch):
 
 def test_a_run_says_first_what_it_removes_from_a_node_that_only_the_api_reaches(cluster, node, declare, monkeypatch):
     asked = []
-    monkeypatch.setattr(cluster_access, "removed", lambda *given: asked.append(given[1:]) or {"a.b/old"})
+    monkeypatch.setattr(cluster_access, "removed", lambda *given: asked.append(given) or {"a.b/old"})
     served = {"name": "a.b/serial", "discover": {"paths": ["/dev/ttyS*"]}}
     (said,) = declare(cluster.kubeconfig(), node_devices_node_name=node.name, node_devices_resources=[LICENCES, served])
     assert said.startswith("worker1: this run removes a.b/old from the node")
-    assert asked == [(node.name, {LICENCES["name"]: LICENCES["capacity"]}, ["a.b/serial"])]
+    ((shown, declared, api_only),) = asked
+    assert (shown["metadata"]["name"], api_only) == (node.name, True)
+    assert declared["capacities"] == {LICENCES["name"]: LICENCES["capacity"]}
+    assert [each["name"] for each in declared["resources"]] == ["a.b/serial"]
 
 
 def test_of_a_node_that_only_the_api_reaches_it_is_said_with_the_declaration(cluster, node, declare):

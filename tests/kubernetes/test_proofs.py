@@ -61,14 +61,16 @@ def test_a_proofs_pod_is_below_all_others_and_takes_no_place(api, namespace, pro
 
     monkeypatch.setattr(api, "create", create)
     owner = {"metadata": {"name": "node-device-plugin", "uid": "00000000-0000-0000-0000-000000000001"}}
-    needs = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "96Mi"}}
-    outcome = prove(pull_secrets=("a",), owner=owner, ends=True, **needs)
+    outcome = prove(pull_secrets=("a",), owner=owner, ends=True)
     assert outcome == proof.Outcome(unproven="its pod is Pending after 0.1 s: no reason was reported")
     (pod,) = seen
     spec = pod["spec"]
     assert (spec["priority"], spec["preemptionPolicy"], spec["activeDeadlineSeconds"]) == (-1_000_000, "Never", 240)
     assert "nodeName" not in spec
-    assert spec["containers"][0]["resources"]["limits"] == {"memory": "96Mi", "a.example/b": "1"}
+    asked = spec["containers"][0]["resources"]
+    assert asked["limits"] == {"memory": "96Mi", "a.example/b": "1"}
+    # The API server adds the request of the device.
+    assert (asked["requests"]["cpu"], asked["requests"]["memory"]) == ("10m", "32Mi")
     assert pod["metadata"]["ownerReferences"][0]["name"] == "node-device-plugin"
     assert api.list(Place("pods", namespace=namespace)) == []
     # The server's clock decides what is left of a killed play's proof.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from . import quantity
@@ -63,31 +64,22 @@ def in_use(api: Api, node: str) -> dict[str, Use]:
     return uses
 
 
-def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
+def _asked(spec: Mapping[str, Any]) -> Counter[str]:
     """A pod's shares of each extended resource.
 
     The number is the larger of two: the sum of the containers and sidecars, and the maximum of the init containers. An
     init container's number includes the earlier sidecars, which run beside it.
     """
-    together: dict[str, int] = {}
-    for container in spec.get("containers") or ():
-        for resource, shares in _limits(container):
-            together[resource] = together.get(resource, 0) + shares
-    most: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
+    sidecars: Counter[str] = Counter()
+    most: Counter[str] = Counter()
     for container in spec.get("initContainers") or ():
-        for resource, shares in _limits(container):
-            before = sidecars.get(resource, 0)
-            if container.get("restartPolicy") == "Always":
-                sidecars[resource] = before + shares
-            most[resource] = max(most.get(resource, 0), before + shares)
-    for resource, shares in sidecars.items():
-        together[resource] = together.get(resource, 0) + shares
-    return {name: max(together.get(name, 0), most.get(name, 0)) for name in {**together, **most}}
+        beside = sidecars + _limits(container)
+        most |= beside
+        if container.get("restartPolicy") == "Always":
+            sidecars = beside
+    return most | sum(map(_limits, spec.get("containers") or ()), sidecars)
 
 
-def _limits(container: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    for resource, text in ((container.get("resources") or {}).get("limits") or {}).items():
-        number = quantity.number(str(text)) if "/" in resource else None
-        if number:
-            yield resource, int(number)
+def _limits(container: Mapping[str, Any]) -> Counter[str]:
+    limits = ((container.get("resources") or {}).get("limits") or {}).items()
+    return Counter({resource: int(quantity.number(str(text)) or 0) for resource, text in limits if "/" in resource})

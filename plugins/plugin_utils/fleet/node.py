@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 
@@ -23,17 +24,6 @@ STATES = {
 _WRONG = ("failed", "degraded")
 
 
-class ByApi(NamedTuple):
-    """A node that only the Kubernetes API reaches.
-
-    ready: whether the node object is Ready. runtime: of the node object, in the form ``containerd://2.1.9``; empty if
-    unknown.
-    """
-
-    ready: bool
-    runtime: str = ""
-
-
 class Read(NamedTuple):
     """The facts of a node. An unreadable part is None, and ``problems`` has the reason.
 
@@ -41,11 +31,11 @@ class Read(NamedTuple):
     facts: of module node_preflight. status, runtime: answers of the plugin's commands.
     declaration: the result of module declaration.
     cluster: rows of the node object's extended resources.
-    kubelet_version: of the node object, for kubelets that run inside another process.
+    node_object: of the cluster; empty if the cluster has no such node. api_only: whether only the Kubernetes API
+    reaches the node.
     pod: in mode daemonset, the plugin's pod from rollout.look. wanted_sha256: the hash of the declared configuration;
     None if unknown.
-    by_api: the API's facts about a node that only the API reaches; None for other nodes. running: the report in the
-    metrics of such a node's pod.
+    running: the report in the metrics of the pod of a node that only the API reaches.
     notes: sentences that the status shows with the problems, but that do not make the node wrong.
     """
 
@@ -55,13 +45,22 @@ class Read(NamedTuple):
     runtime: Mapping[str, Any] | None = None
     declaration: Mapping[str, Any] | None = None
     cluster: list[Mapping[str, str]] | None = None
-    kubelet_version: str | None = None
+    node_object: Mapping[str, Any] | None = None
+    api_only: bool = False
     pod: Mapping[str, str | None] | None = None
     wanted_sha256: str | None = None
-    by_api: ByApi | None = None
     running: Running | None = None
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_by_api(self) -> bool:
+        """Whether the node object says what the node itself would."""
+        return self.api_only and self.node_object is not None
+
+    def info(self, key: str) -> str:
+        """Return a fact of the node object; empty if unknown."""
+        return str((((self.node_object or {}).get("status") or {}).get("nodeInfo") or {}).get(key) or "")
 
 
 def entry(name: str, read: Read) -> dict[str, Any]:
@@ -77,7 +76,7 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     known = {row["name"] for row in rows}
     capacities = (read.declaration or {}).get("capacities", {})
     rows += [row for row in resources.of_cluster(read.cluster, capacities) if row["name"] not in known]
-    if read.by_api:
+    if read.is_by_api:
         rows = [resources.by_node_object(row, read.cluster, read.declaration) for row in rows]
     problems = [
         *read.problems,
@@ -136,13 +135,14 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
     """Return the kubelet; None if unknown. If a kubelet inside another process answers, it counts as running."""
-    if read.by_api:
-        return {"running": read.by_api.ready, "version": read.kubelet_version}
+    shown_version = read.info("kubeletVersion").removeprefix("v") or None
+    if read.is_by_api:
+        return {"running": is_ready(read.node_object or {}), "version": shown_version}
     if read.facts is None:
         return None
     process = read.facts["kubelet"]
     answers = (read.status or {}).get("source") == "kubelet"
-    version = (process or {}).get("version") or read.kubelet_version
+    version = (process or {}).get("version") or shown_version
     if (version or "").endswith("+stand-in"):
         version = "stand-in"  # the lab's stand-in reports the version of the kubelet that it imitates
     return {"running": process is not None or answers, "version": version}
@@ -150,8 +150,9 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
 
 def _runtime(read: Read) -> dict[str, Any] | None:
     """Return the runtime; None if unknown. The API does not know whether CDI is on."""
-    if read.by_api and read.by_api.runtime:
-        name, _separator, version = read.by_api.runtime.partition("://")
+    shown = read.info("containerRuntimeVersion") if read.is_by_api else ""
+    if shown:
+        name, _separator, version = shown.partition("://")
         runtime: dict[str, Any] = {"name": name, "version": version or None, "socket": None}
     elif read.facts is None or read.facts["runtime"].get("problem"):
         return None

@@ -35,9 +35,6 @@ from .waiting import until
 
 # Seconds between two reads of a node object.
 _PAUSE = 1.0
-# CPU and memory of a proof pod's container. Its program prints the container's devices.
-_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
-_LIMITS = {"memory": "96Mi"}
 
 
 def verify(
@@ -105,8 +102,6 @@ def _outcomes(
         deployment.tolerations,
         deployment.image_pull_secrets,
         owner,
-        _REQUESTS,
-        _LIMITS,
         ends=True,
     )
     to_prove = {resource.name: resource for resource in resources if resource.name in shares}

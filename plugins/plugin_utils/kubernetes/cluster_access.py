@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
@@ -15,6 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import Asked
 
 from . import deployed
 
@@ -23,32 +24,43 @@ _VARIABLE = "node_devices_kubeconfig"
 _DRA_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
 
 
-def problems(
-    path: str, node: str, must_exist: bool, patches: bool, deployment: Mapping[str, Any] | None = None
-) -> Iterator[str]:
-    """Yield one message, with variable and file, if the run cannot work with the kubeconfig.
+class Answer(NamedTuple):
+    """The cluster's answer. problems: why the run cannot do its work on the node, one message each.
 
-    node: the node's name in the cluster.
-    must_exist: whether the node object must exist. An uninstall accepts its absence, and so does a run that skips the
-        node then.
-    patches: whether the run will patch the node's status. deployment: device_plugin_deployment in mode daemonset, or
-    None.
+    drivers: the DRA drivers whose ResourceSlices offer devices of the node; an empty list if the cluster has none.
+    unknown: why the drivers are unknown; empty if they are known or irrelevant.
+    removed: the resources of an earlier run that the node object has and the declaration does not have.
     """
-    try:
-        # In a dry run, the API server checks the requests and the permissions, and stores nothing.
-        api = Api.of(path, dry_run=True)
-        if must_exist:
-            api.node(node)
-        elif api.get(Place("nodes", node)) is None:
-            return
-        if patches:
-            api.patch_node_status(node, [{"op": "test", "path": "/metadata/name", "value": node}])
-        if deployment is not None:
-            # The deployment reports errors.
-            with contextlib.suppress(ApiError, DeclarationError):
-                yield from filter(None, [deployed.without_slot(api, node, deployed.parse(deployment))])
-    except ApiError as error:
-        yield failure(path, error)
+
+    problems: list[str]
+    drivers: list[str]
+    unknown: str
+    removed: set[str]
+
+
+def ask(asked: Asked, api_only: bool) -> Answer:
+    """Ask the API server about a node, and whether it would do what the run needs. Raises ApiError.
+
+    api_only: whether only the API reaches the node.
+    """
+    # In a dry run, the API server checks the requests and the permissions, and stores nothing.
+    api, name, declared = Api.of(asked.kubeconfig or "", dry_run=True), asked.node_name, asked.declared or {}
+    needs_drivers = asked.mode and not asked.takeover and declared.get("foreign_kinds")
+    drivers, unknown = _dra_drivers(api, name) if needs_drivers else ([], "")
+    # An uninstall accepts the absence of a node, and the play skips a node that only the API reaches.
+    must_exist = bool(declared or asked.drain) and not api_only
+    node = api.node(name) if must_exist else api.get(Place("nodes", name))
+    if node is None:
+        return Answer([], drivers, unknown, set())
+    if declared.get("capacities"):
+        api.patch_node_status(name, [{"op": "test", "path": "/metadata/name", "value": name}])
+    problems = []
+    if asked.mode == "daemonset":
+        # The deployment reports errors.
+        with contextlib.suppress(ApiError, DeclarationError):
+            problems += filter(None, [deployed.without_slot(api, node, deployed.parse(asked.deployment))])
+    is_removing = declared and asked.mode and not problems
+    return Answer(problems, drivers, unknown, removed(node, declared, api_only) if is_removing else set())
 
 
 def not_joined(path: str, node: str) -> str:
@@ -70,35 +82,33 @@ def failure(path: str, error: Exception) -> str:
     return f"{_VARIABLE}{where}: {said}"
 
 
-def removed(path: str, node: str, capacities: Mapping[str, int], served: Collection[str] | None = None) -> set[str]:
-    """Return the resources of ours that the node object has and the declaration does not have.
+def removed(node: Mapping[str, Any], declared: Mapping[str, Any], api_only: bool) -> set[str]:
+    """Return the resources of ours that a node object has and the declaration does not have.
 
-    capacities: the declared static resources. served: the declared resources of the plugin, if only the API shows
-    those of the node; else None. ``problems`` reports an error of the API.
+    api_only: whether only the node object shows the plugin's resources of the node.
     """
     try:
-        shown = Api.of(path).node(node)
-        memory = extended_resources.remembered(shown)
-    except (ApiError, extended_resources.CapacityConflict):
+        memory = extended_resources.remembered(node)
+    except extended_resources.CapacityConflict:
+        # The task that changes the capacities reports the error.
         return set()
-    ours = set(memory.patched)
-    if served is not None:
-        ours |= extended_resources.registered_by(shown).intersection(memory.served)
-    return ours.difference(capacities, served or ())
+    ours, names = set(memory.patched), {resource["name"] for resource in declared["resources"]}
+    if api_only:
+        ours = (ours | extended_resources.registered_by(node).intersection(memory.served)) - names
+    return ours.difference(declared["capacities"])
 
 
-def dra_drivers(path: str, node: str) -> tuple[list[str], str]:
-    """Return the DRA drivers whose ResourceSlices offer devices of a node, and a message if the drivers are unknown.
+def _dra_drivers(api: Api, node: str) -> tuple[list[str], str]:
+    """Return the DRA drivers of a node, and a message if they are unknown.
 
     A cluster without the API for ResourceSlices has no drivers.
     """
     try:
-        api = Api.of(path)
         for version in _DRA_VERSIONS:
             with contextlib.suppress(NotFound):
                 slices = api.list(Place("resourceslices", group=version), fieldSelector=f"spec.nodeName={node}")
                 return sorted({each["spec"]["driver"] for each in slices}), ""
-        return [], ""
     except ApiError as error:
         said = " ".join(str(error).split())
         return [], f"cannot check whether a DRA driver offers this node's devices in ResourceSlices: {said}"
+    return [], ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Configuration,
     DeclarationError,
@@ -52,20 +52,17 @@ def configuration_text(declared: Mapping[str, Any]) -> str:
     return manifests.configuration_text(parse_configuration(declared["configuration"]))
 
 
-def without_slot(api: Api, node: str, deployment: manifests.Deployment) -> str:
-    """Return why the node must not get the DaemonSet's pod yet; empty if the node may get the pod. Raises ApiError."""
-    if not deployment.priority_class:
+def without_slot(api: Api, node: Mapping[str, Any], deployment: manifests.Deployment) -> str:
+    """Return why a node must not get the DaemonSet's pod yet; empty if the node may get the pod. Raises ApiError."""
+    # A labelled node already has a slot for the pod, or another DaemonSet of ours frees a slot.
+    if not deployment.priority_class or manifests.NODE_LABEL in (node["metadata"].get("labels") or {}):
         return ""
-    found = api.get(Place("nodes", node))
-    # A labelled node already has a slot for the pod, or another DaemonSet of ours frees a slot. If a caller needs a
-    # missing node, the caller reports the error.
-    if found is None or manifests.NODE_LABEL in (found["metadata"].get("labels") or {}):
-        return ""
-    slots = pods.of_node(api, found)
+    slots = pods.of_node(api, node)
     if slots is None or slots.free:
         return ""
+    name = node["metadata"]["name"]
     return (
-        f"node {node} has no free pod slot (its kubelet accepts {slots.total} pods), so the DaemonSet's pod, with "
+        f"node {name} has no free pod slot (its kubelet accepts {slots.total} pods), so the DaemonSet's pod, with "
         f"priority class {deployment.priority_class}, would preempt another pod: free a slot, raise the kubelet's "
         "maxPods, or set device_plugin_deployment.priority_class: '' to let the pod wait"
     )

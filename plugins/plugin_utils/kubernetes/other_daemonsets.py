@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place
@@ -21,26 +21,15 @@ _TOLD = 15.0
 _PAUSE = 1.0
 
 
-class Other(NamedTuple):
-    """Another DaemonSet of ours. by_label: whether it selects its nodes by our label."""
-
-    namespace: str
-    name: str
-    by_label: bool
-
-    def has(self, cluster: DaemonSet, node: str) -> bool:
-        """Return whether the DaemonSet's ConfigMap has a configuration for the node. Raises ApiError."""
-        return node in _texts(cluster, self.namespace, self.name)
-
-
-def _others(cluster: DaemonSet) -> Iterator[Other]:
+def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], bool]]:
+    """Yield our other DaemonSets, each with whether it selects its nodes by our label. Raises ApiError."""
     label, own = manifests.NODE_LABEL, (cluster.deployment.namespace, cluster.deployment.name)
     selector = ",".join(f"{key}={value}" for key, value in manifests.LABELS.items())
     for each in cluster.api.list(Place("daemonsets", group="apps/v1"), labelSelector=selector):
         namespace, name = each["metadata"]["namespace"], each["metadata"]["name"]
         if (namespace, name) != own and not each["metadata"].get("deletionTimestamp"):
             selects = each["spec"]["template"]["spec"].get("nodeSelector") or {}
-            yield Other(namespace, name, selects.get(label) == name)
+            yield {"namespace": namespace, "name": name}, selects.get(label) == name
 
 
 def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
@@ -49,32 +38,28 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
     Raises ApiError, and DeploymentError if another DaemonSet's pod would run beside that pod.
     """
     own, places = cluster.deployment, []
-    for other in _others(cluster):
-        where = f"DaemonSet {other.name} in namespace {other.namespace}"
-        if other.by_label and other.name == own.name:
+    for place, by_label in _others(cluster):
+        where = f"DaemonSet {place['name']} in namespace {place['namespace']}"
+        if by_label and place["name"] == own.name:
             raise DeploymentError(
                 f"{where} has the same name as the new one in namespace {own.namespace}, so both would select the "
                 f"same nodes by the label value {own.name}: set another device_plugin_deployment.name as well, so "
-                f"that the nodes move, or run uninstall.yml with namespace {other.namespace} first"
+                f"that the nodes move, or run uninstall.yml with namespace {place['namespace']} first"
             )
-        if not other.has(cluster, node):
+        if node not in _texts(cluster, **place):
             continue
-        if not other.by_label:
+        if not by_label:
             raise DeploymentError(
                 f"{where} lists its nodes itself, including {node}, so these playbooks did not deploy it: remove the "
                 "node there first"
             )
-        places.append({"namespace": other.namespace, "name": other.name})
+        places.append(place)
     return places
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
     """Return our other DaemonSets that select by label and have a configuration for a removed node. Raises ApiError."""
-    return [
-        {"namespace": other.namespace, "name": other.name}
-        for other in _others(cluster)
-        if other.by_label and other.has(cluster, node)
-    ]
+    return [place for place, by_label in _others(cluster) if by_label and node in _texts(cluster, **place)]
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:

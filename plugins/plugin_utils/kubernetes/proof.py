@@ -48,6 +48,9 @@ _AGAIN = 10.0
 _PAUSE = 0.5
 _GOING = 30.0
 _BEYOND = 240
+# CPU and memory of a container that inspects itself.
+_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
+_LIMITS = {"memory": "96Mi"}
 # Waiting reasons of a container that has its image and devices but cannot start.
 _NOT_STARTED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
 
@@ -63,8 +66,8 @@ class Wanted(NamedTuple):
 class Kind(NamedTuple):
     """The settings of a node's proof pods.
 
-    namespace: of the pods. owner: the DaemonSet whose deletion also deletes the pods, or None. requests, limits: of the
-    pods, without the devices. ends: whether the container inspects itself and exits; a succeeded pod is then ready.
+    namespace: of the pods. owner: the DaemonSet whose deletion also deletes the pods, or None. ends: whether the image
+    is the plugin's, whose container inspects itself and exits; a succeeded pod is then ready.
     """
 
     namespace: str
@@ -72,8 +75,6 @@ class Kind(NamedTuple):
     tolerations: Sequence[Mapping[str, str]]
     pull_secrets: Sequence[str] = ()
     owner: Mapping[str, Any] | None = None
-    requests: Mapping[str, str] = {}
-    limits: Mapping[str, str] = {}
     ends: bool = False
 
 
@@ -116,8 +117,8 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
                 "imagePullPolicy": "Never",
                 **({"args": list(wanted.arguments)} if wanted.arguments else {}),
                 "resources": {
-                    **({"requests": dict(kind.requests)} if kind.requests else {}),
-                    "limits": {**kind.limits, wanted.resource: str(wanted.shares)},
+                    **({"requests": _REQUESTS} if kind.ends else {}),
+                    "limits": {**(_LIMITS if kind.ends else {}), wanted.resource: str(wanted.shares)},
                 },
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -245,13 +246,12 @@ class Proofs:
 
     def _remove_leftovers(self) -> None:
         """Delete the node's proof pods that are older than their deadline. Killed plays left these pods."""
-        pods = self._api.list(self._place, labelSelector=_SELECTOR)
+        pods = _of_node(self._api, self._place, self._node)
         now = self._api.moment()
         for pod in pods:
             made = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-            is_of_node = (pod["metadata"].get("annotations") or {}).get(_NODE) == self._node
             lifetime = (pod.get("spec") or {}).get("activeDeadlineSeconds", _lifetime(self._timeout))
-            if is_of_node and now and (now - made).total_seconds() > lifetime:
+            if now and (now - made).total_seconds() > lifetime:
                 self._delete(pod["metadata"])
 
 
@@ -262,10 +262,15 @@ def remove(api: Api, namespaces: Iterable[str], node: str) -> Change:
     """
     for namespace in namespaces:
         place = Place("pods", namespace=namespace)
-        for pod in api.list(place, labelSelector=_SELECTOR):
-            if (pod["metadata"].get("annotations") or {}).get(_NODE) == node:
-                api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
+        for pod in _of_node(api, place, node):
+            api.delete(place._replace(name=pod["metadata"]["name"]), pod["metadata"]["uid"])
     return objects.delete(api, _CLASS)
+
+
+def _of_node(api: Api, place: Place, node: str) -> list[dict[str, Any]]:
+    """Return the proof pods of a node. place: all pods of a namespace. Raises ApiError."""
+    pods = api.list(place, labelSelector=_SELECTOR)
+    return [pod for pod in pods if (pod["metadata"].get("annotations") or {}).get(_NODE) == node]
 
 
 def _lifetime(timeout: float) -> int:

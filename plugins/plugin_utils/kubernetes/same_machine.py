@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible import constants
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights, Place
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.remembered import remembered
 
 #: The ids of a machine: in the facts of node_preflight, and in a node object's ``nodeInfo``.
 _IDS = {"machine_id": "machineID", "system_uuid": "systemUUID"}
@@ -27,12 +25,7 @@ class Checked(NamedTuple):
     unknown: str = ""
 
 
-def check(api: Api, kubeconfig: str, name: str, identity: Any) -> Checked:
-    """Check whether a host is the machine of the node ``name``. Raises ApiError. See ``judge``."""
-    return judge(api, kubeconfig, name, api.get(Place("nodes", name)), identity)
-
-
-def judge(api: Api, kubeconfig: str, name: str, found: Mapping[str, Any] | None, identity: Any) -> Checked:
+def check(api: Api, kubeconfig: str, name: str, found: Mapping[str, Any] | None, identity: Any) -> Checked:
     """Check whether a host is the machine of a node object. Raises ApiError. found: None if it does not exist.
 
     kubeconfig: path of the file of ``api``.
@@ -82,18 +75,13 @@ def judge(api: Api, kubeconfig: str, name: str, found: Mapping[str, Any] | None,
 
 
 def _all_nodes(api: Api, kubeconfig: str) -> dict[str, dict[str, str]]:
-    """Return the ids of each node. The first host lists the nodes; the other hosts of this run read its file."""
-    digest = hashlib.sha256(kubeconfig.encode()).hexdigest()[:24]
-    with open(os.path.join(constants.DEFAULT_LOCAL_TMP, f"nodes-{digest}"), "a+", encoding="utf-8") as file:
-        # Ansible checks many hosts at once, in processes that share no memory.
-        fcntl.flock(file, fcntl.LOCK_EX)
-        file.seek(0)
-        text = file.read()
-        if text:
-            nodes: dict[str, dict[str, str]] = json.loads(text)
-        else:
-            nodes = {each["metadata"]["name"]: _of_node(each) for each in api.list(Place("nodes"))}
-            json.dump(nodes, file)
+    """Return the ids of each node. Hosts that ask after the first answer of this run read that answer."""
+
+    def listed() -> str:
+        return json.dumps({each["metadata"]["name"]: _of_node(each) for each in api.list(Place("nodes"))})
+
+    nodes: dict[str, dict[str, str]]
+    nodes = json.loads(remembered(f"nodes-{hashlib.sha256(kubeconfig.encode()).hexdigest()[:24]}", listed))
     return nodes
 
 

@@ -165,8 +165,11 @@ def test_the_labs_stand_in_is_not_called_by_a_kubelets_version():
     assert found["kubelet"] == {"running": True, "version": "stand-in"}
 
 
+SHOWN = {"status": {"nodeInfo": {"kubeletVersion": "v1.33.1"}}}
+
+
 def test_a_kubelet_inside_another_process_is_known_by_its_answers():
-    found = entry(well(serving(CAMERA, device("a")), facts=NO_KUBELET, kubelet_version="1.33.1"))
+    found = entry(well(serving(CAMERA, device("a")), facts=NO_KUBELET, node_object=SHOWN))
     assert found["kubelet"] == {"running": True, "version": "1.33.1"}
     assert found["state"] == "ok"
 
@@ -282,20 +285,27 @@ def test_fixed_capacities():
     }
 
 
-@pytest.mark.parametrize("by_api", [None, node.ByApi(True, "containerd://2.1.9")])
+@pytest.mark.parametrize("api_only", [False, True])
 @pytest.mark.parametrize(
     ("capacity", "allocatable", "state", "of_node"),
     # The kubelet lists a former name with the last devices as unhealthy, or with none. The last one is somebody's.
     [("0", "0", "left behind", "ok"), ("3", "0", "left behind", "ok"), ("3", "3", "not as declared", "wrong")],
 )
-def test_a_resource_that_was_renamed_does_not_make_its_node_wrong(by_api, capacity, allocatable, state, of_node):
+def test_a_resource_that_was_renamed_does_not_make_its_node_wrong(api_only, capacity, allocatable, state, of_node):
     """For the five minutes in which the kubelet still lists it."""
     memory = {extended_resources.ANNOTATION: json.dumps({"patched": {}, "served": ["a.io/old"]})}
-    old = {"capacity": {"a.io/old": capacity}, "allocatable": {"a.io/old": allocatable}}
+    old = {
+        "capacity": {"a.io/old": capacity},
+        "allocatable": {"a.io/old": allocatable},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {"containerRuntimeVersion": "containerd://2.1.9"},
+    }
     shown = {"metadata": {"name": "w1", "annotations": memory}, "status": old}
     wanted = extended_resources.Wanted({}, frozenset([CAMERA]), frozenset([CAMERA, "a.io/old"]))
     rows = [row for row in extended_resources.rows(shown, wanted) if row["resource"] != CAMERA]
-    found = entry(well(serving(CAMERA, device("a")), declaration=declared(CAMERA), cluster=rows, by_api=by_api))
+    read = {"declaration": declared(CAMERA), "cluster": rows, "node_object": shown, "api_only": api_only}
+    found = entry(well(serving(CAMERA, device("a")), **read))
+    assert found["runtime"]["version"] == ("2.1.9" if api_only else "1.7.24")
     (row,) = [each for each in found["resources"] if each["name"] == "a.io/old"]
     assert numbers(row) == (int(capacity), int(allocatable), None, state, [extended_resources.LEFT_BEHIND])
     assert (found["state"], row["declared"]) == (of_node, False)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 OF_KUBELET = {"f:status": {"f:capacity": {"f:a.b/camera": {}, "f:a.b/gone": {}, "f:c.d/others": {}}}}
@@ -29,25 +27,22 @@ NODE = {
 
 
 @pytest.mark.parametrize(
-    ("capacities", "served", "removed"),
+    ("capacities", "served", "api_only", "removed"),
     [
-        ({"a.b/seat": 9}, None, set()),
-        ({}, None, {"a.b/seat"}),
-        ({}, [], {"a.b/seat", "a.b/camera"}),
-        ({"a.b/seat": 9}, ["a.b/camera"], set()),
-        ({"a.b/camera": 2}, [], {"a.b/seat"}),
+        ({"a.b/seat": 9}, [], False, set()),
+        ({}, [], False, {"a.b/seat"}),
+        ({}, ["a.b/seat"], False, {"a.b/seat"}),
+        ({}, [], True, {"a.b/seat", "a.b/camera"}),
+        ({"a.b/seat": 9}, ["a.b/camera"], True, set()),
+        ({}, ["a.b/camera", "a.b/seat"], True, set()),
+        ({"a.b/camera": 2}, [], True, {"a.b/seat"}),
     ],
 )
-def test_what_a_run_removes(monkeypatch, capacities, served, removed):
-    monkeypatch.setattr(
-        cluster_access.Api, "of", lambda _path, dry_run=False: types.SimpleNamespace(node=lambda name: NODE)
-    )
-    assert cluster_access.removed("x", "worker1", capacities, served) == removed
+def test_what_a_run_removes(capacities, served, api_only, removed):
+    declared = {"capacities": capacities, "resources": [{"name": name} for name in served]}
+    assert cluster_access.removed(NODE, declared, api_only) == removed
 
 
-def test_without_the_node_object_nothing_is_known(monkeypatch):
-    def node(name):
-        raise ApiError("no answer")
-
-    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run=False: types.SimpleNamespace(node=node))
-    assert cluster_access.removed("x", "worker1", {}) == set()
+def test_of_a_damaged_record_nothing_is_known():
+    node = {"metadata": {"annotations": {extended_resources.ANNOTATION: "{"}}}
+    assert cluster_access.removed(node, {"capacities": {}, "resources": []}, False) == set()

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import LacksRights, Place
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import remembered
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import same_machine
 
 SAME = same_machine.Checked()
 
 
+def check(cluster, kubeconfig, name, identity):
+    return same_machine.check(cluster, kubeconfig, name, cluster.get(Place("nodes", name)), identity)
+
+
 @pytest.fixture(autouse=True)
 def _run_of_ansible(tmp_path, monkeypatch):
-    monkeypatch.setattr(same_machine.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    monkeypatch.setattr(remembered.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
 
 
 def host(name=None, machine_id="m1", system_uuid="u1"):
@@ -61,7 +66,7 @@ class Cluster:
     ],
 )
 def test_the_node_s_machine(identity, nodes):
-    assert same_machine.check(Cluster(**nodes), "config", "w1", identity) == SAME
+    assert check(Cluster(**nodes), "config", "w1", identity) == SAME
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_the_node_s_machine(identity, nodes):
     ],
 )
 def test_another_machine(identity, nodes, says):
-    checked = same_machine.check(Cluster(**nodes), "config", "w1", identity)
+    checked = check(Cluster(**nodes), "config", "w1", identity)
     assert says in checked.problem
     assert checked.unknown == ""
 
@@ -122,20 +127,20 @@ def test_another_machine(identity, nodes, says):
     ],
 )
 def test_what_nobody_knows_is_said(identity, nodes):
-    checked = same_machine.check(Cluster(**nodes), "config", "w1", identity)
+    checked = check(Cluster(**nodes), "config", "w1", identity)
     assert checked.problem == ""
     assert checked.unknown.startswith("node w1 has not joined yet, or does not report the ids of its machine")
 
 
 def test_without_the_right_to_list_nodes_other_nodes_are_unknown():
     cluster = Cluster(may_list=False, w1=("m1", "u1"))
-    assert "give this user list on nodes" in same_machine.check(cluster, "config", "w1", host()).unknown
-    assert "is another machine" in same_machine.check(cluster, "config", "w1", host(machine_id="m2")).problem
+    assert "give this user list on nodes" in check(cluster, "config", "w1", host()).unknown
+    assert "is another machine" in check(cluster, "config", "w1", host(machine_id="m2")).problem
 
 
 def test_where_the_certificate_decides_no_other_node_is_read():
     cluster = Cluster(w1=("m1", "u1"))
-    assert same_machine.check(cluster, "config", "w1", host("w1")) == SAME
+    assert check(cluster, "config", "w1", host("w1")) == SAME
     assert cluster.listed == 0
 
 
@@ -143,10 +148,10 @@ def test_the_hosts_of_a_run_list_the_nodes_of_a_cluster_once():
     cluster = Cluster(**{f"w{number}": (f"m{number}", f"u{number}") for number in range(9)})
     for number in range(9):
         identity = host(None, f"m{number}", f"u{number}")
-        assert same_machine.check(cluster, "config", f"w{number}", identity) == SAME
+        assert check(cluster, "config", f"w{number}", identity) == SAME
     assert cluster.listed == 1
     # A node that joined after the list was read, and another cluster.
     cluster.nodes.update(Cluster(w10=("m1", "u1")).nodes)
-    assert "fit several nodes (w1, w10)" in same_machine.check(cluster, "config", "w10", host()).problem
-    same_machine.check(cluster, "other", "w2", host(None, "m2", "u2"))
+    assert "fit several nodes (w1, w10)" in check(cluster, "config", "w10", host()).problem
+    check(cluster, "other", "w2", host(None, "m2", "u2"))
     assert cluster.listed == 2
