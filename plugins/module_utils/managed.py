@@ -308,20 +308,16 @@ class Managed:
         self.ledger.save()
 
     def _take_away(self, stays):
-        gone = {path for path in self.ledger.of(self.owner) if path not in stays}
+        files, directories = self.ledger.of(self.owner), self.ledger.directories_of(self.owner)
+        gone = {path for path in files if path not in stays}
         for path in sorted(gone):
             self._take_away_one(path, self.ledger.entries[path])
-        for directory in self.ledger.directories_of(self.owner):
-            others = stays | {path for path in self._own_entries() if path not in gone and path != directory}
+        for directory in directories:
+            others = stays | {*files, *directories} - gone - {directory}
             is_needed = any(path == directory or path.startswith(directory + "/") for path in others)
             if not is_needed and self._take_away_directory(directory):
                 gone.add(directory)
         self.ledger.save()
-
-    def _own_entries(self):
-        for path, entry in self.ledger.entries.items():
-            if entry.get("owner") == self.owner or self.owner in entry.get("owners", ()):
-                yield path
 
     def _take_away_one(self, path, entry):
         """Remove an unchanged file, link or tree, or restore its original."""
