@@ -131,7 +131,7 @@ class Ledger:
 
         Unless the ledger is entered for writing, as in check mode, the entries change in memory alone.
         """
-        if self.is_saved or self._lock is None:
+        if self.is_saved or not self.is_entered:
             return
         if self.entries:
             make_directory(self.directory, MODE)
@@ -140,6 +140,11 @@ class Ledger:
         else:
             remove_file(self.path)
         self._saved = json.loads(json.dumps(self.entries))
+
+    @property
+    def is_entered(self):
+        """Whether the ledger is entered for writing."""
+        return self._lock is not None
 
     @property
     def is_saved(self):

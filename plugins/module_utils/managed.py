@@ -1,21 +1,115 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converges files, directories and links to the wanted state, and records them in the ledger.
+"""Plans what wanted files, directories and links need, makes these changes, and records them in the ledger.
 
-Runs on nodes: Python 3.9, standard library only.
+`Managed` makes its changes at once. A `transaction` makes the changes of a `Planning` step by step. Runs on nodes:
+Python 3.9, standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from typing import Any, NamedTuple
 
-from . import decisions
 from . import ledger as ledgers
-from .decisions import ACCESS, CONTENT, OURS, owner_of
+from .ledger import LedgerConflict
+from .transaction.plan import Directory, File
 
 #: Suffix of the original's copy. If someone else changed our file, removal writes this copy beside the file.
 BEFORE = ".node-devices-before"
+#: Owner and group (root) of written files. Another owner could change the file regardless of its mode.
+OURS = {"uid": os.geteuid(), "gid": os.getegid()}
+# The keys of a state that say what a path is, and who may use it.
+_CONTENT, _ACCESS = ("kind", "content", "target"), ("mode", "uid", "gid")
 _NOT_REMOVED = "it is empty but cannot be removed (%s): fix that, then run again"
+#: The kinds that each kind may replace, its own first.
+_REPLACEABLE = {"file": ("file", "link"), "link": ("link", "file"), "directory": ("directory",)}
+_NEW_FILE = {"kind": "file", "mode": 0o644, "uid": 0, "gid": 0}
+# Part of each path that no other program uses.
+_OUR_NAME = "node-device"
+
+
+class Change(NamedTuple):
+    """A path to change.
+
+    before: the path's present state. after: the wanted item, with its owner.
+    is_content: whether content, target or kind change, not only mode or owner.
+    """
+
+    before: dict[str, Any] | None
+    after: dict[str, Any]
+    is_content: bool
+
+    @property
+    def path(self):
+        return self.after["path"]
+
+    @property
+    def makes_directory(self):
+        return self.before is None and self.after["kind"] == "directory"
+
+
+def change_of(item, before, owner, entry):
+    """Return the change that an item needs; None if it is right. Raises LedgerConflict if we must not make the change.
+
+    before: the path's state. entry: the path's entry in the ledger, or None.
+    """
+    kind = item["kind"]
+    if kind == "directory" and entry is None and before is not None and before["kind"] == kind:
+        # A foreign directory keeps its mode and owner.
+        return None
+    after = {**item, **OURS} if "mode" in item else item
+    different = {key for key in (*_CONTENT, *_ACCESS) if key in after and (before or {}).get(key) != after[key]}
+    if not different:
+        return None
+    _refuse(item["path"], before, owner, entry, _REPLACEABLE[kind])
+    return Change(before, after, not different.isdisjoint(_CONTENT))
+
+
+def _refuse(path, state, owner, entry, kinds):
+    """Raise LedgerConflict if ``owner`` must not write a path. kinds: which the path may have, the wanted one first."""
+    other = (entry or {}).get("owner", owner)
+    if other != owner:
+        raise LedgerConflict(f"{path} belongs to {other}, so {owner} does not write it")
+    if state is not None and state["kind"] not in kinds:
+        raise LedgerConflict(f"{path} is a {state['kind']}, but a {kinds[0]} must be there: move it away")
+
+
+def _entry_of(item, owner, before):
+    """Return the ledger's entry of a file or link. before: the original, as JSON data."""
+    entry = {"kind": item["kind"], "owner": owner, "before": before}
+    if item["kind"] == "link":
+        return {**entry, "target": item["target"]}
+    return {**entry, "sha256": ledgers.sha256(item["content"]), "mode": item["mode"]}
+
+
+def entries_of(wanted, changes, owner, entries):
+    """Return the ledger's new entries of files and links by path. An existing entry keeps the original that it has.
+
+    entries: the present ones.
+    """
+    states = {change.path: change.before for change in changes}
+    found = {}
+    for item in wanted:
+        path = item["path"]
+        known = entries.get(path)
+        # If an unrecorded path is right and has our name, the ledger was lost. With another name, the path belongs to
+        # someone else.
+        is_someone_elses = known is None and path not in states and _OUR_NAME not in path
+        if item["kind"] != "directory" and not is_someone_elses:
+            found[path] = _entry_of(item, owner, known["before"] if known else ledgers.storable(states.get(path)))
+    return found
+
+
+def _is_ours(state, entry):
+    """Return whether a path is unchanged since we wrote it."""
+    if entry["kind"] == "tree":
+        return state["kind"] == "directory"
+    if state["kind"] != entry["kind"]:
+        return False
+    if entry["kind"] == "link":
+        return state["target"] == entry["target"]
+    return ledgers.sha256(state["content"]) == entry["sha256"]
 
 
 class Report:
@@ -43,8 +137,8 @@ class Report:
         texts = [_shown(before), _shown(after)]
         if texts[0] == texts[1]:
             # Ansible shows the headers only if the texts differ, so show mode and owner as text.
-            owners = [owner_of(state) for state in (before, after) if state]
-            texts = [_access(state, len(set(owners)) > 1) if state else "" for state in (before, after)]
+            owners = {(state["uid"], state["gid"]) for state in (before, after) if state}
+            texts = [_access(state, len(owners) > 1) if state else "" for state in (before, after)]
         self.diffs.append(
             {
                 "before_header": _header(path, before),
@@ -58,19 +152,18 @@ class Report:
 class Managed:
     """One owner's files.
 
-    ledger: already read; to write, also entered as a context manager.
+    ledger: already read; to write, also entered as a context manager. Otherwise, as in check mode, only report the
+        changes. The ledger's entries then change in memory alone.
     owner: a role's name.
-    check: whether to only report the changes. The ledger's entries then change in memory alone.
-    pending: with ``check``, the owner's files that an earlier task of the play would have written: path to content
+    pending: in check mode, the owner's files that an earlier task of the play would have written: path to content
         (bytes).
     """
 
-    def __init__(self, ledger, owner, check=False, after_write=lambda path: None, pending=None):
+    def __init__(self, ledger, owner, after_write=lambda path: None, pending=None):
         self.ledger = ledger
         self.owner = owner
-        self.check = check
         self.after_write = after_write
-        self.pending = dict(pending or {}) if check else {}
+        self.pending = {} if ledger.is_entered else pending or {}
         self.report = Report()
 
     def converge(self, wanted, validate=lambda item, staged: None, keep=()):
@@ -81,60 +174,81 @@ class Managed:
         validate: called with an item and its staged file. If it raises LedgerConflict, nothing changes.
         keep: unwanted paths that stay.
         """
-        self._make(wanted, validate)
+        self._make(self._with_directories(wanted), validate)
         self._take_away({item["path"] for item in wanted} | set(keep))
         return self.report
 
+    def _with_directories(self, wanted):
+        """Return the wanted items, each behind the directories above it that are missing or ours.
+
+        Our directories are wanted, so that their owner and mode are restored, too.
+        """
+        items = {}
+        for item in wanted:
+            for path in reversed(ledgers.parents(item["path"])):
+                mode = self._mode_of_directory(path)
+                # An earlier task would have created the directories of a pending file.
+                if mode is not None and (item["path"] not in self.pending or os.path.lexists(path)):
+                    items.setdefault(path, {"kind": "directory", "path": path, "mode": mode})
+            items[item["path"]] = item
+        return list(items.values())
+
+    def _mode_of_directory(self, path):
+        """Return the mode that a directory above a wanted item gets; None if the directory stays as it is."""
+        if not os.path.lexists(path):
+            # A real run has created the ledger's directory, which is in no report.
+            return None if path == self.ledger.directory else 0o755
+        # A link that has replaced a directory of ours stays.
+        return None if os.path.islink(path) else self.ledger.entries.get(path, {}).get("mode")
+
     def _make(self, wanted, validate):
-        wanted = decisions.directories_around(self.ledger.entries, wanted) + wanted
-        directories = decisions.missing_directories([item for item in wanted if item["path"] not in self.pending])
-        # A real run has created the ledger's directory, which is in no report.
-        directories.pop(self.ledger.directory, None)
         changes = [change for change in map(self._change_of, wanted) if change is not None]
-        entries = decisions.entries_of(wanted, changes, self.owner, self.ledger.entries)
-        self._report(changes, directories, entries)
-        self._claim_directories(wanted, directories)
-        if self.check:
-            # The ledger's entries change in memory, which shows whether a real run would save others.
-            self.ledger.entries.update(entries)
+        entries = entries_of(wanted, changes, self.owner, self.ledger.entries)
+        self._report(changes, entries)
+        self._claim_directories(wanted, changes)
+        if self.ledger.is_entered:
+            self._write(changes, validate, entries)
         else:
-            self._write(changes, directories, validate, entries)
+            # This shows whether a real run would save other entries.
+            self.ledger.entries.update(entries)
 
     def _change_of(self, item):
         path = item["path"]
-        return decisions.change_of(item, self._state_of(path), self.owner, self.ledger.entries.get(path))
+        return change_of(item, self._state_of(path), self.owner, self.ledger.entries.get(path))
 
-    def _report(self, changes, directories, entries):
-        """Add the changes and the new directories to the report. entries: the ledger's new ones of files and links."""
+    def _report(self, changes, entries):
+        """Add the changes to the report, new directories last. entries: the ledger's new ones of files and links."""
         known = self.ledger.entries
-        made = [(directory, None, {"kind": "directory", "mode": mode}) for directory, mode in directories.items()]
-        for path, before, after in [*((change.path, change.state, change.item) for change in changes), *made]:
+        for change in sorted(changes, key=lambda change: change.makes_directory):
+            path = change.path
             self.report.written.append(path)
-            self.report.add_diff(path, before, after)
+            self.report.add_diff(path, change.before, change.after)
+            if change.is_content:
+                self.report.contents.append(path)
             if path in known and entries.get(path, known[path]) == known[path]:
                 self.report.edited.append(path)
-        self.report.contents += [change.path for change in changes if change.need == CONTENT] + list(directories)
 
-    def _write(self, changes, directories, validate, entries):
+    def _write(self, changes, validate, entries):
         """Make the changes. An error before the ledger's last save leaves all paths as they were.
 
         The ledger names each directory before its creation, and each file before its replacement.
         """
         self.ledger.save()
         staged = {}
+        directories = [change for change in changes if change.makes_directory]
+        others = [change for change in changes if not change.makes_directory]
         try:
-            for directory, mode in directories.items():
-                os.mkdir(directory)
-                _set_access(directory, mode)
-                self.after_write(directory)
-            for change in changes:
+            for change in directories:
+                os.mkdir(change.path)
+                self._put_in_place(change, None)
+            for change in others:
                 ledgers.remove_leftover(change.path)
-                if change.item["kind"] == "file":
+                if change.after["kind"] == "file":
                     # Also if mode or owner alone is wrong, because the file's former owner may have it open.
-                    new = ledgers.stage_file(change.path, change.item["content"], change.item["mode"], *OURS)
+                    new = ledgers.stage_file(change.path, *map(change.after.get, ("content", "mode", "uid", "gid")))
                     staged[change.path] = new
-                    validate(change.item, new)
-                    if change.need == ACCESS:
+                    validate(change.after, new)
+                    if not change.is_content:
                         # Keep the file's time, so that systemd needs no daemon-reload.
                         os.utime(new, ns=(os.lstat(new).st_atime_ns, os.lstat(change.path).st_mtime_ns))
         except BaseException:
@@ -148,72 +262,81 @@ class Managed:
             # On a full disk, discard the staged files, so that no path changes.
             _discard(staged)
             raise
-        for change in changes:
-            _put_in_place(change.item, staged.get(change.path))
-            self.after_write(change.path)
+        for change in others:
+            self._put_in_place(change, staged.get(change.path))
+
+    def _put_in_place(self, change, staged):
+        """Make a path what is wanted. staged: a file's new version."""
+        path, after = change.path, change.after
+        if staged:
+            ledgers.put_in_place(staged, path)
+        elif after["kind"] == "link":
+            ledgers.write_link(path, after["target"])
+        else:
+            # A new directory may have inherited other values from its parent.
+            os.chown(path, after["uid"], after["gid"])
+            os.chmod(path, after["mode"])
+        self.after_write(path)
 
     def _state_of(self, path):
         """Return the state of ``path``. Treats pending files as written."""
         if path in self.pending:
-            uid, gid = OURS
-            return {"kind": "file", "content": self.pending[path], "mode": 0o644, "uid": uid, "gid": gid}
+            return {"kind": "file", "content": self.pending[path], "mode": 0o644, **OURS}
         return ledgers.state_of(path)
 
-    def _claim_directories(self, wanted, directories):
+    def _claim_directories(self, wanted, changes):
         """Record the directories to create, and add this owner to our directories that it needs."""
-        for directory, mode in directories.items():
-            self.ledger.entries[directory] = {"kind": "directory", "owners": [], "mode": mode}
+        entries = self.ledger.entries
+        for change in changes:
+            if change.makes_directory:
+                entries[change.path] = {"kind": "directory", "owners": [], "mode": change.after["mode"]}
         for item in wanted:
-            if item["kind"] == "directory" and item["path"] in self.ledger.entries:
-                self.ledger.entries[item["path"]]["mode"] = item["mode"]
+            if item["kind"] == "directory" and item["path"] in entries:
+                entries[item["path"]]["mode"] = item["mode"]
             for path in [item["path"], *ledgers.parents(item["path"])]:
                 # Files, links and trees have one owner.
-                owners = self.ledger.entries.get(path, {}).get("owners")
+                owners = entries.get(path, {}).get("owners")
                 if owners is not None and self.owner not in owners:
                     owners.append(self.owner)
 
-    def _give_up_directories(self, directories):
-        for directory in reversed(list(directories)):
+    def _give_up_directories(self, changes):
+        for change in reversed(changes):
             # After an error, the entry stays, so that a later run removes the directory.
             with contextlib.suppress(OSError):
-                if ledgers.remove_directory_if_empty(directory):
-                    del self.ledger.entries[directory]
+                if ledgers.remove_directory_if_empty(change.path):
+                    del self.ledger.entries[change.path]
         self.ledger.save()
 
     def _take_away(self, stays):
-        gone = {path for path in self.ledger.of(self.owner) if path not in stays}
+        files, directories = self.ledger.of(self.owner), self.ledger.directories_of(self.owner)
+        gone = {path for path in files if path not in stays}
         for path in sorted(gone):
             self._take_away_one(path, self.ledger.entries[path])
-        for directory in self.ledger.directories_of(self.owner):
-            others = stays | {path for path in self._own_entries() if path not in gone and path != directory}
+        for directory in directories:
+            others = stays | {*files, *directories} - gone - {directory}
             is_needed = any(path == directory or path.startswith(directory + "/") for path in others)
             if not is_needed and self._take_away_directory(directory):
                 gone.add(directory)
         self.ledger.save()
 
-    def _own_entries(self):
-        for path, entry in self.ledger.entries.items():
-            if entry.get("owner") == self.owner or self.owner in entry.get("owners", ()):
-                yield path
-
     def _take_away_one(self, path, entry):
         """Remove an unchanged file, link or tree, or restore its original."""
         state = self._state_of(path)
         before = ledgers.stored(entry.get("before"))
-        is_ours = path in self.pending or (state is not None and decisions.is_ours(state, entry))
+        is_ours = path in self.pending or (state is not None and _is_ours(state, entry))
         if state != before and not is_ours:
             self._leave(path, state, before)
         elif state is not None and state != before:
             self.report.removed.append(path)
             self.report.add_diff(path, state, before)
-            if not self.check:
+            if self.ledger.is_entered:
                 if entry["kind"] == "tree":
                     ledgers.remove_tree(path)
                 else:
                     ledgers.put_back(path, before)
                     if before is not None:
                         self.after_write(path)
-        if not self.check:
+        if self.ledger.is_entered:
             ledgers.remove_leftover(path)
         del self.ledger.entries[path]
 
@@ -225,7 +348,7 @@ class Managed:
             reason += f"; the original is in {copy}"
             self.report.written.append(copy)
             self.report.add_diff(copy, ledgers.state_of(copy), before)
-            if not self.check:
+            if self.ledger.is_entered:
                 ledgers.put_back(copy, before)
                 self.after_write(copy)
         self.report.kept.append({"path": path, "reason": reason})
@@ -241,7 +364,7 @@ class Managed:
             if not left:
                 state = ledgers.state_of(directory)
                 try:
-                    is_removed = self.check or ledgers.remove_directory_if_empty(directory)
+                    is_removed = not self.ledger.is_entered or ledgers.remove_directory_if_empty(directory)
                 except OSError as error:
                     self.report.kept.append({"path": directory, "reason": _NOT_REMOVED % error.strerror})
                     return False
@@ -260,25 +383,9 @@ def _discard(staged):
         os.unlink(name)
 
 
-def _put_in_place(item, staged):
-    """Put a wanted item in its place. staged: a file's new version."""
-    if item["kind"] == "file":
-        ledgers.put_in_place(staged, item["path"])
-    elif item["kind"] == "link":
-        ledgers.write_link(item["path"], item["target"])
-    else:
-        _set_access(item["path"], item["mode"])
-
-
-def _set_access(path, mode):
-    """Set mode, owner and group. A new directory may have inherited other values from its parent."""
-    os.chown(path, *OURS)
-    os.chmod(path, mode)
-
-
 def _access(state, with_owner):
     """Return the mode as text for a diff. with_owner: whether to add the owner."""
-    return "mode {:04o}".format(state["mode"]) + (", owner %d:%d" % owner_of(state) if with_owner else "") + "\n"
+    return "mode {:04o}".format(state["mode"]) + (", owner {uid}:{gid}".format(**state) if with_owner else "") + "\n"
 
 
 def _header(path, state):
@@ -297,3 +404,66 @@ def _shown(state):
         return state["content"].decode("utf-8")
     except UnicodeDecodeError:
         return "(%d bytes, sha256 %s)\n" % (len(state["content"]), ledgers.sha256(state["content"]))
+
+
+class Planning:
+    """The files, directories and ledger entries of a transaction's plan, which edits files that others own.
+
+    entries_now: the ledger's current entries. owner: a role's name. undo: whether to undo our changes, which all have
+    entries.
+    context_of: returns a path's SELinux context; None without SELinux.
+    """
+
+    def __init__(self, entries_now, owner, undo, context_of=lambda path: None):
+        self._entries_now = entries_now
+        self._owner = owner
+        self._undo = undo
+        self._context_of = context_of
+        self.files = []
+        self.directories = []
+        self.entries = {}
+
+    def add(self, path, content, expected_sha256, original=None):
+        """Add a file. Raises LedgerConflict if we must not write the file.
+
+        content: the new text; with ``undo``, None restores the original.
+        expected_sha256: see File.
+        original: if someone else wrote the file since our last change, the text that a later undo restores; else None.
+        """
+        state, known = ledgers.state_of(path), self._entries_now.get(path)
+        _refuse(path, state, self._owner, known, ("file",))
+        if self._undo:
+            after, self.entries[path] = _undone(known, content, state), None
+        else:
+            after = {**(state or _NEW_FILE), "content": content.encode()}
+            self.entries[path] = _entry_of(after, self._owner, _original(known, state, original))
+            self._claim_directories(path)
+        access = {key: (after or _NEW_FILE)[key] for key in ("mode", "uid", "gid")}
+        context = self._context_of(path)
+        self.files.append(
+            File(path, after and after["content"], **access, expected_sha256=expected_sha256, context=context)
+        )
+
+    def _claim_directories(self, path):
+        """Add the missing directories above a path, outermost first."""
+        for directory in ledgers.missing_parents(path):
+            if directory not in self.entries:
+                self.entries[directory] = {"kind": "directory", "owners": [self._owner]}
+                self.directories.append(Directory(directory, self._context_of(directory)))
+
+
+def _undone(known, content, state):
+    """Return the state after an undo. content: the wanted text; None or the original's text for the original."""
+    before = ledgers.stored(known["before"])
+    if content is None or (before is not None and before["content"] == content.encode()):
+        return before
+    return {**(state or _NEW_FILE), "content": content.encode()}
+
+
+def _original(known, state, original):
+    """Return the original for the ledger: the recorded original of an unchanged file, or the current state."""
+    if known is not None and state is not None and _is_ours(state, known):
+        return known["before"]
+    if state is not None and original is not None:
+        state = dict(state, content=original.encode())
+    return ledgers.storable(state)

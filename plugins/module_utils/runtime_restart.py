@@ -10,9 +10,9 @@ import functools
 import uuid
 
 from . import plugin_command
-from .decisions import Planning
 from .directory_names import CDI_DIRS
 from .ledger import LedgerConflict, sha256
+from .managed import Planning
 from .transaction import launch
 from .transaction.plan import Places, Plan
 from .writable import obstacle

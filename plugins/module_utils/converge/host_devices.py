@@ -13,7 +13,6 @@ import time
 from ansible.module_utils.common.process import get_bin_path
 
 from .. import device_nodes, plugin_command
-from ..host_device_files import MODULES, NODES, OPTIONS, RULES, content, lines
 from ..ledger import LedgerConflict
 from ..udev_rules import Rule
 
@@ -27,6 +26,12 @@ PARAMS = {
     "facts": {"type": "dict"},
 }
 OWNER = "host_devices"
+#: The files of the role.
+MODULES = "/etc/modules-load.d/node-devices.conf"
+OPTIONS = "/etc/modprobe.d/node-devices.conf"
+RULES = "/etc/udev/rules.d/70-node-devices.rules"
+NODES = "/etc/tmpfiles.d/node-devices.conf"
+_HEAD = "# Written by Ansible (nodedevices.kubernetes.host_devices): changes here are overwritten.\n"
 # udevd's socket; udevd does not run in containers.
 _UDEV = "/run/udev/control"
 # Seconds to wait for devices of a module that was just loaded, for udev and then for drivers, and between two checks.
@@ -50,6 +55,27 @@ def converge(node, params):
             in_use.append(str(error))
     answer = node.answer(host.report, leftovers=host.leftovers, in_use=in_use, actions=host.actions)
     return {**answer, "changed": host.report.changed or bool(host.actions)}
+
+
+def content(lines):
+    """Return a file with these lines, as bytes."""
+    return (_HEAD + "\n".join(lines) + "\n").encode()
+
+
+def lines(modules, udev_rules, nodes):
+    """Return the wanted lines of each file, by its path. The arguments are the role's variables."""
+    return {
+        MODULES: [module["name"] for module in modules],
+        OPTIONS: ["options {name} {options}".format(**module) for module in modules if module.get("options")],
+        RULES: list(udev_rules),
+        NODES: [_line(node) for node in nodes],
+    }
+
+
+def _line(node):
+    mode = str(node.get("mode") or "0600").zfill(4)
+    owner, group = node.get("owner") or "root", node.get("group") or "root"
+    return f"{node['type']} {node['path']} {mode} {owner} {group} - {node['major']}:{node['minor']}"
 
 
 def held(node, params):

@@ -66,7 +66,7 @@ class Node:
 
     def managed(self, ledger, owner, pending=None):
         """Return an owner's `Managed`."""
-        return Managed(ledger, owner, check=self.check_mode, after_write=self.label, pending=pending)
+        return Managed(ledger, owner, self.label, pending)
 
     def answer(self, report, **more):
         """Return a report as an answer, with a warning for each path that stays. more: further keys of the answer."""

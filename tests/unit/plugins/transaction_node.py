@@ -22,7 +22,7 @@ from typing import Any
 
 import crash_states
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
     launch,
     program,

@@ -9,7 +9,8 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes, host_device_files
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import host_devices as host_device_files
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, module_arguments, preflight
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'

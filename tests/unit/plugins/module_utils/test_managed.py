@@ -47,11 +47,8 @@ class Node:
 
     def converge(self, *wanted, owner="role", check=False, pending=None, **rest):
         book = Ledger(self.ledger)
-        managed = Managed(book, owner, check=check, pending=pending)
-        if check:
-            return managed.converge(list(wanted), **rest)
-        with book:
-            return managed.converge(list(wanted), **rest)
+        with contextlib.nullcontext() if check else book:
+            return Managed(book, owner, pending=pending).converge(list(wanted), **rest)
 
     def entries(self):
         return Ledger(self.ledger).entries
@@ -607,6 +604,28 @@ def test_a_check_of_two_tasks_says_what_each_of_them_does(node):
         (report.written, report.removed) for report in done
     ]
     assert [len(report.diffs) for report in done] == [2, 2]
+
+
+def test_a_real_run_counts_no_file_as_written_before(node):
+    file = node.file("a", "1")
+    assert node.converge(file, pending={file["path"]: b"1"}).written == [file["path"]]
+    assert node.snapshot()["a"] == ("0o100644", b"1")
+
+
+def test_new_directories_are_reported_last_and_the_ledgers_own_never(node):
+    files = [node.file("etc/app/b", "1"), node.file("etc/a", "1")]
+    in_ledger = {"path": f"{node.ledger}/code/x", "kind": "file", "content": b"", "mode": 0o600}
+    order = [*(file["path"] for file in [*files, in_ledger]), node.path("etc"), node.path("etc/app")]
+    for check in (True, False):
+        assert node.converge(*files, in_ledger, check=check).written == [*order, f"{node.ledger}/code"]
+
+
+def test_a_directory_of_ours_is_fixed_even_around_a_file_of_an_earlier_task(node):
+    file = node.file("etc/a", "1")
+    node.converge(file)
+    os.chmod(node.path("etc"), 0o700)
+    pending = {file["path"]: file["content"]}
+    assert node.converge(file, check=True, pending=pending).written == [node.path("etc")]
 
 
 def test_a_check_knows_of_the_directory_that_an_earlier_task_makes(node):

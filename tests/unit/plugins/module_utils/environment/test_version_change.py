@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -196,7 +197,9 @@ class Node:
 
     def run(self, state, name=None):
         """What the module does; returns the report and what it tells beside."""
-        with Ledger(self.ledger_directory) as ledger:
+        ledger = Ledger(self.ledger_directory)
+        # As `Node.ledger` does.
+        with contextlib.nullcontext() if self.check_mode else ledger:
             of_node = node_module.Node(self)
             found = environments.Environments(of_node, ledger, self.params)
             found.versions = self.versions

@@ -18,9 +18,8 @@ import types
 import crash_states
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.decisions import Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Planning
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
     kept,
     launch,
