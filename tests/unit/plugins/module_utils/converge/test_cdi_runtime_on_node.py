@@ -463,7 +463,7 @@ def test_other_names_of_a_file_that_is_replaced_are_named(role, check_mode):
 def test_what_somebody_wrote_since_the_runtime_started_is_named(role, check_mode):
     """No way back leads to what runs: the former file is theirs."""
     role.check_mode = check_mode
-    role.config["later"] = [role.root]
+    role.later = {7: [role.root]}
     words = f"by its time, {role.root} was changed after containerd started: a restart also applies that change"
     change = Change(role.root, f"ours in {role.root}", "y")
     assert role.make_effective(change)["warnings"] == [words]
