@@ -6,7 +6,6 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
-import fnmatch
 import glob
 import os
 import re
@@ -59,18 +58,6 @@ def spec_dirs(runtime):
     return directory_names.with_ours(its, *directory_names.CDI_DIRS)
 
 
-class Texts(dict):
-    """The texts of files by path, each read once; None for a file that is no text."""
-
-    def __missing__(self, path):
-        self[path] = text_of(path)
-        return self[path]
-
-    def of(self, paths):
-        """Return the texts of those paths that have a text, by path."""
-        return {path: self[path] for path in paths if self[path] is not None}
-
-
 class Program(NamedTuple):
     """A runtime's program. name: its argv[0]. run: a function such as NodeProcess.run."""
 
@@ -120,8 +107,6 @@ def runtime_facts(path):
         facts["config"] = crio_config(program, arguments, cwd, process.environment)
     elif name == "containerd":
         facts["config"] = containerd_config(program, arguments, cwd)
-    if "config" in facts:
-        facts["config"]["later"] = written_since(process.pid, facts["config"].pop("read"))
     return facts
 
 
@@ -183,7 +168,7 @@ def path_of(arguments, cwd, default, *names):
 
 
 def file_facts(path):
-    """Return the facts of a configuration file. ``read``: the files that the runtime reads at its start."""
+    """Return the facts of a configuration file."""
     content, real_path = text_of(path), os.path.realpath(path)
     return {
         "path": path,
@@ -195,12 +180,14 @@ def file_facts(path):
         "content": content,
         # If a mount source is missing, Docker creates a directory at its path.
         "why_no_text": "it is a directory" if os.path.isdir(path) else "it is not UTF-8",
-        "read": [path],
     }
 
 
 def containerd_config(program, arguments, cwd="/"):
-    """Return the facts of containerd's root configuration file, and the running version's effective configuration."""
+    """Return the facts of containerd's root configuration file, and the running version's effective configuration.
+
+    The adapter reads the imports, and adds them as ``imports``.
+    """
     default = "/etc/containerd/config.toml"
     # Go's flag package also accepts one dash.
     given = path_of(arguments, cwd, None, *_CONFIG)
@@ -210,53 +197,13 @@ def containerd_config(program, arguments, cwd="/"):
     # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
     dump = "dump" if given or facts["exists"] else "default"
     effective, problem = program.answer("--config", path, "config", dump)
-    texts = Texts({path: facts["content"], facts["real_path"]: facts["content"]})
-    patterns, others = imports_of(path, facts["content"], effective, texts)
-    # Use the files' imports: `config dump` of 2.2 and later shows a directory that containerd does not read.
-    read = [path, *imports_of(path, facts["content"], None, texts)[1]]
-    for itself in (path, facts["real_path"]):
-        others.pop(itself, None)
     return dict(
         facts,
-        read=read,
         effective=effective,
         problem=safe_words.message(problem, (path, program.name)),
         # k3s and RKE2 generate the root file from these templates.
-        files=texts.of(found([os.path.join(directory, "config*.toml.tmpl")])),
-        imported=others,
-        linked_imports=[name for name in others if os.path.islink(name)],
-        unreadable_imports=[name for name in found(patterns) if os.path.isfile(name) and texts[name] is None],
-        # With missing imports, `config dump` of 2.x succeeds, but the daemon fails to start. The dump omits the
-        # directories of nested imports, so some of these paths may be wrong.
-        missing_imports=[name for name in patterns if "*" not in name and not os.path.isfile(name)],
-        dangling_imports=[name for name in found(patterns) if not os.path.exists(name)],
+        files=texts_of(glob.glob(os.path.join(glob.escape(directory), "config*.toml.tmpl"))),
     )
-
-
-def imports_of(path, content, effective, texts):
-    """Return the paths and patterns that a root file imports, and the text of each existing file by path.
-
-    texts: a Texts. The sources are containerd's effective configuration and the files. If containerd refuses the files,
-    they are the only source. containerd 2 prints nested imports without their base directory.
-    """
-    directory = os.path.dirname(path)
-    patterns, pending, seen = listed(effective, directory), [(directory, content)], {path}
-    read = texts.of(found(patterns))
-    while pending:
-        directory, text = pending.pop()
-        for pattern in listed(text, directory):
-            patterns += [] if pattern in patterns else [pattern]
-            for name, found_text in texts.of(found([pattern])).items():
-                read[name] = found_text
-                if name not in seen:
-                    seen.add(name)
-                    pending.append((os.path.dirname(name), found_text))
-    return patterns, read
-
-
-def listed(toml, directory):
-    """Return the imports in a file's text as absolute paths. directory: the file's directory."""
-    return [os.path.normpath(os.path.join(directory, name)) for name in texts_of_list(toml, "imports")]
 
 
 def texts_of_list(toml, key):
@@ -300,22 +247,10 @@ def crio_config(program, arguments, cwd="/", environment=None):
 
 def walked(directory):
     """Return the text of each file below a directory, by path."""
-    paths = [os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names]
-    return Texts().of(sorted(paths))
+    return texts_of(os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names)
 
 
-def found(patterns):
-    """Return the files that containerd finds for patterns. containerd reads a pattern without a star as a path.
-
-    Go's patterns also match names that begin with a dot. ``[^`` negates a character class.
-    """
-    paths = set()
-    for pattern in patterns:
-        directory, name = os.path.split(pattern.replace("[^", "[!"))
-        if "*" not in pattern:
-            paths.update([pattern] if os.path.exists(pattern) else [])
-            continue
-        for each in glob.glob(directory) if set(directory) & set("*?[") else [directory]:
-            names = os.listdir(each) if os.path.isdir(each) else []
-            paths.update(os.path.join(each, one) for one in names if fnmatch.fnmatchcase(one, name))
-    return sorted(paths)
+def texts_of(paths):
+    """Return the texts of the files that have a text, by path."""
+    texts = {path: text_of(path) for path in sorted(paths)}
+    return {path: text for path, text in texts.items() if text is not None}

@@ -13,6 +13,7 @@ from . import plugin_command
 from .directory_names import CDI_DIRS
 from .ledger import LedgerConflict, sha256
 from .managed import Planning
+from .runtime_facts import written_since
 from .transaction import launch
 from .transaction.plan import Places, Plan
 from .writable import obstacle
@@ -152,7 +153,7 @@ class Daemon:
                 f"{config['real_path']} has other hard links ({config['other_names']}), which keep the former text: "
                 "update them by hand"
             )
-        for warning in self._pending():
+        for warning in self._pending:
             self._node.warn(warning)
         return {
             "changed": True,
@@ -162,14 +163,15 @@ class Daemon:
         }
 
     def _not_applied(self, why):
-        return NotApplied("\n".join([str(why), *self._pending()]))
+        return NotApplied("\n".join([str(why), *self._pending]))
 
+    @functools.cached_property
     def _pending(self):
-        """Return one message for each file that someone changed after the daemon started.
+        """One message for each file that someone changed after the daemon started, and before our change.
 
         A restart also applies this change, and a rollback cannot restore the daemon's earlier settings.
         """
         return [
             f"by its time, {path} was changed after {self._adapter.name} started: a restart also applies that change"
-            for path in self._facts["config"].get("later", ())
+            for path in written_since(self._facts["pid"], self._adapter.read_at_start)
         ]

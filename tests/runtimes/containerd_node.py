@@ -22,7 +22,11 @@ import tempfile
 import types
 
 sys.path.insert(0, "/collections")
+sys.path.insert(0, "/collections/ansible_collections/nodedevices/kubernetes/plugin")
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts, runtime_trial
+
+from node_device_plugin.runtime.configuration import containerd_imports
+from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
 PROGRAM = sys.argv[1]
 DIRECTORIES = [pathlib.Path("/etc/containerd"), pathlib.Path("/srv/containerd"), pathlib.Path("/var/lib/rancher")]
@@ -50,17 +54,9 @@ def facts(arguments):
     """As module node_preflight reads them."""
     program = runtime_facts.Program("containerd", runtime_facts.installed(PROGRAM))
     said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
-    return {"config": runtime_facts.containerd_config(program, arguments), "version": said.split()[2].lstrip("v")}
-
-
-class Refused(Exception):
-    """The runtime does not take a text."""
-
-
-#: What of the adapters' code the check of a text needs. The container lacks the packages that the adapters import.
-CDI = "node_device_plugin.runtime.configuration.cdi"
-STAND_IN = types.SimpleNamespace(Checked=lambda effective, staged: (effective, staged), UnsupportedConfig=Refused)
-sys.modules.update(dict.fromkeys((CDI, *(CDI[: dot.start()] for dot in re.finditer(r"\.", CDI))), STAND_IN))
+    config = runtime_facts.containerd_config(program, arguments)
+    config["imports"] = containerd_imports.read(config)
+    return {"config": config, "version": said.split()[2].lstrip("v")}
 
 
 def check(content, drop_in, beside, path):
@@ -68,7 +64,7 @@ def check(content, drop_in, beside, path):
     adapter = types.SimpleNamespace(program=PROGRAM, config={"path": path})
     try:
         return {"effective": runtime_trial.check(adapter, content, beside, drop_in)}
-    except Refused as error:
+    except UnsupportedConfig as error:
         return {"refused": str(error)}
 
 

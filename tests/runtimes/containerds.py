@@ -12,6 +12,7 @@ from typing import Any
 
 from node_device_plugin.runtime import configuration
 from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
+from node_device_plugin.runtime.configuration.containerd_imports import Imports
 
 CHECKOUT = Path(__file__).parents[2]
 ENGINE = CHECKOUT / "lab/roles/lab_node/files/engine"
@@ -94,7 +95,9 @@ class Containerd:
     def adapter(self, *arguments: str) -> configuration.Adapter:
         """What plans for a daemon that was started with these arguments."""
         runtime = {"socket": "/run/containerd/containerd.sock", "name": "containerd", "executable": "containerd"}
-        return configuration.of({**runtime, **self.facts(*arguments)})
+        facts = self.facts(*arguments)
+        facts["config"]["imports"] = Imports(*facts["config"]["imports"])
+        return configuration.of({**runtime, **facts})
 
     def check(self, adapter: configuration.Adapter) -> Any:
         """The check that `adapter` plans with."""

@@ -10,6 +10,7 @@ from documented_blocks import blocks, text_of
 
 from node_device_plugin.runtime import configuration as runtimes
 from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
+from node_device_plugin.runtime.configuration.containerd_imports import Imports
 
 PAGE = text_of("docs/cdi-by-hand.md")
 #: Each file that the page prints: path and text.
@@ -69,7 +70,7 @@ def test_the_page_prints_every_file():
             "2.1.4",
             OFF_3,
             merging(OFF_3, root_counts=False),
-            imported={"/etc/containerd/conf.d/site.toml": f"version = 3\n{OFF_3}"},
+            imports=Imports({"/etc/containerd/conf.d/site.toml": f"version = 3\n{OFF_3}"}, [], [], []),
             **imports,
         ),
         written("containerd", "2.1.4-k3s1", OFF_3, content=generated, **k3s),

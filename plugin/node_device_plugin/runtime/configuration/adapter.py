@@ -28,6 +28,11 @@ class Adapter:
         return True
 
     @property
+    def read_at_start(self) -> list[str]:
+        """The files that the daemon reads at its start, without drop-ins."""
+        return [self.config["path"]]
+
+    @property
     def keeps_containers(self) -> bool:
         """Whether containers survive a restart: systemd does not kill the unit's other processes."""
         return self.runtime.get("kill_mode") not in ("control-group", "mixed")

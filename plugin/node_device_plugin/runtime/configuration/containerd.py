@@ -22,6 +22,7 @@ from .containerd_config import (
     texts_in,
     wanted_keys,
 )
+from .containerd_imports import Imports
 from .containerd_obstacles import obstacles
 from .toml_edit import edited, key_lines, lenient, parsed
 
@@ -36,7 +37,11 @@ class Containerd(Adapter):
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Yield messages about an unsuitable version, and about files that containerd or the kubelet cannot use."""
-        yield from obstacles(self.program, self.version, self.config, self._imported, cdi)
+        yield from obstacles(self.program, self.version, self.config, self._imports, cdi)
+
+    @property
+    def read_at_start(self) -> list[str]:
+        return [*super().read_at_start, *self._imported]
 
     @property
     def cdi(self) -> Cdi:
@@ -95,7 +100,7 @@ class Containerd(Adapter):
 
     def _overridden(self) -> str:
         """Return the message that explains why an edit of the root file has no effect."""
-        unreadable = self.config.get("unreadable_imports")
+        unreadable = self._imports.unreadable
         if unreadable:
             return f"its import {unreadable[0]} is not UTF-8 and may override this file: fix the import first"
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
@@ -126,11 +131,8 @@ class Containerd(Adapter):
         if always_on(self.version) or not any(map(_turns_off, changes)):
             return None
         undone = {change.path: change.after for change in changes}
-        root = undone.get(self.config["real_path"], self.config["content"]) or ""
-        texts = {path: undone.get(path, text) or "" for path, text in self._imported.items()}
-        read = [(self.config["real_path"], root)]
-        read += [(path, texts[path]) for path in containerd_imports.taken_in(lenient(root), self.config["path"], texts)]
-        tables = {path: cri_table(lenient(text)) for path, text in read}
+        read = {self.config["real_path"]: self.config["content"], **self._imported}
+        tables = {path: cri_table(lenient(undone.get(path, text) or "")) for path, text in read.items()}
         if self._merges and not any(table.get(ENABLE) is False for table in tables.values()):
             # CDI is on by default.
             return None
@@ -232,20 +234,25 @@ class Containerd(Adapter):
             if place is not None:
                 header = f"[plugins.'{TABLES[file_version]}']"
                 yield place, "\n".join([f"version = {file_version}", "", header, *key_lines(wanted_keys(self.cdi)), ""])
-        for file in containerd_imports.deciding(root, path, texts):
+        for file in containerd_imports.deciding(texts):
             # Do not edit a link's target, because other configurations may import the target, too.
-            if file not in self.config.get("linked_imports", ()):
+            if file not in self._imports.links:
                 with contextlib.suppress(UnsupportedConfig):
                     yield file, self._turned_on(texts[file])
             if not self._merges:
                 return
 
     @property
+    def _imports(self) -> Imports:
+        # The facts keep the imports, so that each file is read once even with several adapters.
+        if "imports" not in self.config:
+            self.config["imports"] = containerd_imports.read(self.config)
+        imports: Imports = self.config["imports"]
+        return imports
+
+    @property
     def _imported(self) -> Mapping[str, str]:
-        """The texts of the root file's imports by path, in containerd's order."""
-        texts = self.config.get("imported") or {}
-        root = lenient(self.config["content"] or "")
-        return {path: texts[path] for path in containerd_imports.taken_in(root, self.config["path"], texts)}
+        return self._imports.texts
 
     def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Cdi:
         """Return the CDI settings after an edit. Raises UnsupportedConfig if the edit would change other keys.

@@ -1,14 +1,17 @@
-"""Finds the imports of a containerd configuration that override CDI's keys, and makes and compares staged copies."""
+"""Reads the imports of a containerd configuration, finds those that override CDI's keys, and compares staged copies."""
 
 from __future__ import annotations
 
 import fnmatch
+import glob
 import json
+import os
 import posixpath
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from ...declaration.cdi import always_on, version_tuple
+from ...support.bounded_reads import text_of
 from . import containerd_config
 from .cdi import SPEC_DIRS, STAGED_DROP_IN, Cdi, UnsupportedConfig, differences
 from .containerd_config import texts_in
@@ -19,6 +22,62 @@ from .toml_text import statements
 DROP_IN = "zz-node-devices.toml"
 #: Wildcards in a pattern.
 _WILD = set("*?[\\")
+
+
+class Imports(NamedTuple):
+    """The files that a root file imports, directly or indirectly.
+
+    texts: by path, in containerd's order. links: paths of files that are links. unreadable: paths of files that are not
+    UTF-8. missing: the importing file, the imported path, its kind, and a fix. containerd cannot start without it.
+    """
+
+    texts: dict[str, str]
+    links: list[str]
+    unreadable: list[str]
+    missing: list[tuple[str, str, str, str]]
+
+
+def read(config: Mapping[str, Any]) -> Imports:
+    """Read the imports of a root file. config: the runtime's ``config``.
+
+    `config dump` is no source: it omits the directories of nested imports, and in 2.2 and later it may name a directory
+    that the root file does not import.
+    """
+    imports = Imports({}, [], [], [])
+    seen = {config["path"], os.path.realpath(config["path"])}
+    pending = [(config["path"], lenient(config["content"] or ""))]
+    while pending:
+        parent, data = pending.pop(0)
+        names = list(dict.fromkeys(absolute(data, parent)))
+        for name in names:
+            if "*" not in name and not os.path.isfile(name):
+                imports.missing.append((parent, name, "not a file", "remove it from imports"))
+        for file in dict.fromkeys(file for name in names for file in _found(name)):
+            if not os.path.exists(file):
+                imports.missing.append((parent, file, "a dangling link", "remove it"))
+            elif file not in seen and os.path.isfile(file):
+                seen.add(file)
+                text = text_of(file)
+                if text is None:
+                    imports.unreadable.append(file)
+                    continue
+                imports.texts[file] = text
+                imports.links.extend([file] if os.path.islink(file) else [])
+                pending.append((file, lenient(text)))
+    return imports
+
+
+def _found(pattern: str) -> list[str]:
+    """Return the files that containerd finds for a pattern. containerd reads a pattern without a star as a path.
+
+    Go's patterns also match names that begin with a dot.
+    """
+    if "*" not in pattern:
+        return [pattern] if os.path.exists(pattern) else []
+    directory = os.path.dirname(pattern).replace("[^", "[!")
+    directories = glob.glob(directory) if set(directory) & _WILD else [directory]
+    paths = [os.path.join(each, name) for each in directories if os.path.isdir(each) for name in os.listdir(each)]
+    return sorted(path for path in paths if _matches(path, pattern))
 
 
 def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
@@ -40,42 +99,12 @@ def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
     return data
 
 
-def not_there(data: Mapping[str, Any], path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield each missing import's path, the kind of that path, and a fix. containerd cannot start without the import.
-
-    config: the runtime's ``config``, with texts.
-    """
-    names = absolute(data, path)
-    for file in config.get("missing_imports", ()):
-        if file in names:
-            yield file, "not a file", "remove it from imports"
-    for file in config.get("dangling_imports", ()):
-        if any(_matches(file, name) for name in names):
-            yield file, "a dangling link", "remove it"
-
-
 def data_of(path: str, text: str) -> dict[str, Any]:
     """Return an imported file as data. For invalid TOML, raises UnsupportedConfig with the file's path."""
     try:
         return parsed(text)
     except UnsupportedConfig as error:
         raise UnsupportedConfig(f"{path} (imported): {error}") from error
-
-
-def taken_in(data: Mapping[str, Any], path: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the paths that a root file imports, directly or indirectly, in containerd's order.
-
-    `config dump` is no source, because in 2.2 and later it may name a directory that the root file does not import.
-    """
-    order: list[str] = []
-    pending = [(path, data)]
-    while pending:
-        parent, content = pending.pop(0)
-        for file in _in_order(content, parent, texts):
-            if file not in order:
-                order.append(file)
-                pending.append((file, lenient(texts[file])))
-    return order
 
 
 def overridden(texts: Mapping[str, str], version: str, wanted: Mapping[str, Any]) -> str:
@@ -148,15 +177,14 @@ def place_of_drop_in(content: str, path: str, texts: Mapping[str, str]) -> str |
     return None
 
 
-def deciding(content: str, path: str, texts: Mapping[str, str]) -> list[str]:
-    """Return the imports with a CRI table in reverse order.
+def deciding(texts: Mapping[str, str]) -> list[str]:
+    """Return the imports with a CRI table in reverse order. texts: of the root file's imports, in containerd's order.
 
     The last import overrides the other imports. containerd 1.7 uses only the last import.
     """
     if _nested(texts):
         return []
-    order = reversed(_in_order(parsed(content), path, texts))
-    return [file for file in order if containerd_config.cri_table(data_of(file, texts[file]))]
+    return [file for file in reversed(list(texts)) if containerd_config.cri_table(data_of(file, texts[file]))]
 
 
 def _with_imports(content: str, names: list[str]) -> str:

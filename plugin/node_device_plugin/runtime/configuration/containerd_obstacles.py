@@ -7,9 +7,9 @@ from typing import Any
 
 from ...declaration.cdi import version_tuple
 from ...support.toml import tomllib
-from . import containerd_imports
 from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
+from .containerd_imports import Imports
 from .toml_edit import lenient, parsed
 
 #: The first containerd that adds the kubelet's CDI devices to containers.
@@ -21,12 +21,11 @@ _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images
 
 
 def obstacles(
-    program: str, version: str | None, config: Mapping[str, Any], imported: Mapping[str, str], cdi: bool
+    program: str, version: str | None, config: Mapping[str, Any], imports: Imports, cdi: bool
 ) -> Iterator[str]:
     """Yield one message for each obstacle.
 
     config: the runtime's ``config``, with texts.
-    imported: texts of the root file's imports, by path.
     cdi: whether devices are injected by CDI.
     """
     if cdi and version is None:
@@ -52,22 +51,18 @@ def obstacles(
         why = "it begins with a byte order mark" if config["content"].startswith("\ufeff") else error
         yield f"{path} is not valid TOML ({why}), {but}: fix the file first"
         return
-    files = {path: data, **{name: lenient(text) for name, text in imported.items()}}
-    for name, text in files.items():
-        for file, what, way_out in containerd_imports.not_there(text, name, config):
-            yield (
-                f"{name} imports {file}, which is {what}, so containerd cannot start again: {way_out}, or create the "
-                "file"
-            )
+    files = {path: data, **{name: lenient(text) for name, text in imports.texts.items()}}
+    for name, file, what, way_out in imports.missing:
+        yield f"{name} imports {file}, which is {what}, so containerd cannot start again: {way_out}, or create the file"
     if not config.get("effective"):
-        yield from _invalid_imports(path, config.get("unreadable_imports", ()), imported)
+        yield from _invalid_imports(path, imports)
     for name, disabled in _turning_off(files, version):
         yield (
             f"{name} disables CRI (disabled_plugins has {', '.join(disabled)}), so the kubelet cannot use this "
             "containerd: remove it from disabled_plugins and restart containerd"
         )
     if config.get("effective"):
-        yield from _no_default_runtime(path, config["effective"], version, imported)
+        yield from _no_default_runtime(path, config["effective"], version, imports.texts)
 
 
 def _turning_off(files: Mapping[str, Mapping[str, Any]], version: str | None) -> Iterator[tuple[str, list[str]]]:
@@ -112,11 +107,11 @@ def _no_default_runtime(path: str, effective: str, version: str | None, imported
     )
 
 
-def _invalid_imports(path: str, unreadable: list[str], imported: Mapping[str, str]) -> Iterator[str]:
+def _invalid_imports(path: str, imports: Imports) -> Iterator[str]:
     """Yield one message for each import because of which containerd rejects the configuration."""
-    for name in unreadable:
+    for name in imports.unreadable:
         yield f"{name}, which {path} imports, is not UTF-8, so containerd cannot start again: fix the file first"
-    for name, text in imported.items():
+    for name, text in imports.texts.items():
         try:
             parsed(text)
         except UnsupportedConfig as error:

@@ -101,6 +101,11 @@ def of(content, dump, version):
     return runtimes.of({**runtime, "config": {**config, "effective": dump, "files": {}}})
 
 
+def imports_of(texts, links=(), unreadable=(), missing=()):
+    """What the adapter read of these imports."""
+    return containerd_imports.Imports(texts, links, unreadable, missing)
+
+
 def checked_by(dump):
     """A check by a containerd that makes of everything what it made of `dump`, with CDI on."""
     data = tomllib.loads(dump)
@@ -204,7 +209,7 @@ def test_a_drop_in_that_is_a_link_is_named_and_left_alone():
     root = 'version = 2\nimports = ["conf.d/*.toml"]\n'
     adapter, check, _asked = imported("1.7.24", root, texts, OFF, ON)
     assert adapter.plan(check).path == "/conf.d/99-site.toml"
-    adapter.config["linked_imports"] = list(texts)
+    adapter.config["imports"] = imports_of(texts, links=list(texts))
     with pytest.raises(UnsupportedConfig, match=r"set enable_cdi = true in /conf\.d/99-site\.toml"):
         adapter.plan(check)
 
@@ -421,14 +426,13 @@ def test_where_a_drop_in_of_ours_would_be_read_last(imports, texts, place):
     ],
 )
 def test_which_import_has_the_table_that_1_7_takes(texts, files):
-    found = containerd_imports.deciding('imports = ["conf.d/*.toml"]\n', "/c/config.toml", texts)
-    assert found == [f"{CONF_D}/{name}.toml" for name in files]
+    assert containerd_imports.deciding(texts) == [f"{CONF_D}/{name}.toml" for name in files]
 
 
 def imported(version, root, texts, off, on):
     """An adapter whose check says `on` only of a copy that imports the drop-in that was asked about."""
     adapter = of(root, off, version)
-    adapter.config["imported"] = texts
+    adapter.config["imports"] = imports_of(texts)
     asked = []
 
     def check(text, beside, drop_in):
@@ -446,7 +450,7 @@ def test_containerd_2_gets_a_drop_in_of_ours_where_one_overrides_the_root_file()
     assert (change.path, change.before) == ("/conf.d/zz-node-devices.toml", None)
     assert change.after == f"version = 3\n\n{CRI_3}\nenable_cdi = true\n"
     assert asked[-1] == (["conf.d/*.toml", "/{drop_in}"], change.after)
-    adapter.config["imported"] = {**texts, change.path: change.after}
+    adapter.config["imports"] = imports_of({**texts, change.path: change.after})
     assert adapter.undo(change.path, True, None, check) == Change(change.path, change.after, None)
 
 
@@ -462,7 +466,7 @@ ON_2 = OFF_2.replace("false", "true")
 @pytest.mark.parametrize("place", ["the file", "/conf.d/site.toml"])
 def test_two_tables_of_which_containerd_2_takes_one_at_random_are_refused(text, dump, place):
     adapter = of(text if place == "the file" else 'version = 2\nimports = ["conf.d/*.toml"]\n', dump, "2.1.9")
-    adapter.config["imported"] = {"/conf.d/site.toml": text}
+    adapter.config["imports"] = imports_of({"/conf.d/site.toml": text})
     with pytest.raises(
         UnsupportedConfig,
         match=rf"{place} has \[plugins\.cri\] and \[plugins\..*grpc\.v1\.cri.\] .* at random: move",
@@ -494,32 +498,31 @@ def test_the_drop_in_that_1_7_takes_is_edited_and_given_back():
     edited = theirs.replace("  sandbox", "  enable_cdi = true\n  sandbox")
     assert change == Change("/conf.d/99-b.toml", theirs, edited)
     assert asked[-1] == (["/conf.d/10-a.toml", "/{drop_in}"], edited)
-    adapter.config["imported"] = {**texts, change.path: f"{edited}# later\n"}
+    adapter.config["imports"] = imports_of({**texts, change.path: f"{edited}# later\n"})
     undone = adapter.undo(change.path, False, theirs, check)
     assert undone.after == f"{theirs}# later\n"
 
 
 def test_an_import_that_is_not_there_and_one_that_turns_cri_off_are_named():
     adapter = of('version = 3\nimports = ["gone.toml", "conf.d/*.toml"]\n', OFF_2, "2.1.9")
-    # An import's import has a folder that the dump does not tell, and a folder that it tells may be nobody's.
-    adapter.config["missing_imports"] = ["/gone.toml", "/nested.toml", "/conf.d/nested.toml"]
-    adapter.config["dangling_imports"] = ["/conf.d/link.toml", "/nobody/link.toml"]
-    adapter.config["imported"] = {
-        "/conf.d/x.toml": 'imports = ["nested.toml"]\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
-    }
-    missing, link, nested, disabled = adapter.obstacles(True)
+    missing = [
+        ("/c.toml", "/gone.toml", "not a file", "remove it from imports"),
+        ("/c.toml", "/conf.d/link.toml", "a dangling link", "remove it"),
+    ]
+    text = 'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n'
+    adapter.config["imports"] = imports_of({"/conf.d/x.toml": text}, missing=missing)
+    missing, link, disabled = adapter.obstacles(True)
     assert missing.startswith(
         "/c.toml imports /gone.toml, which is not a file, so containerd cannot start again: remove it"
     )
     assert "/c.toml imports /conf.d/link.toml, which is a dangling link, so containerd cannot start again" in link
-    assert nested.startswith("/conf.d/x.toml imports /conf.d/nested.toml, which is not a file")
     assert disabled.startswith("/conf.d/x.toml disables CRI (disabled_plugins has io.containerd.grpc.v1.cri)")
 
 
 def test_an_import_that_is_why_containerd_does_not_take_the_whole_is_named():
     adapter = of('version = 3\nimports = ["conf.d/*.toml"]\n', "", "2.1.9")
-    adapter.config["imported"] = {"/conf.d/a.toml": "version = 3\n", "/conf.d/b.toml": "version = 3\n= 4\n"}
-    adapter.config["unreadable_imports"] = ["/conf.d/c.toml"]
+    texts = {"/conf.d/a.toml": "version = 3\n", "/conf.d/b.toml": "version = 3\n= 4\n"}
+    adapter.config["imports"] = imports_of(texts, unreadable=["/conf.d/c.toml"])
     unreadable, invalid = adapter.obstacles(True)
     assert unreadable.startswith(
         "/conf.d/c.toml, which /c.toml imports, is not UTF-8, so containerd cannot start again"
@@ -548,7 +551,7 @@ def test_a_cri_that_would_not_come_up_again_is_refused(settings, refused, versio
     adapter = of('imports = ["/conf.d/*.toml"]\n', dump, version)
     sentences = list(adapter.obstacles(True))
     assert ["CRI cannot start again" in sentence for sentence in sentences] == [True] * refused
-    adapter.config["imported"] = {"/conf.d/a.toml": ""}
+    adapter.config["imports"] = imports_of({"/conf.d/a.toml": ""})
     by_import = "the only such table that containerd 1.7 reads" in "".join(adapter.obstacles(True))
     assert by_import is (refused and version < "2")
     assert list(of("", "no = TOML = at all", version).obstacles(True)) == []
@@ -615,7 +618,7 @@ NVIDIA = "/etc/containerd/conf.d/99-nvidia.toml"
 )
 def test_what_keeps_cdi_on_after_our_change_is_taken_back_is_named(version, root_after, drop_in, named):
     root, head = "/etc/containerd/config.toml", 'imports = ["/etc/containerd/conf.d/*.toml"]\n'
-    config = {"path": root, "real_path": root, "content": head + ON, "imported": {NVIDIA: drop_in}}
+    config = {"path": root, "real_path": root, "content": head + ON, "imports": imports_of({NVIDIA: drop_in})}
     adapter = runtimes.Containerd({"name": "containerd", "version": version, "config": config})
     assert adapter.left_on([Change(root, head + ON, head + root_after)]) == named
     # A drop-in that is itself taken back keeps nothing on.

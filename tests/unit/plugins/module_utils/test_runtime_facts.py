@@ -21,6 +21,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device
 )
 from real_processes import as_root, listening, running, started
 
+from node_device_plugin.runtime import configuration
+
 
 @as_root
 def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
@@ -72,7 +74,8 @@ def test_files_that_a_runtime_may_not_have_read_are_told(tmp_path, proc):
         ):
             path.touch()
             os.utime(path, (time.time() + later,) * 2)
-            assert runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))["config"]["later"] == told
+            facts = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))
+            assert runtime_facts.written_since(facts["pid"], configuration.of(facts).read_at_start) == told
     assert runtime_facts.started_at(2**22 + 1) is None
 
 
@@ -109,84 +112,6 @@ def test_options_that_the_next_start_gives_otherwise_are_told(monkeypatch, name,
     facts = runtime_facts.unit_facts("x.service", name, [f"/usr/bin/{name}", *now])
     assert facts["kill_mode"] == "process"
     assert [(each["option"], each["now"], each["then"]) for each in facts["next_start"]] == changes
-
-
-@pytest.mark.parametrize(
-    ("toml", "names"),
-    [
-        ('imports = ["/etc/conf.d/[0-9]*.toml", "b.toml"]', ["/etc/conf.d/[0-9]*.toml", "b.toml"]),
-        ("version = 2\n  imports = [\n  'a.toml', # ]\n  \"b.toml\",\n]\n", ["a.toml", "b.toml"]),
-        ('# imports = ["a.toml"]\nimports = []\n', []),
-        ('imports = "a.toml"', []),
-    ],
-)
-def test_imports_are_read_without_a_parser(toml, names):
-    assert runtime_facts.texts_of_list(toml, "imports") == names
-
-
-@pytest.mark.parametrize(
-    ("pattern", "names"),
-    [
-        ("*.toml", [".hidden.toml", "9-x.toml", "a.toml"]),
-        ("[0-9]*.toml", ["9-x.toml"]),
-        ("[^a]*.toml", [".hidden.toml", "9-x.toml"]),
-        ("a.toml", ["a.toml"]),
-        # Without a star it is a name.
-        ("?.toml", []),
-    ],
-)
-def test_patterns_match_as_containerds_do(tmp_path, pattern, names):
-    for name in ("a.toml", "9-x.toml", ".hidden.toml", "a.conf"):
-        (tmp_path / name).touch()
-    assert runtime_facts.found([str(tmp_path / pattern)]) == [str(tmp_path / name) for name in names]
-
-
-def test_of_a_configuration_that_containerd_refuses_the_imports_are_read_all_the_same(tmp_path):
-    (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "a.toml").write_text("version = \n")
-    (tmp_path / "conf.d" / "b.toml").write_bytes(b"# \xe9\n")
-    (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml"]\n')
-    program = runtime_facts.Program("containerd", runtime_facts.installed("/bin/false"))
-    config = runtime_facts.containerd_config(program, ["containerd", "--config", str(tmp_path / "config.toml")])
-    assert config["effective"] is None
-    assert config["imported"] == {str(tmp_path / "conf.d" / "a.toml"): "version = \n"}
-    assert config["unreadable_imports"] == [str(tmp_path / "conf.d" / "b.toml")]
-
-
-def test_what_an_import_imports_is_read_from_its_own_directory(tmp_path):
-    for name, text in {
-        "config.toml": 'imports = ["conf.d/*.toml", "config.toml"]\n',
-        "conf.d/a.toml": 'imports = ["../more/*.toml"]\n',
-        # Round and round.
-        "more/b.toml": 'imports = ["../conf.d/a.toml", "gone.toml"]\n',
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    root = tmp_path / "config.toml"
-    # As containerd 2 prints them: without the folder.
-    dump = "imports = ['conf.d/*.toml', 'config.toml', '../more/*.toml', '../conf.d/a.toml', 'gone.toml']\n"
-    patterns, read = runtime_facts.imports_of(str(root), root.read_text(), dump, runtime_facts.Texts())
-    assert {os.path.relpath(path, tmp_path) for path in read} == {"config.toml", "conf.d/a.toml", "more/b.toml"}
-    assert str(tmp_path / "more" / "gone.toml") in patterns
-
-
-def test_imports_that_are_not_there_are_seen(tmp_path):
-    """A link to nothing matches a pattern, and no daemon starts with it."""
-    (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "a.toml").write_text('imports = ["gone.toml"]\n')
-    (tmp_path / "conf.d" / "link.toml").symlink_to(tmp_path / "nothing")
-    (tmp_path / "config.toml").write_text('imports = ["conf.d/*.toml", "gone.toml", "conf.d/a.toml"]\n')
-    program = runtime_facts.Program("containerd", runtime_facts.installed("/bin/false"))
-    config = runtime_facts.containerd_config(program, ["containerd", "--config", str(tmp_path / "config.toml")])
-    assert config["missing_imports"] == [str(tmp_path / "gone.toml"), str(tmp_path / "conf.d" / "gone.toml")]
-    assert config["dangling_imports"] == [str(tmp_path / "conf.d" / "link.toml")]
-
-
-def test_a_pattern_may_stand_for_directories_too(tmp_path):
-    (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "a.toml").touch()
-    for directory in ("conf.?", "conf.[d]", "con*"):
-        assert runtime_facts.found([str(tmp_path / directory / "*.toml")]) == [str(tmp_path / "conf.d" / "a.toml")]
 
 
 def test_why_a_file_is_no_text(tmp_path):
@@ -374,17 +299,6 @@ def test_crio_is_asked_as_it_was_started(tmp_path, crio):
 )
 def test_what_overrides_crios_files_is_seen(crio, arguments, environment, given):
     assert crio(arguments, **environment)["given_dirs"] == given
-
-
-@pytest.mark.parametrize("written", ["conf.d/*.toml", "{directory}/conf.d/x.toml"])
-def test_the_imports_are_read(tmp_path, written):
-    (tmp_path / "conf.d").mkdir()
-    dropin = tmp_path / "conf.d" / "x.toml"
-    dropin.write_text("version = 2\n")
-    names = ["config.toml", "/srv/real.toml", written.format(directory=tmp_path), "gone.toml"]
-    dump = f"imports = {json.dumps(names)}\n"
-    _patterns, texts = runtime_facts.imports_of(f"{tmp_path}/config.toml", None, dump, runtime_facts.Texts())
-    assert texts == {str(dropin): "version = 2\n"}
 
 
 @as_root

@@ -34,6 +34,7 @@ class Node:
         self.path = str(self.file)
         self.places = Places(str(directory / "ours"))
         monkeypatch.setattr(runtime_restart, "PLACES", self.places)
+        monkeypatch.setattr(runtime_restart, "written_since", lambda pid, paths: [])
         monkeypatch.setattr(launch, "carry_out", self._carry_out)
         self._monkeypatch = monkeypatch
         self.file.write_text(FIRST)
@@ -53,7 +54,7 @@ class Node:
         """As the role does it when it finds CDI off."""
         before = self.file.read_text() if self.file.exists() else None
         config = {"path": self.path, "real_path": self.path, "content": before, "effective": DUMP}
-        runtime = {"socket": "/s", "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
+        runtime = {"socket": "/s", "pid": 7, "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
         runtime["config"] = {**config, "exists": before is not None, "files": {}}
         adapter = configuration.Containerd(runtime)
         adapter.plan = lambda check: Change(self.path, before, after)

@@ -26,6 +26,7 @@ class Adapter:
     """Gives each file back what it was. A test replaces what it is about."""
 
     name, tells_cdi, keeps_containers, by_hand = "containerd", True, True, False
+    read_at_start = ()
     cdi = Cdi(enabled=False, spec_dirs=SPEC_DIRS)
 
     def __init__(self, texts):
@@ -76,18 +77,27 @@ class RoleOnNode:
             pathlib.Path(path).write_text(text)
         self.adapter: Any = Adapter(texts)
         self.config = {"path": self.root, "real_path": self.root, "content": texts[self.root]}
-        self.facts = {"socket": SOCKET, "unit": "containerd.service", "config": self.config, "name": "containerd"}
+        self.facts = {
+            "socket": SOCKET,
+            "pid": 7,
+            "unit": "containerd.service",
+            "config": self.config,
+            "name": "containerd",
+        }
         self.params: dict[str, Any] = {"state": "absent", "command": COMMAND, "specs": {}, "may_restart": True}
         self.check_mode = False
         #: What the plugin's command was asked, and what it answers.
         self.questions: list[list[str]] = []
         self.holders: Any = {"held": [], "unknown": []}
         self.running: Any = {"cdi": {"enabled": True, "spec_dirs": list(SPEC_DIRS)}}
+        #: The files that someone wrote after a process had started, by its id.
+        self.later: dict[int, list[str]] = {7: []}
         #: The plans that a transaction carried out, and how it ended.
         self.plans: list[Any] = []
         self.outcome = launch.Outcome("x", None, 0.1)
         self.places = Places(str(top / "ours"), str(top / "units"), str(top / "lock"))
         monkeypatch.setattr(runtime_restart, "PLACES", self.places)
+        monkeypatch.setattr(runtime_restart, "written_since", lambda pid, paths: self.later[pid])
         monkeypatch.setattr(ledgers, "DIRECTORY", self.places.directory)
         monkeypatch.setattr(ledgers.Ledger.__init__, "__defaults__", (self.places.directory,))
         monkeypatch.setattr(launch, "carry_out", self._carry_out)

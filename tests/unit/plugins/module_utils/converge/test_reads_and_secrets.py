@@ -20,6 +20,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.modules import node_pref
 from real_processes import as_root
 from transaction_node import Node
 
+from node_device_plugin.runtime import configuration
+
 CRI = '[plugins."io.containerd.grpc.v1.cri"]'
 PLAIN = f'version = 2\n{CRI}\n  enable_cdi = false\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
 SECRETS = '''version = 2 # password = "CANARY"
@@ -81,6 +83,7 @@ class Machine:
         self.command.chmod(0o755)
         self.reads = 0
         monkeypatch.setattr(runtime_restart, "PLACES", self.node.places)
+        monkeypatch.setattr(runtime_restart, "written_since", lambda pid, paths: [])
         monkeypatch.setattr(ledgers.Ledger.__init__, "__defaults__", (self.node.places.directory,))
         monkeypatch.setattr(cdi_runtime, "running_kubelet", lambda: (None, []))
         monkeypatch.setattr(cdi_runtime, "runtime_facts", self.facts)
@@ -97,7 +100,6 @@ class Machine:
         """As runtime_facts reads them of a process."""
         program = runtime_facts.Program("containerd", runtime_facts.installed(str(self.program)))
         config = runtime_facts.containerd_config(program, ["containerd", "--config", str(self.config)])
-        config["later"] = []
         return {
             "socket": socket,
             "pid": 7,
@@ -178,8 +180,12 @@ def test_each_import_is_read_once(machine):
     imported = node.config.parent / "conf.d" / "a.toml"
     imported.parent.mkdir()
     imported.write_text("[debug]\nlevel = 'info'\n")
-    _facts, dumps, reads = node.counted(node.facts)
-    assert (dumps, reads, _counted.count(str(imported))) == (["root"], 1, 1)
+    facts = node.facts()
+    found, _dumps, _reads = node.counted(lambda: list(configuration.obstacles(facts, True)))
+    assert (found, _counted.count(str(imported))) == ([], 1)
+    # The role's adapter, in the same process.
+    node.counted(lambda: node.converge(check_mode=True, facts={"runtime": facts}))
+    assert _counted.count(str(imported)) == 0
 
 
 def everything(node, facts):
