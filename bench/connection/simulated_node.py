@@ -43,7 +43,7 @@ _OF_SERVICE = {"changed": False, "actions": [], "invocation_id": "0123456789abcd
 #: What each module answers in check mode if it would change nothing.
 ANSWERS: dict[str, dict[str, Any]] = {
     "cdi_runtime": {"changed": False, "msg": "CDI is effective"},
-    "cdi_specs": {**_UNCHANGED, "files": {}, "devices": [], "in_use": [], "crashing": [], "broken": []},
+    "cdi_specs": {**_UNCHANGED, "files": [], "devices": [], "in_use": [], "crashing": [], "broken": []},
     "host_devices": {**_UNCHANGED, "actions": [], "leftovers": False},
     "managed_files": _UNCHANGED,
     "node_lock": {"changed": False},
@@ -163,7 +163,10 @@ class _Node:
             "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
             "cdi_directories": CDI_DIRECTORIES,
             "cdi_files": [_cdi_file(path, file) for path, file in self._files.items() if file["owner"] == "cdi_specs"],
-            "ledger": {path: _entry(file) for path, file in self._files.items()},
+            # An earlier release, which foresees answers, compares the entries.
+            "ledger": {path: _entry(file) for path, file in self._files.items()}
+            if "foresee" in arguments
+            else sorted(self._files),
             "settled": sorted({file["owner"] for file in self._files.values()}),
             "transaction_left": False,
             "locked_by": None,
