@@ -15,7 +15,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration
 _MODULES = ("node_tools", "host_devices", "cdi_specs", "managed_files")
 _COLLECTION = pathlib.Path(__file__).resolve().parents[3]
 _CODE = posixpath.dirname(node_code.path_of(""))
-_ARGUMENTS = _COLLECTION / "playbooks" / "vars" / "node_devices_converge.yml"
 
 
 def arguments(action: Any, task_vars: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,7 +30,7 @@ def arguments(action: Any, task_vars: Mapping[str, Any], declared: Mapping[str, 
     known = {
         **loaded(*_COLLECTION.glob("roles/*/defaults/main.yml")),
         **task_vars,
-        **loaded(*_COLLECTION.glob("roles/*/vars/main.yml"), _ARGUMENTS),
+        **loaded(*_COLLECTION.glob("roles/*/vars/main.yml")),
         "device_plugin_declaration": declared,
         "extended_resources_declaration": declared,
     }
