@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import types
 
@@ -143,14 +144,15 @@ def environments(tmp_path):
     """Makes node_tools' side of a node, with what other roles have in its ledger."""
 
     def make(others, left=None):
-        book = Ledger(str(tmp_path / "ledger"))
+        book = entered.enter_context(Ledger(str(tmp_path / "ledger")))
         root = tmp_path / "tools"
         root.mkdir()
         book.entries = {str(root): {"kind": "tree", "owner": f"node_tools {root}"}, **others}
         params = {"root": str(root), "left": left, "service": "x.service", "timeout": 0}
         return root, Environments(Node(types.SimpleNamespace(check_mode=False)), book, params)
 
-    return make
+    with contextlib.ExitStack() as entered:
+        yield make
 
 
 def test_the_plugin_cli_stays_while_another_role_has_something(environments):
