@@ -11,7 +11,7 @@ import resource
 import signal
 import sys
 
-from ..declaration.configuration_file import load
+from ..declaration.configuration_file import Source, load
 from .shared import CONFIG, Failure, command, option
 
 #: Files that the process may open. A resource needs two, its socket and the kubelet's stream, so this is enough for
@@ -19,7 +19,17 @@ from .shared import CONFIG, Failure, command, option
 _MOST = 65536
 
 
-@command("run", CONFIG, examples=("run --config trial.yaml",))
+@command(
+    "run",
+    CONFIG,
+    option(
+        "--default-config",
+        metavar="FILE",
+        default="",
+        help="configuration file that counts while the file of --config does not exist",
+    ),
+    examples=("run --config trial.yaml",),
+)
 def run(options: argparse.Namespace) -> int:
     """Run the device plugin until SIGTERM or SIGINT."""
     # Ignore SIGHUP until the reloader runs. At its start, the daemon checks whether the file has changed.
@@ -32,11 +42,12 @@ def run(options: argparse.Namespace) -> int:
     from ..telemetry import logs
 
     most_files = raise_limit()
-    loaded = load(options.config)
+    source = Source(options.config, options.default_config)
+    loaded = load(source.chosen)
     logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
     try:
         overlap = daemon.Overlap(os.environ.get(OVERLAP) == "true", os.environ.get(INSTANCE_SOCKET, ""))
-        asyncio.run(daemon.run(options.config, loaded, overlap))
+        asyncio.run(daemon.run(source, loaded, overlap))
     except OSError as error:
         fix = f": raise the hard limit of {most_files} (LimitNOFILE=)" if error.errno == errno.EMFILE else ""
         raise Failure(f"the plugin stopped: {error}{fix}") from error

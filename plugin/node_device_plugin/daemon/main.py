@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..declaration import DeclarationError, Problem
-from ..declaration.configuration_file import LoadedConfiguration, sha256_of
+from ..declaration.configuration_file import LoadedConfiguration, Source, sha256_of
 from ..declaration.model import DEVICE_PLUGIN
 from ..devices.events.file_watch import follow
 from ..devices.events.watch import Watch
@@ -50,8 +50,8 @@ class Overlap(NamedTuple):
     instance_socket: str = ""
 
 
-async def run(path: str, loaded: LoadedConfiguration, overlap: Overlap = Overlap()) -> None:  # noqa: B008 (immutable)
-    """Serve until SIGTERM or SIGINT. path: the configuration file, for reloads.
+async def run(source: Source, loaded: LoadedConfiguration, overlap: Overlap = Overlap()) -> None:  # noqa: B008 (immutable)
+    """Serve until SIGTERM or SIGINT. source: where the configuration is, for reloads.
 
     Raises DeclarationError if this process cannot apply the configuration.
     """
@@ -65,7 +65,7 @@ async def run(path: str, loaded: LoadedConfiguration, overlap: Overlap = Overlap
         directory = loaded.configuration.kubelet_device_plugin_dir
         if await instance.wait(directory, stop, overlap.allowed):
             remove_stale_sockets(directory)
-            await _Plugin(path, loaded, instance, overlap).serve(stop)
+            await _Plugin(source, loaded, instance, overlap).serve(stop)
     finally:
         instance.release()
 
@@ -73,15 +73,15 @@ async def run(path: str, loaded: LoadedConfiguration, overlap: Overlap = Overlap
 class _Plugin:
     """The parts of the running plugin, from its first configuration until it stops."""
 
-    def __init__(self, path: str, loaded: LoadedConfiguration, instance: SingleInstance, overlap: Overlap) -> None:
-        self._path, self._instance, self._overlap = path, instance, overlap
+    def __init__(self, source: Source, loaded: LoadedConfiguration, instance: SingleInstance, overlap: Overlap) -> None:
+        self._source, self._instance, self._overlap = source, instance, overlap
         self._tasks, self._watch = TaskGroup(), Watch()
         self._scanner = DeviceScanner(self._watch)
         self._frontends = {
             DEVICE_PLUGIN: DevicePluginFrontend(self._scanner, overlap.allowed),
         }
         self._resources = ResourceManager(self._scanner, self._frontends)
-        self._reloader = Reloader(path, loaded, self._apply)
+        self._reloader = Reloader(source, loaded, self._apply)
         state = State(self._resources, self._reloader)
         public = public_pages(state.metrics, state.not_ready)
         reloader, forget = self._reloader, self._forget_lost
@@ -103,7 +103,7 @@ class _Plugin:
         """Apply the configuration, run all tasks and report READY; then wait until ``stop`` or an error."""
         loaded = self._reloader.loaded
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reloader.ask)
-        if sha256_of(self._path) != loaded.sha256:
+        if sha256_of(self._source.chosen) != loaded.sha256:
             # The file changed while this instance waited for another instance to end.
             self._reloader.ask()
         plugin_watcher.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
@@ -138,7 +138,7 @@ class _Plugin:
         every = systemd.watchdog_interval()
         if every is not None:
             loops.append(systemd.ping_watchdog(every))
-        serving = [self._reloader.run(), follow(self._path, self._reloader.ask), self._lead()]
+        serving = [self._reloader.run(), follow(self._source, self._reloader.ask), self._lead()]
         for work in (*serving, *(each.run() for each in self._endpoints), *loops):
             self._tasks.start(work)
 

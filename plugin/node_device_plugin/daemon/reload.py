@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Callable
 
 from ..declaration import DeclarationError, Problem
-from ..declaration.configuration_file import LoadedConfiguration, load
+from ..declaration.configuration_file import LoadedConfiguration, Source, load
 from ..status_api.pages import Outcome
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..telemetry import metrics
@@ -23,14 +23,14 @@ _LIMIT = 30.0
 class Reloader:
     """Applies the configuration file after each change, but refuses an invalid file.
 
-    path: the file. loaded: the configuration in use. apply: applies another configuration, or
+    source: where the file is. loaded: the configuration in use. apply: applies another configuration, or
     changes nothing and raises DeclarationError.
     """
 
     def __init__(
-        self, path: str, loaded: LoadedConfiguration, apply: Callable[[LoadedConfiguration], Awaitable[None]]
+        self, source: Source, loaded: LoadedConfiguration, apply: Callable[[LoadedConfiguration], Awaitable[None]]
     ) -> None:
-        self.path = path
+        self.source = source
         self.loaded = loaded
         #: The outcome of the last reload.
         self.last = Outcome("unchanged")
@@ -75,7 +75,7 @@ class Reloader:
     async def _reload(self) -> Outcome:
         try:
             # Use a thread, because a file with thousands of devices takes long to parse.
-            loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.path))
+            loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.source.chosen))
             if loaded.sha256 == self.loaded.sha256:
                 log.info("the configuration is unchanged", sha256=loaded.sha256[:12])
                 return Outcome("unchanged")
@@ -83,7 +83,7 @@ class Reloader:
         except DeclarationError as error:
             return self._refused(error.problems)
         except NoAnswer as error:
-            return self._refused([Problem(self.path, f"reading the file {error}")])
+            return self._refused([Problem(self.source.chosen, f"reading the file {error}")])
         self.loaded = loaded
         return Outcome("applied")
 

@@ -52,7 +52,7 @@ class State:
             "ready": not not_ready,
             "not_ready": not_ready,
             "configuration": {
-                "path": self._reloader.path,
+                "path": self._reloader.source.chosen,
                 "sha256": self._reloader.loaded.sha256,
                 "last_reload": self._reloader.last.result,
                 "problems": [str(problem) for problem in self._reloader.last.problems],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -22,6 +23,22 @@ DEFAULT_PATH = "/etc/node-device-plugin/config.yaml"
 _BY_ROLE = (
     "Written by Ansible (nodedevices.kubernetes.device_plugin) from the declaration: changes here are overwritten."
 )
+
+
+class Source(NamedTuple):
+    """Where the plugin reads its configuration.
+
+    path: the file of this node. default: the file that counts if this node has no file of its own, such as a profile's;
+    empty for none.
+    """
+
+    path: str
+    default: str = ""
+
+    @property
+    def chosen(self) -> str:
+        """The file that counts now."""
+        return self.default if self.default and not os.path.lexists(self.path) else self.path
 
 
 class LoadedConfiguration(NamedTuple):

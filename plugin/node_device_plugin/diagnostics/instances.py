@@ -8,6 +8,7 @@ import stat
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from ..declaration.configuration_file import Source
 from ..support.bounded_reads import LARGEST, beginning_of
 from ..support.node_process import PROC, NodeProcess, NotTrusted, not_roots_alone, option, peer
 from ..support.sockets import status_socket
@@ -76,9 +77,11 @@ def pods_configuration(directory: str) -> str | None:
         pid = peer(path)
         if os.readlink("%s/%d/ns/pid" % (PROC, pid)) == os.readlink(f"{PROC}/1/ns/pid"):
             return None
-        config = option(_words(pid), "--config")
-        root = os.path.join(PROC, str(pid), "root")
-        return os.path.join(root, config.lstrip("/")) if config and _is_inside(root, config) else None
+        words, root = _words(pid), os.path.join(PROC, str(pid), "root")
+        paths = [path for path in (option(words, "--config"), option(words, "--default-config")) if path]
+        if not paths or not all(_is_inside(root, path) for path in paths):
+            return None
+        return Source(*(os.path.join(root, path.lstrip("/")) for path in paths)).chosen
     except OSError:
         return None
 

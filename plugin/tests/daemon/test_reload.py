@@ -18,7 +18,7 @@ from node_device_plugin.daemon import reload
 from node_device_plugin.daemon.reload import Outcome, Reloader
 from node_device_plugin.daemon.resource_manager import Change, ServedResource
 from node_device_plugin.declaration import parse_configuration
-from node_device_plugin.declaration.configuration_file import LoadedConfiguration, load
+from node_device_plugin.declaration.configuration_file import LoadedConfiguration, Source, load
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
 from node_device_plugin.support.task_group import TaskGroup
@@ -61,7 +61,7 @@ class Running:
         self.watch = Watch()
         self.resources = managed(self.tasks, self.watch)
         self.changes: dict[str, Change] = {}
-        self.reloader = Reloader(str(self.file), load(str(self.file)), self.apply)
+        self.reloader = Reloader(Source(str(self.file)), load(str(self.file)), self.apply)
 
     def write(self, text: str) -> None:
         self.file.write_text(PLACES % {"here": self.file.parent} + text)
@@ -226,11 +226,32 @@ async def test_a_bad_file_is_refused_and_the_old_configuration_stays(
     assert (await running.reloader.reload()).result == "applied"
 
 
+async def test_the_default_counts_while_the_node_has_no_file(running: Running) -> None:
+    own, default = running.file, running.file.with_name("default")
+    default.write_text(PLACES % {"here": own.parent} + AFTER)
+    reloader = Reloader(Source(str(own), str(default)), running.reloader.loaded, running.apply)
+    running.tasks.start(reloader.run())
+    assert (await reloader.reload()).result == "unchanged"
+    own.rename(own.with_name("away"))
+    assert ((await reloader.reload()).result, reloader.loaded) == ("applied", load(str(default)))
+    own.with_name("away").rename(own)
+    assert ((await reloader.reload()).result, reloader.loaded) == ("applied", load(str(own)))
+
+
+def test_the_file_of_a_node_counts_even_if_it_leads_nowhere(tmp_path: Path) -> None:
+    """Otherwise a broken link would give the node the devices of another kind of node."""
+    own, default = tmp_path / "own", tmp_path / "default"
+    assert Source(str(own)).chosen == str(own)
+    assert Source(str(own), str(default)).chosen == str(default)
+    own.symlink_to("nowhere")
+    assert Source(str(own), str(default)).chosen == str(own)
+
+
 async def test_a_file_that_hangs_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(reload, "_LIMIT", 0.2)
     monkeypatch.setattr(reload, "load", lambda path: release.wait(60))
-    reloader = Reloader(str(running.file), running.reloader.loaded, running.apply)
+    reloader = Reloader(Source(str(running.file)), running.reloader.loaded, running.apply)
     running.tasks.start(reloader.run())
     outcome = await asyncio.wait_for(reloader.reload(), 30)
     release.set()

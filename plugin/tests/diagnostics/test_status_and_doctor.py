@@ -22,6 +22,7 @@ from node_device_plugin.declaration import cdi, parse_configuration
 from node_device_plugin.declaration.configuration_file import (
     KubeletPlaces,
     LoadedConfiguration,
+    Source,
     kubelet_places,
     load,
 )
@@ -114,7 +115,7 @@ class Node:
             await resources.apply(loaded.configuration)
 
         self.resources = resources
-        self.reloader = Reloader(str(self.config), loaded, apply)
+        self.reloader = Reloader(Source(str(self.config)), loaded, apply)
         await resources.apply(loaded.configuration)
         commands = {"/reload": self.reloader.reload, "/withdraw": self.reloader.withdraw}
         pages = private_pages(State(resources, self.reloader).as_data, commands, {})
@@ -252,6 +253,14 @@ async def test_the_plugin_of_a_pod_is_known_by_its_status_socket(
         os.mkfifo(file)
         assert pods_configuration(str(short_path)) is None
         file.unlink()
+        # Its node has no file of its own, so the default counts, unless it leads out of the container.
+        words = ["python3", "/bin/node-device-plugin", "run", "--config=/etc/node1.yaml", "--default-config=/etc/all"]
+        claiming(short_path, os.getpid(), words)
+        assert pods_configuration(str(short_path)) == str(file.with_name("all"))
+        file.touch()
+        assert pods_configuration(str(short_path)) == inside
+        file.with_name("all").symlink_to("/etc/passwd")
+        assert pods_configuration(str(short_path)) is None
         alone[0] = "somebody can make a socket there"
         assert pods_configuration(str(short_path)) is None
         alone[0] = None

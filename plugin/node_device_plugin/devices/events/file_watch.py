@@ -1,9 +1,10 @@
-"""Watches one file for any change: a write in place, a replacement by rename, or a link to another file."""
+"""Watches files for any change: a write in place, a replacement by rename, or a link to another file."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from typing import Callable
 
 from ...support.bounded_calls import in_thread
@@ -14,26 +15,31 @@ from .watch import Watch
 _SETTLE = 0.1
 
 
-async def follow(path: str, on_change: Callable[[], None]) -> None:
-    """Call ``on_change`` soon after the file changed, until cancelled.
+async def follow(paths: Iterable[str], on_change: Callable[[], None]) -> None:
+    """Call ``on_change`` soon after a file changed, until cancelled. An empty path stands for no file.
 
     This watches directories, because the kubelet updates a mounted ConfigMap by replacing a link beside the file.
     """
-    watch = Watch()
+    watch, files = Watch(), [path for path in paths if path]
     try:
-        await watch.look_at((), buses=False, of_files=await in_thread(_directories, path))
-        known = await in_thread(identity, path, with_status=True)
+        await watch.look_at((), buses=False, of_files=await in_thread(_directories, files))
+        known = await in_thread(_identities, files)
         while True:
             await watch.changed()
-            if await in_thread(identity, path, with_status=True) != known:
+            if await in_thread(_identities, files) != known:
                 await asyncio.sleep(_SETTLE)
-                known = await in_thread(identity, path, with_status=True)
+                known = await in_thread(_identities, files)
                 on_change()
             # The directories are read again, because links may lead elsewhere by now.
-            await watch.look_at((), buses=False, of_files=await in_thread(_directories, path))
+            await watch.look_at((), buses=False, of_files=await in_thread(_directories, files))
     finally:
         watch.close()
 
 
-def _directories(path: str) -> tuple[str, str]:
-    return os.path.dirname(os.path.abspath(path)), os.path.dirname(os.path.realpath(path))
+def _identities(files: Iterable[str]) -> list[object]:
+    return [identity(path, with_status=True) for path in files]
+
+
+def _directories(files: Iterable[str]) -> tuple[str, ...]:
+    found = (os.path.dirname(each) for path in files for each in (os.path.abspath(path), os.path.realpath(path)))
+    return tuple(dict.fromkeys(found))

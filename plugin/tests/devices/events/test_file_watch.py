@@ -45,7 +45,7 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
     (tmp_path / "plain.yaml").write_text("one")
     link = Followed(tmp_path / "config.yaml")
     given = Followed(tmp_path / "plain.yaml", link)
-    tasks = [asyncio.create_task(follow(str(each.path), each.changed)) for each in (given, link)]
+    tasks = [asyncio.create_task(follow([str(each.path), ""], each.changed)) for each in (given, link)]
     await asyncio.sleep(0.05)
     yield given
     assert not any(task.done() for task in tasks)
@@ -93,6 +93,20 @@ async def test_the_link_of_a_config_map(followed: Followed) -> None:
         link.path.with_name("..tmp").symlink_to(number)
         os.replace(link.path.with_name("..tmp"), link.path.with_name("..data"))
         await link.one_more()
+
+
+async def test_a_file_in_another_directory(followed: Followed, tmp_path: Path) -> None:
+    """Such as the default of a file."""
+    (tmp_path / "defaults").mkdir()
+    both = Followed(tmp_path / "defaults" / "default.yaml")
+    task = asyncio.create_task(follow([str(followed.path), str(both.path)], both.changed))
+    await asyncio.sleep(0.05)
+    both.path.write_text("one")
+    await both.one_more()
+    followed.path.unlink()
+    await both.one_more()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_neighbour_is_no_news(followed: Followed) -> None:
