@@ -393,8 +393,8 @@ async def _registration(
             findings.wrong(link, f"no kubelet answers below {root}", fix)
         return
     served = {each["name"]: bool(each["registered"]) for each in (state or {}).get("resources", [])}
-    registered = listing.registered(served)
-    missing = [each.name for each in configuration.resources if each.name not in {*registered, *served}]
+    others = (each.name for each in configuration.resources if each.name not in served)
+    missing = [name for name in others if not listing.knows(name, None)]
     unregistered = [name for name, is_registered in served.items() if not is_registered]
     if missing:
         found = "the kubelet does not know {}".format(", ".join(missing))

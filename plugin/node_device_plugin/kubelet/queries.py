@@ -69,14 +69,14 @@ class Listing(NamedTuple):
     holders: list[Holder]
     pods: int
 
-    def registered(self, served: Mapping[str, bool]) -> frozenset[str]:
-        """The resources that the kubelet knows, also without a device.
+    def knows(self, resource: str, is_registered: bool | None) -> bool:
+        """Whether the kubelet knows a resource, also without a device.
 
-        served: each resource of the running plugin, with whether the plugin says that it is registered; empty without
-        an answer. Only a resource that no plugin tells about depends on the checkpoint.
+        is_registered: as the running plugin says; None if it says nothing of the resource, which alone then depends on
+        the checkpoint.
         """
-        registered = (name for name, is_registered in served.items() if is_registered)
-        return frozenset(self.allocatable) | frozenset(registered) | (self.checkpointed - served.keys())
+        by_plugin = resource in self.checkpointed if is_registered is None else is_registered
+        return by_plugin or resource in self.allocatable
 
     def held(self, resource: str) -> dict[str, str]:
         """The held ids of a resource, each with its ``namespace/pod``."""

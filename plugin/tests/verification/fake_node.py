@@ -19,7 +19,7 @@ from node_device_plugin.status_api import client
 from node_device_plugin.verification import device_plugins, looking, proof_by_kubelet, without_lists
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report
-from node_device_plugin.verification.scope import Node, Scope
+from node_device_plugin.verification.scope import Scope
 from node_device_plugin.verification.verify import verify
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
@@ -39,7 +39,7 @@ class FakeNode:
         #: Resources that the kubelet knows, and that its checkpoint misses until its next write.
         self.unwritten: set[str] = set()
         self.holders: list[Holder] = []
-        #: What is held, as ``holders`` tells it: by other names than are declared.
+        #: What is held, as ``holders`` tells it.
         self.held: list[kubelet_queries.HeldDevice] = []
         self.running: list[cri.Container] = []
         self.shows: dict[int, list[str]] = {}
@@ -105,10 +105,9 @@ class FakeNode:
         """What is found of these, as the command does it. scope: other than the defaults here."""
         configuration = parse_configuration({"resources": list(resources)})
         defaults: dict[str, Any] = {"devices": "one", "unproven_only": False, "record": None, "timeout": 0.0}
-        place = scope.pop("static_pod_dir", str(self.path))
-        makes = scope.pop("makes_static_pods", True)
-        node = Node("/none.sock", str(self.path), place, scope.pop("image", None), "/kubelet.conf", 10, makes)
-        return await verify(configuration, node, Scope(**{**defaults, **scope}))
+        of_node = {"runtime_socket": "/none.sock", "kubelet_root": str(self.path), "static_pod_dir": str(self.path)}
+        of_kubelet = {"image": None, "kubelet_kubeconfig": "/kubelet.conf", "max_pods": 10}
+        return await verify(configuration, Scope(**{**defaults, **of_node, **of_kubelet, **scope}))
 
     # What the code under test asks: the kubelet, then the runtime.
 
