@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ..declaration import Configuration
-from ..devices import record
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
 from ..devices.given import IN_DOUBT, ServedKey, Shares
 from ..devices.reason import MOST_TOLD
-from ..devices.scanner import DeviceScanner, Places
+from ..devices.scanner import DeviceScanner
 from ..devices.table import FORGOTTEN_AFTER, GONE, DeviceTable
 from ..kubelet.frontend import Frontend, HoldersUnknown, ResourceStatus
-from ..support.sockets import SOCKET_DIRECTORY
 from ..telemetry.logs import Log, Tries
 from .holders import Answer, Holders
 
@@ -152,8 +149,8 @@ class ResourceManager:
         """Scan, withdraw, ask, offer: the scan withholds each device whose meaning changes, until the kubelet says who
         holds the device."""
         before, after = self._served, self._tables(configuration)
-        self._configuration, self._places = configuration, _places(configuration)
-        await self._scanner.load_record(configuration.resources, self._places)
+        self._scanner.configuration = configuration
+        await self._scanner.load_record()
         # Scan unchanged resources also, because a device belongs to only one resource.
         await self._look(after)
         for frontend in self._frontends.values():
@@ -208,7 +205,7 @@ class ResourceManager:
 
     async def is_news(self) -> bool:
         """Whether the last events of the watch require a ``check``."""
-        return await self._scanner.is_news(self._places)
+        return await self._scanner.is_news()
 
     async def check(self) -> None:
         """Scan every device; if a device means something else now, ask the kubelet who holds it."""
@@ -221,7 +218,7 @@ class ResourceManager:
             await self.ask_for_holders()
 
     async def _look(self, served: Mapping[str, DeviceTable]) -> None:
-        await self._scanner.scan(list(served.values()), self._places)
+        await self._scanner.scan(list(served.values()))
 
     async def ask_for_holders(self) -> None:
         """Ask for the holders if a device is or may be held under another name, or if the last answer is old."""
@@ -239,13 +236,13 @@ class ResourceManager:
 
     async def _ask(self) -> Answer | None:
         self._asked_at = time.monotonic()
-        return await self._holders.ask(self._configuration, self._places, self._own)
+        return await self._holders.ask(self._own)
 
     async def _judge(self, answer: Answer | None) -> None:
         """Judge the devices by the holders. Without an answer, the known holders stay, and so does every doubt."""
         if answer is None:
             return
-        if await self._scanner.answer(self.tables, self._places, answer.question, answer.holdings):
+        if await self._scanner.answer(self.tables, answer.question, answer.holdings):
             # Write a released name's new meaning to the specs before its device is offered.
             await self._look(self._served)
         if self._scanner.writes:
@@ -266,7 +263,7 @@ class ResourceManager:
         """Write the CDI specs from now on, and send the kubelet every device list again."""
         async with self._one_at_a_time:
             # During a scan, the record of the ended instance must neither change nor be written over.
-            await self._scanner.load_record([table.resource for table in self.tables], self._places, again=True)
+            await self._scanner.load_record(again=True)
             self._scanner.writes = True
             await self._look(self._served)
             await self._judge(await self._ask())
@@ -281,23 +278,23 @@ class ResourceManager:
         if not self._scanner.writes:
             return
         before = [table.resource for table in self.tables]
-        places, root = self._places, self._configuration.kubelet_root_dir
+        before_asking = self._scanner.configuration
         # The kubelet's answer is valid only for devices that were long gone before the question.
         gone = frozenset().union(*(table.long_gone() for table in self.tables))
         held: frozenset[str] = frozenset()
         try:
             # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
-            if gone or await self._scanner.our_specs.has_orphans(before, places.cdi):
-                by_api = await self._holders.held(places, self._own)
+            if gone or await self._scanner.our_specs.has_orphans(before, before_asking.dynamic_cdi_dir):
+                by_api = await self._holders.held(self._own)
                 held = held.union(*(of_api.device_ids for of_api in by_api.values()))
             async with self._one_at_a_time:
-                if (self._places, self._configuration.kubelet_root_dir) == (places, root):
+                if self._scanner.configuration._replace(resources=before_asking.resources) == before_asking:
                     self._forget(gone - held)
                     # Keep the devices of both configurations: a pod may have received a device since the answer.
-                    await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
+                    await self._scanner.prune([*before, *(table.resource for table in self.tables)], held)
         except (HoldersUnknown, OSError) as error:
             message = "cannot check the CDI specs for orphans; all specs stay"
-            self._pruning.failed(logging.WARNING, message, directory=places.cdi, error=error)
+            self._pruning.failed(logging.WARNING, message, directory=before_asking.dynamic_cdi_dir, error=error)
         else:
             self._pruning.went_well()
 
@@ -318,12 +315,3 @@ class ResourceManager:
 
 def _key(table: DeviceTable) -> ServedKey:
     return ServedKey(table.declared.api, table.declared.name)
-
-
-def _places(configuration: Configuration) -> Places:
-    own = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY)
-    return Places(
-        configuration.dynamic_cdi_dir,
-        configuration.checked_spec_dirs,
-        os.path.join(own, record.FILE_NAME),
-    )

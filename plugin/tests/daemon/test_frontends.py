@@ -334,8 +334,7 @@ async def test_the_leader_alone_is_not_asked_by_itself(node: Node, monkeypatch: 
     assert asked == []
     node.scanner.writes = False
     node.scanner.given.record = {("example.com/former", "f"): Offer("", ())}
-    configuration, places = node.configuration(), node.resources._places
-    answer = await node.resources._holders.ask(configuration, places, [NAME])
+    answer = await node.resources._holders.ask([NAME])
     assert asked == [str(node.folder / "dp")]
     assert answer is not None
     another = holders.ANOTHER_INSTANCE
