@@ -38,33 +38,6 @@ class ServedResource(NamedTuple):
         return self.frontend.status(self.name)
 
 
-class Change(NamedTuple):
-    """The resource names, grouped by a reload's effect. changed: the resource changed, and stayed registered."""
-
-    added: tuple[str, ...]
-    changed: tuple[str, ...]
-    registered_again: tuple[str, ...]
-    removed: tuple[str, ...]
-    kept: tuple[str, ...]
-
-    @classmethod
-    def of(cls, before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable], stayed: Collection[str]) -> Change:
-        """Compare the tables before and after. stayed: the resources that stayed registered."""
-        return cls(
-            added=tuple(name for name in after if name not in before),
-            changed=tuple(name for name in stayed if after[name] is not before[name]),
-            registered_again=tuple(name for name in after if name in before and name not in stayed),
-            removed=tuple(name for name in before if name not in after),
-            kept=tuple(name for name in stayed if after[name] is before[name]),
-        )
-
-    def __str__(self) -> str:
-        parts = [
-            "{} {}".format(what.replace("_", " "), " ".join(names)) for what, names in zip(self._fields, self) if names
-        ]
-        return "; ".join(parts) or "no resources"
-
-
 class ResourceManager:
     """Offers the resources of a configuration to the kubelet.
 
@@ -136,8 +109,8 @@ class ResourceManager:
         """Whether no flapping device waits to become stable. Only another scan ends this wait."""
         return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
 
-    async def apply(self, configuration: Configuration) -> Change:
-        """Serve the resources of this configuration, and return what changed.
+    async def apply(self, configuration: Configuration) -> str:
+        """Serve the resources of this configuration, and return what changed, for the log.
 
         A changed resource stays registered, unless its plugin options or the way to the kubelet change.
         """
@@ -145,7 +118,7 @@ class ResourceManager:
         async with self._one_at_a_time:
             return await self._apply(configuration)
 
-    async def _apply(self, configuration: Configuration) -> Change:
+    async def _apply(self, configuration: Configuration) -> str:
         """Scan, withdraw, ask, offer: the scan withholds each device whose meaning changes, until the kubelet says who
         holds the device."""
         before, after = self._served, self._tables(configuration)
@@ -174,7 +147,7 @@ class ResourceManager:
                 await self._offer(table)
         if self.checked_at is None:
             self.checked_at = time.monotonic()
-        return Change.of(before, after, stayed)
+        return _change(before, after, stayed)
 
     def _tables(self, configuration: Configuration) -> dict[str, DeviceTable]:
         """The table of each resource: a new one, which takes over the states of devices, if the resource changed."""
@@ -311,6 +284,18 @@ class ResourceManager:
                     count=len(forgotten),
                     devices=forgotten[:MOST_TOLD],
                 )
+
+
+def _change(before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable], stayed: Collection[str]) -> str:
+    """The resources by the effect of a new configuration. stayed: those that stayed registered."""
+    effects = {
+        "added": [name for name in after if name not in before],
+        "changed": [name for name in stayed if after[name] is not before[name]],
+        "registered again": [name for name in after if name in before and name not in stayed],
+        "removed": [name for name in before if name not in after],
+        "kept": [name for name in stayed if after[name] is before[name]],
+    }
+    return "; ".join(" ".join([effect, *names]) for effect, names in effects.items() if names) or "no resources"
 
 
 def _key(table: DeviceTable) -> ServedKey:
