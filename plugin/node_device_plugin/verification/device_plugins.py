@@ -10,7 +10,7 @@ from ..declaration.device_plugin_api import devices_of, kubelet_ids
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.losses import Loss, Offer
-from ..kubelet.pod_resources import Holder, PodResourcesError
+from ..kubelet.pod_resources import Holder, Listing, PodResourcesError
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from . import looking, proof_by_kubelet
@@ -30,9 +30,7 @@ class DevicePlugins:
     kubelet = "running"
     problem = ""
 
-    def __init__(
-        self, listing: kubelet_queries.Listing, configuration: Configuration, runtime: Runtime, scope: Scope
-    ) -> None:
+    def __init__(self, listing: Listing, configuration: Configuration, runtime: Runtime, scope: Scope) -> None:
         self._listing = listing
         self._configuration = configuration
         self._runtime = runtime
@@ -150,7 +148,7 @@ class DevicePlugins:
         return await proof_by_kubelet.prove(resource, shares, cri, directory, image, self._scope)
 
 
-def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Scope) -> int:
+def _free_shares(resource: Resource, listing: Listing, scope: Scope) -> int:
     """The number of shares that a proof may request."""
     held = listing.held(resource.name)
     free = sum(kubelet_id not in held for kubelet_id in listing.allocatable.get(resource.name, ()))
@@ -158,7 +156,7 @@ def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Sc
     return min(wanted, resource.container_limit or wanted)
 
 
-def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
+def _held_by(resource: Resource, listing: Listing) -> str:
     return "by {}".format(", ".join(sorted(set(listing.held(resource.name).values()))))
 
 

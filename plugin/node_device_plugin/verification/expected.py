@@ -11,7 +11,8 @@ from ..devices.discovery import Discovered
 from ..devices.given import IN_DOUBT
 from ..devices.health import CdiNames, problem_of
 from ..kubelet.losses import Loss, Offer
-from ..kubelet.queries import HeldDevice, Listing
+from ..kubelet.pod_resources import Listing
+from ..kubelet.queries import HeldDevice
 from ..status_api import client
 
 _UNLISTED = "the kubelet does not list it as healthy"

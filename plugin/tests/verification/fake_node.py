@@ -11,8 +11,7 @@ import pytest
 from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.declaration import Device, Resource, parse_configuration
 from node_device_plugin.kubelet import queries as kubelet_queries
-from node_device_plugin.kubelet.pod_resources import Holder
-from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.kubelet.pod_resources import Holder, Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
@@ -115,7 +114,8 @@ class FakeNode:
         self.lists += 1
         # Like the kubelet, list no resource without devices.
         listed = {name: ids for name, ids in self.allocatable.items() if ids}
-        return Listing(frozenset(self.allocatable) - self.unwritten, listed, self.holders, 3)
+        checkpointed = frozenset(self.allocatable) - self.unwritten
+        return Listing(3, self.holders, allocatable=listed, checkpointed=checkpointed)
 
     async def _holders(self, *_: object) -> kubelet_queries.Holders:
         return kubelet_queries.Holders("kubelet", tuple(self.held))

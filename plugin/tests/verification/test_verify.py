@@ -13,7 +13,7 @@ from node_device_plugin.devices.health import CdiNames
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
-from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.kubelet.pod_resources import Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
@@ -45,7 +45,7 @@ def row_of(wanted: Expected, listing: Listing, devices: str) -> Row:
 )
 def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int], devices: str, shares: int) -> None:
     (resource,) = parse_resources([{**SHARED, "container_limit": limit}])
-    listing = Listing(frozenset({"example.com/dev"}), {"example.com/dev": IDS}, [], 0)
+    listing = Listing(0, [], allocatable={"example.com/dev": IDS}, checkpointed=frozenset({"example.com/dev"}))
     row = judged(resource, listing, devices)
     assert (row.state, row.shares, row.capacity) == ("unproven", shares, 4)
 
@@ -60,7 +60,7 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
 )
 def test_other_devices_than_are_declared_are_a_failure(found: dict[str, tuple[str, ...]], says: str) -> None:
     (resource,) = parse_resources([SHARED])
-    row = judged(resource, Listing(frozenset(found), found, [], 0), "all")
+    row = judged(resource, Listing(0, [], allocatable=found, checkpointed=frozenset(found)), "all")
     assert (row.state, row.shares, row.detail) == ("failed", 0, says)
 
 
@@ -245,7 +245,7 @@ def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
     wanted = expected(resource, None, (), names)
     assert wanted.ids == ids
     found = {"example.com/fpga": ("a",)}
-    listing = Listing(frozenset(found), found, [], 0)
+    listing = Listing(0, [], allocatable=found, checkpointed=frozenset(found))
     row = row_of(wanted, listing, "one")
     if is_required:
         why = "/no-such: " + MISSING.format("b")

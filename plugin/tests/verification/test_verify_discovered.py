@@ -13,8 +13,7 @@ from node_device_plugin.declaration import cdi, parse_resources
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.devices.given import IN_DOUBT
 from node_device_plugin.kubelet import queries as kubelet_queries
-from node_device_plugin.kubelet.pod_resources import Holder
-from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.kubelet.pod_resources import Holder, Listing
 from node_device_plugin.verification.container_view import expected_in_container
 from node_device_plugin.verification.report import Report
 
