@@ -11,8 +11,10 @@ from ..kubelet import queries as kubelet_queries
 from ..kubelet.pod_resources import PodResourcesClient, PodResourcesError
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
+from ..support.bounded_calls import in_thread
+from ..support.node_process import answer_of
 from ..wire.cri_v1_pb2 import SANDBOX_READY
-from . import restarts, static_pod
+from . import static_pod
 from .looking import LOOK, look_at_allocated
 from .report import Outcome
 from .scope import Scope
@@ -93,5 +95,6 @@ async def gone(name: str, cri: CriClient, scope: Scope) -> None:
 async def _why(name: str) -> str:
     """The kubelet's last log line about a pod, if the journal has one."""
     command = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", "kubelet", "--since", "-5min", "-g", name]
-    lines = [line for line in (await restarts.output(*command) or "").splitlines() if line.strip()]
+    said, _why = await in_thread(answer_of, command)
+    lines = [line for line in (said or "").splitlines() if line.strip()]
     return f"; last line of the kubelet's log: {lines[-1][:500]}" if lines else ""

@@ -95,7 +95,7 @@ async def verify(configuration: Configuration, scope: Scope) -> Report:
         problems.extend(f"{name}: in a container: {mismatch}" for mismatch in outcome.mismatches)
     rows = [judging.with_outcome(row, outcomes) for row in rows]
     if scope.invocation:
-        problems += filter(None, [await restarts.problem(scope.invocation)])
+        problems += filter(None, [await in_thread(restarts.problem, scope.invocation)])
     warnings = [f"{resource.name}: {warning}" for resource in resources for warning in foreign_cdi.warnings(resource)]
     warnings += [f"{loss.resource}: {loss.text}" for loss in lost if not loss.fails]
     return Report(runtime.name, judge.kubelet, rows, problems, record.proven, proven_before, runtime.image, warnings)
