@@ -95,6 +95,6 @@ async def gone(name: str, cri: CriClient, scope: Scope) -> None:
 async def _why(name: str) -> str:
     """The kubelet's last log line about a pod, if the journal has one."""
     command = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", "kubelet", "--since", "-5min", "-g", name]
-    said, _why = await in_thread(answer_of, command)
+    said, _problem = await in_thread(answer_of, command)
     lines = [line for line in (said or "").splitlines() if line.strip()]
     return f"; last line of the kubelet's log: {lines[-1][:500]}" if lines else ""
