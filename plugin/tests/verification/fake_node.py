@@ -103,10 +103,12 @@ class FakeNode:
     async def verify(self, *resources: Mapping[str, Any], **scope: Any) -> Report:
         """What is found of these, as the command does it. scope: other than the defaults here."""
         configuration = parse_configuration({"resources": list(resources)})
-        defaults: dict[str, Any] = {"devices": "one", "unproven_only": False, "record": None, "timeout": 0.0}
-        of_node = {"runtime_socket": "/none.sock", "kubelet_root": str(self.path), "static_pod_dir": str(self.path)}
-        of_kubelet = {"image": None, "kubelet_kubeconfig": "/kubelet.conf", "max_pods": 10}
-        return await verify(configuration, Scope(**{**defaults, **of_node, **of_kubelet, **scope}))
+        defaults: dict[str, Any] = {
+            **{"runtime_socket": "/none.sock", "kubelet_root": str(self.path), "static_pod_dir": str(self.path)},
+            **{"kubelet_kubeconfig": "/kubelet.conf", "max_pods": 10, "image": None},
+            **{"devices": "one", "unproven_only": False, "record": None, "timeout": 0.0},
+        }
+        return await verify(configuration, Scope(**{**defaults, **scope}))
 
     # What the code under test asks: the kubelet, then the runtime.
 
