@@ -20,9 +20,7 @@ from .report import Outcome
 from .scope import Scope
 
 
-async def prove(
-    resource: Resource, shares: int, cri: CriClient, directory: str, image: str, scope: Scope
-) -> Outcome:
+async def prove(resource: Resource, shares: int, cri: CriClient, directory: str, image: str, scope: Scope) -> Outcome:
     """Place a pod that requests ``shares`` of ``resource``, inspect its container, and remove the pod.
 
     Returns after the pod's devices are free or the timeout has passed. directory: for static pods. image: of the pod.

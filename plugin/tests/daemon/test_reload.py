@@ -196,9 +196,7 @@ async def test_the_same_content_touches_nothing(running: Running) -> None:
     assert await running.resources.apply(running.reloader.loaded.configuration._replace(resources=())) == (
         " ".join(["removed", *(table.resource.name for table in tables)])
     )
-    assert (
-        await running.resources.apply(running.reloader.loaded.configuration._replace(resources=())) == "no resources"
-    )
+    assert await running.resources.apply(running.reloader.loaded.configuration._replace(resources=())) == "no resources"
 
 
 @pytest.mark.parametrize("text", ["resources: [{name: x}]", "resources: [", "resources: 5", ""])

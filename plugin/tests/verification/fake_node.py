@@ -104,9 +104,16 @@ class FakeNode:
         """What is found of these, as the command does it. scope: other than the defaults here."""
         configuration = parse_configuration({"resources": list(resources)})
         defaults: dict[str, Any] = {
-            **{"runtime_socket": "/none.sock", "kubelet_root": str(self.path), "static_pod_dir": str(self.path)},
-            **{"kubelet_kubeconfig": "/kubelet.conf", "max_pods": 10, "image": None},
-            **{"devices": "one", "unproven_only": False, "record": None, "timeout": 0.0},
+            "runtime_socket": "/none.sock",
+            "kubelet_root": str(self.path),
+            "static_pod_dir": str(self.path),
+            "kubelet_kubeconfig": "/kubelet.conf",
+            "max_pods": 10,
+            "image": None,
+            "devices": "one",
+            "unproven_only": False,
+            "record": None,
+            "timeout": 0.0,
         }
         return await verify(configuration, Scope(**{**defaults, **scope}))
 
