@@ -189,11 +189,6 @@ async def test_an_answer_from_before_another_configuration_prunes_nothing(
         found = [{"name": "example.com/dev", "discover": {"paths": ["/dev/null"]}}]
         return parse_configuration({**settings, "dynamic_cdi_dir": str(short_path / directory), "resources": found})
 
-    def left(directory: str) -> dict[str, Any]:
-        """Our spec in a directory, with a device that no resource has."""
-        spec: dict[str, Any] = json.loads(path(directory).read_text())
-        return {**spec, "devices": [*spec["devices"], {**spec["devices"][0], "name": "left"}]}
-
     def path(directory: str) -> Path:
         return short_path / directory / "node-device-plugin_example.com_dev.json"
 
@@ -207,8 +202,11 @@ async def test_an_answer_from_before_another_configuration_prunes_nothing(
         answer.set()
         await resources.apply(configuration("one"))
         (short_path / "two").mkdir()
+        # With a device that no resource has.
+        spec = json.loads(path("one").read_text())
+        spec["devices"].append({**spec["devices"][0], "name": "left"})
         for directory in ("one", "two"):
-            path(directory).write_text(json.dumps(left("one")))
+            path(directory).write_text(json.dumps(spec))
         asked.clear()
         answer.clear()
         pruning = asyncio.create_task(resources.prune())
