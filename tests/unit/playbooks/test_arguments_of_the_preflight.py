@@ -14,7 +14,7 @@ import sys
 import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.module_arguments import completed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import completed
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 ACTION = """
