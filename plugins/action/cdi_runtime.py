@@ -8,10 +8,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     parallel_restarts,
     play,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes the module, which decides on the node. The runtime restarts only in the node's turn."""
 
     def act(self, given):

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, preflight
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module at most once."""
 
     def act(self, given):

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pathlib
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 _MODULE = "nodedevices.kubernetes.node_tools"
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module to check the environment, and again to create an incomplete environment."""
 
     def act(self, given):

@@ -24,12 +24,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_prefl
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    declaration,
-    framed,
-    module_arguments,
-    preflight,
-)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import completed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
@@ -360,7 +356,7 @@ def test_an_answer_belongs_to_the_arguments_that_the_roles_tasks_give(look):
     assert result["declaration"] == declared
     assert {name: each["arguments"] for name, (each,) in result["converged"].items()} == {
         "managed_files": preflight._digest(files),
-        "cdi_specs": preflight._digest(module_arguments.completed("cdi_specs", {}, declared)),
+        "cdi_specs": preflight._digest(completed("cdi_specs", {}, declared)),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.module_arguments import completed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import completed
 
 SETTINGS = {"kubelet_device_plugin_dir": "/k/dp", "dynamic_cdi_dir": "/run/own"}
 TEMPLATE = {"kind": "a.io/b", "devices": []}
