@@ -28,7 +28,7 @@ class ActionModule(HidingAction):
     def act(self, given):
         host = self.host
         policy, minutes = given["policy"], task_arguments.minutes(given, "node_devices_in_use_minutes")
-        node = self.preflight.node(given.get("node"), ["python"])
+        node = self.preflight.look({"requires": ["python"]})
         kubelet_root = (node.get("kubelet") or {}).get("root_dir")
         places = module_arguments.places(self.preflight.variable(declaration.SETTINGS, {}))
         ours, arguments = _Ours(node), {"kubelet_root": kubelet_root, **places, **given}

@@ -57,13 +57,13 @@ class ActionModule(HidingAction):
             return self._remove()
         if self._task.check_mode:
             return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
-        look = self.preflight
-        declared = look.declaration(given.get("declaration"))
+        declared = self.preflight.declaration(given.get("declaration"))
         try:
             if boolean(given.get("api_only", False)):
                 return self._verify_through_api(declared["configuration"])
-            self._facts = look.node(given.get("node"), _REQUIRES, command=given["tool"], declaration=declared)
-            return self._verify_on_node(look.with_numbers(declared, self._facts)["configuration"])
+            asked = {"requires": _REQUIRES, "command": given["tool"], "declaration": declared}
+            self._facts = self.preflight.look(asked)
+            return self._verify_on_node(self.preflight.with_numbers(declared, self._facts)["configuration"])
         except (*_ERRORS, plugin_cli.PluginCliError) as error:
             return {"failed": True, "msg": f"{self.host}: {error}"}
 

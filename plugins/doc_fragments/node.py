@@ -1,20 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the options that modules with a node's facts share."""
+"""Documentation of the options that modules of a node share."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
     """The class that Ansible loads."""
-
-    DOCUMENTATION = r"""
-options:
-  node:
-    description:
-      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
-        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
-    type: dict
-"""
 
     DECLARED = r"""
 options:

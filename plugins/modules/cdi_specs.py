@@ -49,7 +49,6 @@ options:
     description: Facts of the preflight; set by the action.
     type: dict
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.kubelet
   - nodedevices.kubernetes.node.code
 author: The node-devices authors (!UNKNOWN)

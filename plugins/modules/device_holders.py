@@ -26,7 +26,6 @@ options:
     type: float
     default: 10
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
 """

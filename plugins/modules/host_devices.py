@@ -49,7 +49,6 @@ options:
     description: Directory of the plugin's CDI specs, if it is not the default.
     type: path
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.kubelet
 author: The node-devices authors (!UNKNOWN)
 """

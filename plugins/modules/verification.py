@@ -68,7 +68,6 @@ options:
 extends_documentation_fragment:
   - nodedevices.kubernetes.cluster
   - nodedevices.kubernetes.cluster.deployment
-  - nodedevices.kubernetes.node
   - nodedevices.kubernetes.node.declared
 author: The node-devices authors (!UNKNOWN)
 """

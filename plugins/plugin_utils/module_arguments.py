@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from . import host_devices, wheels
 
 # Options that only the action reads.
-_OF_ACTION = frozenset(("declaration", "node", "pruned", "max_parallel_restarts"))
+_OF_ACTION = frozenset(("declaration", "pruned", "max_parallel_restarts"))
 
 
 def places(settings: Mapping[str, Any]) -> dict[str, Any]:
