@@ -84,7 +84,7 @@ def _digest(target: str, sources: str, wheels: Mapping[str, str]) -> str:
 
 
 def gather(target: str, cache: pathlib.Path, wheelhouse: pathlib.Path | None) -> list[Wheel]:
-    """Return the wheels of an environment. The plugin's wheel is first.
+    """Return the wheels of an environment.
 
     cache: directory for built and downloaded wheels, created if missing.
     wheelhouse: directory with the locked wheels; None for the bundle's directory, or else pip's download.
@@ -182,15 +182,11 @@ def packed(wheels: Iterable[Wheel]) -> bytes:
     # Do not compress the archive, because wheels are already compressed.
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for wheel in wheels:
-            tar.add(wheel.path, arcname=wheel.path.name, filter=_without_owner)
+            # A new member belongs to root: the format has no room for the large ids of a directory service.
+            member, data = tarfile.TarInfo(wheel.path.name), wheel.path.read_bytes()
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
     return content.getvalue()
-
-
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Remove the controller's user from a member. The format has no room for the large ids of a directory service."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
 
 
 def _source_files() -> list[pathlib.Path]:
