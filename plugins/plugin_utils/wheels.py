@@ -92,10 +92,7 @@ def gather(target: str, cache: pathlib.Path, wheelhouse: pathlib.Path | None) ->
     if wheelhouse is None and BUNDLED.is_dir():
         wheelhouse = BUNDLED
     with locked(cache):
-        own = built(cache)
-        if wheelhouse is not None:
-            return [own, *find(target, wheelhouse, fetch=False)]
-        return [own, *find(target, cache / "wheels")]
+        return [built(cache), *find(target, wheelhouse or cache / "wheels", fetch=wheelhouse is None)]
 
 
 def find(target: str, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
@@ -189,16 +186,12 @@ def packed(wheels: Iterable[Wheel]) -> bytes:
     return content.getvalue()
 
 
-def _source_files() -> list[pathlib.Path]:
-    """Return the source files of the plugin's wheel."""
+def _source_digest() -> str:
+    """Return the hash of the source files of the plugin's wheel."""
     package = COLLECTION / "plugin" / "node_device_plugin"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".pyi")]
-    return sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"])
-
-
-def _source_digest() -> str:
     total = hashlib.sha256()
-    for path in _source_files():
+    for path in sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"]):
         content = path.read_bytes()
         total.update(f"{path.relative_to(COLLECTION)} {len(content)}\n".encode())
         total.update(content)

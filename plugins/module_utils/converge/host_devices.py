@@ -134,7 +134,8 @@ class HostDevices:
 
     def converge(self):
         """Converge to the wanted state. The report and the actions have the changes."""
-        wanted, records = device_nodes.parsed(self._new[NODES]), self._records()
+        wanted = device_nodes.parsed(self._new[NODES])
+        records = self._records(wanted)
         leaving = {path: self._leaving(path, wanted, records) for path in self._old}
         as_made = {path: [*lines, *leaving[path]] for path, lines in self._new.items()}
         gone = self._gone(wanted, records)
@@ -151,7 +152,7 @@ class HostDevices:
             for path, lines in self._new.items()
             if lines
         ]
-        self._claim(wanted, records, replaced)
+        self._claim(records)
         self._managed.converge(files)
         for path in [*gone, *replaced]:
             self._take_away(path, records[path], wanted.get(path))
@@ -163,10 +164,10 @@ class HostDevices:
         if loads and not self._check:
             self._await_devices()
 
-    def _records(self):
-        """Return the device nodes' ledger entries.
+    def _records(self, wanted):
+        """Return the ledger entries of our device nodes and of the wanted ones.
 
-        If an earlier release created a node without a ledger entry, the result has a new entry for that node.
+        If an earlier release created a node without a ledger entry, the result has a new entry for that node, too.
         """
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
         for path, node in device_nodes.parsed(self._old[NODES]).items():
@@ -178,6 +179,10 @@ class HostDevices:
                         "what was there before: an uninstall deletes it"
                     )
                 records[path] = node.entry(device_nodes.access_of(path) if is_the_kernels else None)
+        for path, node in wanted.items():
+            if path not in records:
+                there = device_nodes.is_node(path, node.device)
+                records[path] = node.entry(device_nodes.access_of(path) if there else None)
         return records
 
     def _gone(self, wanted, records):
@@ -213,9 +218,8 @@ class HostDevices:
         for path, node in wanted.items():
             if device_nodes.is_node(path, node.device) is not False:
                 continue
-            entry = records.get(path)
-            is_ours = entry is not None and entry["before"] is None
-            if not is_ours or not device_nodes.is_node(path, device_nodes.of_entry(entry)):
+            entry = records[path]
+            if entry["before"] is not None or not device_nodes.is_node(path, device_nodes.of_entry(entry)):
                 raise LedgerConflict(
                     f"{path} already exists and is another device or file: remove it, or declare another path"
                 )
@@ -259,16 +263,9 @@ class HostDevices:
             if device_nodes.is_device(path) and (not are_rules or _are_about(gone, path))
         }
 
-    def _claim(self, wanted, records, replaced):
-        """Record the nodes to create and the rules that udev must apply in the ledger, before any change."""
-        for path, node in wanted.items():
-            if path in records and path not in replaced:
-                self._ledger.entries[path] = records[path]
-            elif path not in records:
-                there = device_nodes.is_node(path, node.device)
-                self._ledger.entries[path] = node.entry(device_nodes.access_of(path) if there else None)
-        for path, entry in records.items():
-            self._ledger.entries.setdefault(path, entry)
+    def _claim(self, records):
+        """Record the device nodes and the rules that udev must apply in the ledger, before any change."""
+        self._ledger.entries.update(records)
         rules = self._changed_rules()
         if rules:
             entry = {"kind": "udev rules", "owner": "host_devices udev", "rules": rules}
