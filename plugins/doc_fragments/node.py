@@ -29,12 +29,18 @@ options:
         type: path
 """
 
-    KUBELET = r"""
+    HOLDERS = r"""
 options:
+  command:
+    description: Path of the plugin's command on the node, which lists the pods that hold devices.
+    type: path
   kubelet_root:
     description: The kubelet's root directory, if it differs from the default.
     type: path
   device_plugin_dir:
     description: The kubelet's device plugin directory, if it differs from the default.
+    type: path
+  cdi_dir:
+    description: The plugin's directory of CDI specs, if it differs from the default.
     type: path
 """
