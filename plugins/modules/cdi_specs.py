@@ -38,9 +38,9 @@ options:
     description: Facts of the preflight; set by the action.
     type: dict
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node.declared
-  - nodedevices.kubernetes.node.holders
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.declared
+  - nodedevices.kubernetes.shared.holders
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 

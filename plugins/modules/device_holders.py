@@ -26,7 +26,7 @@ options:
     type: float
     default: 10
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node.holders
+  - nodedevices.kubernetes.shared.holders
 author: The node-devices authors (!UNKNOWN)
 """
 

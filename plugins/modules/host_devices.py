@@ -43,7 +43,7 @@ options:
     description: What the module needs of the preflight's facts; set by the action.
     type: dict
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node.holders
+  - nodedevices.kubernetes.shared.holders
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -132,7 +132,7 @@ options:
     type: dict
     default: {}
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 

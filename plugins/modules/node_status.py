@@ -41,8 +41,8 @@ options:
     description: Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only).
     type: bool
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.deployment
+  - nodedevices.kubernetes.shared.cluster
+  - nodedevices.kubernetes.shared.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -1,11 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the options that modules of a node share."""
+"""Documentation of the options that several modules have."""
 
 from __future__ import annotations
 
 
 class ModuleDocFragment:
     """The class that Ansible loads."""
+
+    CLUSTER = r"""
+options:
+  node_name:
+    description: The node's name in the cluster. The default is C(node_devices_node_name), or else the host's name.
+    type: str
+  kubeconfig:
+    description:
+      - Path of a kubeconfig file on the controller; its current context applies. The default is
+        C(node_devices_kubeconfig).
+    type: path
+"""
+
+    DEPLOYMENT = r"""
+options:
+  deployment:
+    description: Settings of the DaemonSet, with the keys of C(device_plugin_deployment) of role device_plugin.
+    type: dict
+    default: {}
+"""
 
     DECLARED = r"""
 options:
