@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: node_preflight
 short_description: Check a node before the roles write anything
 description:
-  - Reads the node's Python, C library, init, container runtime and kubelet, in one execution. Also reads the requested
+  - Reads the node's Python, init, container runtime and kubelet, in one execution. Also reads the requested
     device nodes, the plugin's command, the CDI specs and the ledger. The module writes nothing except the lock
     (O(lock)).
   - The action of the same name reports every unmet requirement (O(requires)) of a host at once, one sentence each.

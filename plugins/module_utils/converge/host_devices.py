@@ -290,14 +290,12 @@ class HostDevices:
         if device_nodes.is_node(path, device):
             access = device_nodes.access_of(path)
             if before is None and not device_nodes.is_the_kernels(path, device):
-                self._diff(path, device_nodes.shown(device, access), "")
-                self.actions.append(f"removed {path}")
+                self._tell("removed", path, device, access, None)
                 self.report.removed.append(path)
                 if not self._check:
                     os.unlink(path)
             elif before is not None and before != access:
-                self._diff(path, device_nodes.shown(device, access), device_nodes.shown(device, before))
-                self.actions.append(f"restored {path}")
+                self._tell("restored", path, device, access, before)
                 if not self._check:
                     device_nodes.set_access(path, before)
         self._ledger.entries.pop(path, None)
@@ -335,17 +333,10 @@ class HostDevices:
     def _make(self, wanted, access):
         todo = False
         for path, node in wanted.items():
-            there = device_nodes.is_node(path, node.device)
-            found = device_nodes.access_of(path) if there else None
-            if found == access[path]:
-                continue
-            todo = True
-            self.actions.append("{} {}".format("changed" if there else "made", path))
-            self._diff(
-                path,
-                device_nodes.shown(node.device, found) if found else "",
-                device_nodes.shown(node.device, access[path]),
-            )
+            found = device_nodes.access_of(path) if device_nodes.is_node(path, node.device) else None
+            if found != access[path]:
+                todo = True
+                self._tell("changed" if found else "made", path, node.device, found, access[path])
         if todo:
             self._run("systemd-tmpfiles", "--create", NODES)
 
@@ -383,8 +374,11 @@ class HostDevices:
         while not all(map(os.path.exists, self._node.facts.get("awaited", ()))) and time.monotonic() < last:
             time.sleep(_PAUSE)
 
-    def _diff(self, path, before, after):
-        self.report.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
+    def _tell(self, action, path, device, before, after):
+        """Report a device node's change. before, after: its mode, uid and gid; None if it does not exist."""
+        self.actions.append(f"{action} {path}")
+        texts = [device_nodes.shown(device, access) if access else "" for access in (before, after)]
+        self.report.diffs.append({"before_header": path, "after_header": path, "before": texts[0], "after": texts[1]})
 
     def _run(self, *command):
         if self._check:
