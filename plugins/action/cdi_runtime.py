@@ -17,7 +17,8 @@ class ActionModule(NodeAction):
     def act(self, given):
         is_wanted = given.get("state", "present") == "present"
         cdi = self.preflight.declaration(given.get("declaration"))["needs_cdi"] if is_wanted else True
-        self.preflight.node(given.get("node"), ["python", "systemd", "runtime"] if is_wanted else ["python"], cdi=cdi)
+        requires = ["python", "systemd", "runtime"] if is_wanted else ["python"]
+        self.preflight.look({"requires": requires, "cdi": cdi})
         if not cdi:
             return {"changed": False, "skipped": True, "msg": "no resource uses CDI"}
         arguments = self.preflight.arguments("cdi_runtime", given)

@@ -21,7 +21,7 @@ class ActionModule(NodeAction):
         declared = self.preflight.declaration(given.get("declaration"))
         # Do not check the declaration for a removal.
         checked = declared if state != "absent" else None
-        node = self.preflight.node(given.get("node"), _REQUIRES[state], declaration=checked)
+        node = self.preflight.look({"requires": _REQUIRES[state], "declaration": checked})
         arguments = self.preflight.arguments("cdi_specs", given, declared)
         answer = self.preflight.execute("cdi_specs", arguments, facts=preflight.facts_of_module(node))
         # An answer with all its keys fails because of problems of the specs.

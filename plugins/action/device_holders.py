@@ -22,7 +22,7 @@ class ActionModule(NodeAction):
     def act(self, given):
         host = self.host
         policy, minutes = given["policy"], asked.minutes(given, "node_devices_in_use_minutes")
-        node = self.preflight.node(given.get("node"), ["python"])
+        node = self.preflight.look({"requires": ["python"]})
         kubelet_root = (node.get("kubelet") or {}).get("root_dir")
         places = asked.places(self.preflight.variable(declaration.SETTINGS, {}))
         ours, arguments = _Ours(node), {"kubelet_root": kubelet_root, **places, **given}

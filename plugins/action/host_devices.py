@@ -16,7 +16,7 @@ class ActionModule(NodeAction):
         lines = host_devices.problems(**makers) if is_wanted else []
         if lines:
             return {"failed": True, "msg": "\n".join(f"{self.host}: {line}" for line in lines)}
-        node = self.preflight.node(given.get("node"), ["python", *(["systemd"] if is_wanted else [])])
+        node = self.preflight.look({"requires": ["python", *(["systemd"] if is_wanted else [])]})
         arguments = self.preflight.arguments("host_devices", given)
         missing = [*node.get("missing_devices", ()), *node.get("missing_host_paths", ())]
         awaited = [path for path in missing if host_devices.may_make(path, **makers)]

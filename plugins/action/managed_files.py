@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an owner's files on a node. See plugins/modules/managed_files.py."""
+"""Executes the module of the action's name: managed_files or service. See plugins/modules/."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class ActionModule(NodeAction):
     """Executes its module, unless the play's preflight has its answer."""
 
     def act(self, given):
-        return self.preflight.execute("managed_files", given)
+        return self.preflight.execute(self._task.action.rpartition(".")[2], given)

@@ -15,7 +15,6 @@ class ActionModule(NodeAction):
     """Executes its module to check the environment, and again to create an incomplete environment."""
 
     def act(self, given):
-        node = given.pop("node", None)
         specs, host_devices = given.pop("specs", None), given.pop("host_devices", None)
         cache = pathlib.Path(given.pop("cache", None) or "~/.cache/node-devices").expanduser()
         wheelhouse = given.pop("wheelhouse", None)
@@ -24,7 +23,7 @@ class ActionModule(NodeAction):
             return self._remove(given, specs, host_devices)
         if given["state"] == "rolled_back":
             return self._on_node(given)
-        self.preflight.node(node, ["python"])
+        self.preflight.look({"requires": ["python"]})
         return self._installed(given, cache, wheelhouse)
 
     def _installed(self, arguments, cache, wheelhouse):

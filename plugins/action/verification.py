@@ -61,7 +61,7 @@ class ActionModule(NodeAction):
         declared = look.declaration(given.get("declaration"))
         if look.api_only:
             return self._verify_through_api(declared["configuration"])
-        self._facts = look.node(given.get("node"), _REQUIRES, command=given["tool"], declaration=declared)
+        self._facts = look.look({"requires": _REQUIRES, "command": given["tool"], "declaration": declared})
         return self._verify_on_node(look.with_numbers(declared, self._facts)["configuration"])
 
     def _remove(self):

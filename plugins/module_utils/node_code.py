@@ -24,10 +24,6 @@ ARGUMENT = {"type": "dict", "options": {"sha256": {"type": "str", "required": Tr
 _loaded = []
 
 
-class Missing(Exception):
-    """The node does not have the code."""
-
-
 def path_of(digest, ledger=DIRECTORY):
     """Return the path of a kept archive. digest: its SHA-256 hash, as hex. ledger: the ledger's directory."""
     return os.path.join(ledger, NAME, f"{digest}.zip")
@@ -39,21 +35,22 @@ def loaded():
 
 
 def load(code):
-    """Make the code importable. code: a module's argument ``code``. Raises Missing, and OSError on a full disk.
+    """Make the code importable. Returns whether the node has the code. Raises OSError on a full disk.
 
-    A user may replace a temporary copy. Therefore the bytes are read once, and the imports use exactly the bytes that
-    were hashed, in a file without a name.
+    code: a module's argument ``code``. A user may replace a temporary copy. Therefore the bytes are read once, and the
+    imports use exactly the bytes that were hashed, in a file without a name.
     """
     places = [path_of(code["sha256"]), code.get("path")]
     content = next((content for content in map(_read, places) if content and sha256(content) == code["sha256"]), None)
     if content is None:
-        raise Missing
+        return False
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the imports read it)
     with naming(tempfile.gettempdir()):
         file.write(content)
         file.flush()
     _loaded.append((code["sha256"], content, file))
     sys.path.insert(0, f"/proc/self/fd/{file.fileno()}")
+    return True
 
 
 def load_for(module):
@@ -66,16 +63,16 @@ def load_for(module):
         )
     code = module.params["code"]
     try:
-        load(code)
-    except Missing:
-        if code.get("path"):
-            module.fail_json(
-                msg="the plugin's code arrived with another SHA-256 than the one that was sent, so it was not loaded: "
-                "run again"
-            )
-        module.exit_json(changed=False, code_missing=True)
+        if load(code):
+            return
     except OSError as error:
         module.fail_json(msg=f"the plugin's code cannot be loaded: {sentence(error)}")
+    if code.get("path"):
+        module.fail_json(
+            msg="the plugin's code arrived with another SHA-256 than the one that was sent, so it was not loaded: "
+            "run again"
+        )
+    module.exit_json(changed=False, code_missing=True)
 
 
 def _read(path):

@@ -78,8 +78,8 @@ options:
     type: int
     default: 120
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.deployment
+  - nodedevices.kubernetes.shared.cluster
+  - nodedevices.kubernetes.shared.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -24,8 +24,8 @@ options:
     type: int
     default: 60
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.node.declared
+  - nodedevices.kubernetes.shared.cluster
+  - nodedevices.kubernetes.shared.declared
 author: The node-devices authors (!UNKNOWN)
 """
 

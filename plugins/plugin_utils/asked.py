@@ -18,7 +18,7 @@ from . import host_devices, play, wheels
 from .declaration import plain
 
 # Options of a role's module that only the action reads.
-_OF_ACTION = frozenset(("declaration", "node", "pruned", "max_parallel_restarts"))
+_OF_ACTION = frozenset(("declaration", "pruned", "max_parallel_restarts"))
 
 
 class Asked(NamedTuple):

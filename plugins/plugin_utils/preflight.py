@@ -186,13 +186,6 @@ class Preflight:
             more["changed"] = True
         return {**result, **more}
 
-    def node(self, given: Any, requires: list[str], **arguments: Any) -> dict[str, Any]:
-        """Return the facts ``given`` of the task, or else a preflight's. requires: its checks. Raises NotReady."""
-        if given is not None:
-            facts: dict[str, Any] = declaration.plain(given)
-            return facts
-        return self.look({"requires": requires, **arguments})
-
     def with_numbers(self, declared: dict[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
         """Return the declaration with uids and gids instead of names of users and groups. Raises NotReady."""
         wanted, found = declared.get("accounts") or {}, node.get("accounts") or {}

@@ -103,9 +103,11 @@ SETTINGS = {"node_devices_settings": {"kubelet_device_plugin_dir": "/k/dp", "dyn
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs the action; returns its result and what the module was given. answer: of the module."""
+    """Runs the action; returns its result and what the module was given. answer: of the module. node: the facts."""
 
-    def run_action(answer=None, task_vars=None, check=False, **arguments):
+    def run_action(answer=None, task_vars=None, check=False, node=None, **arguments):
+        if node is not None:
+            monkeypatch.setattr(preflight.Preflight, "look", lambda self, asked: node)
         done, play = [], types.SimpleNamespace(_uuid="this play")
         monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         made = object.__new__(action.ActionModule)

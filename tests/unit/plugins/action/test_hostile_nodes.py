@@ -26,7 +26,7 @@ DECLARED = "{{ declared }}"
 ON_NODE = {
     "cdi_runtime": {"command": COMMAND},
     "cdi_specs": {"state": "present"},
-    "device_holders": {"command": COMMAND, "policy": "refuse", "node": "{{ omit }}"},
+    "device_holders": {"command": COMMAND, "policy": "refuse"},
     "host_devices": {"nodes": [{"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8}]},
     "managed_files": {"owner": "a", "files": [{"path": "/nowhere/a", "content": "a"}]},
     "node_command": {"argv": ["a"]},

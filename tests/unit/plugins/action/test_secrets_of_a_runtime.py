@@ -132,6 +132,7 @@ def make(directory, name):
     }
 
 
+READY = {"init": "systemd", "runtime": {"obstacles": []}}
 REGISTERED = ("looked", "again", "present", "absent")
 TASKS = [
     {
@@ -145,12 +146,14 @@ TASKS = [
         "ignore_errors": True,
     },
     {"nodedevices.kubernetes.node_preflight": {"requires": ["runtime"]}, "register": "again", "ignore_errors": True},
+    # The roles of the next tasks find a node without problems, so that their modules are executed.
+    {"nodedevices.kubernetes.node_preflight": {}, "register": "seen"},
+    {"ansible.builtin.set_fact": {"node_devices_node": f"{{{{ seen | combine({READY}, recursive=True) }}}}"}},
     *(
         {
             "nodedevices.kubernetes.cdi_runtime": {
                 "state": state,
                 "command": "{{ command }}",
-                "node": {"uid": 0},
                 **more,
             },
             "register": state,

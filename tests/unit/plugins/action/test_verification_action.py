@@ -12,7 +12,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, verification
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 
 CONFIGURATION = {"resources": [{"name": "a.example/crand"}]}
@@ -101,13 +101,14 @@ exit {code}
 @pytest.fixture
 def node(tmp_path, monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    facts = {"runtime": {"socket": "/run/x.sock"}, "kubelet": None}
+    monkeypatch.setattr(preflight.Preflight, "look", lambda self, asked: facts)
     return Node(tmp_path)
 
 
 def verify(node, check=False, configuration=CONFIGURATION, **more):
     action = object.__new__(verification.ActionModule)
-    facts = {"runtime": {"socket": "/run/x.sock"}, "kubelet": None}
-    arguments = {"declaration": {"configuration": configuration}, "tool": str(node.program), "node": facts}
+    arguments = {"declaration": {"configuration": configuration}, "tool": str(node.program)}
     arguments["record"] = "/var/lib/x.json"
     arguments.update(more)
     action._task = types.SimpleNamespace(args=arguments, check_mode=check)
