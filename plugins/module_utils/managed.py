@@ -406,17 +406,18 @@ def _shown(state):
         return "(%d bytes, sha256 %s)\n" % (len(state["content"]), ledgers.sha256(state["content"]))
 
 
-def add_file(plan, entries_now, path, before, after, original=None, context_of=lambda path: None):
+def add_file(plan, entries_now, change, original=None, context_of=lambda path: None):
     """Add a file that others own to a transaction's plan, with its directories and its ledger entry.
 
     Raises LedgerConflict if we must not write the file.
 
     entries_now: the ledger's current entries. With ``undo``, the file has an entry.
-    before: the text that was read; None for no file. after: the new text; with ``undo``, None restores the original.
+    change: path, text that was read (None for no file), and new text (with ``undo``, None restores the original).
     original: if someone else wrote the file since our last change, the text that a later undo restores; else None.
     context_of: returns a path's SELinux context; None without SELinux.
     """
-    read, content = (None if text is None else text.encode() for text in (before, after))
+    path, *texts = change
+    read, content = (None if text is None else text.encode() for text in texts)
     state, known = ledgers.state_of(path, read), entries_now.get(path)
     _refuse(path, state, plan.owner, known, ("file",))
     if plan.undo:
@@ -428,9 +429,9 @@ def add_file(plan, entries_now, path, before, after, original=None, context_of=l
             if directory not in plan.entries:
                 plan.entries[directory] = {"kind": "directory", "owners": [plan.owner]}
                 plan.directories.append(Directory(directory, context_of(directory)))
-    access = [(wanted or _NEW_FILE)[key] for key in ("mode", "uid", "gid")]
+    new = {key: (wanted or {**_NEW_FILE, "content": None})[key] for key in ("content", "mode", "uid", "gid")}
     digest = None if read is None else ledgers.sha256(read)
-    plan.files.append(File(path, wanted and wanted["content"], *access, digest, context_of(path), read))
+    plan.files.append(File(path, **new, expected_sha256=digest, context=context_of(path), before=read))
 
 
 def _undone(known, content, state):

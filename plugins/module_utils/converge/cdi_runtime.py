@@ -307,7 +307,7 @@ class _Role:
         try:
             for change in changes:
                 original = None if undo else self._original(change)
-                add_file(plan, self._entries, *change, original, self._node.context_of)
+                add_file(plan, self._entries, change, original, self._node.context_of)
                 reason = obstacle(change.path)
                 if reason:
                     raise LedgerConflict(f"{change.path}: {reason}; nothing was changed")

@@ -123,7 +123,7 @@ class Node:
         entries = ledger.Ledger(self.places.directory).entries
         for path, text in wanted.items():
             now = path.read_text() if path.exists() else None
-            add_file(plan, entries, str(path), now, text, original if path == self.config else None)
+            add_file(plan, entries, (str(path), now, text), original if path == self.config else None)
         return plan
 
     def carry_out(self, plan: Plan | None = None, *, hook: Any = None) -> launch.Outcome | None:

@@ -26,7 +26,7 @@ class Adapter:
         self.config = runtime.get("config") or {}
         self.version = runtime.get("version")
         #: The program that can check a configuration.
-        self.program = runtime.get("executable")
+        self.program: Any = runtime.get("executable")
 
     @property
     def tells_cdi(self) -> bool:

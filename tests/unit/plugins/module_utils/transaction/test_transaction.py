@@ -485,7 +485,7 @@ def test_what_is_not_ours_is_not_planned(node):
         node.plan()
     node.drop_in.mkdir(parents=True)
     with pytest.raises(LedgerConflict, match="is a directory, but a file must be there"):
-        add_file(plan, {}, str(node.drop_in), None, DROP_IN)
+        add_file(plan, {}, (str(node.drop_in), None, DROP_IN))
     assert (plan.files, plan.directories, plan.entries) == ([], [], {})
 
 
