@@ -38,6 +38,23 @@ def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
 
 
 @as_root
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_installed_program_is_asked_after_an_upgrade_alone(tmp_path, proc, monkeypatch, replaced):
+    listener = runtime_facts.listener
+
+    def found(path):
+        process, problem = listener(path)
+        process.replaced = replaced
+        return process, problem
+
+    monkeypatch.setattr(runtime_facts, "listener", found)
+    monkeypatch.setattr(runtime_facts, "installed", lambda path: lambda *arguments, name: (f"{name} v9.9.9", None))
+    with listening(proc, tmp_path / "cri.sock"):
+        facts = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))
+    assert (facts["installed_version"] == "9.9.9", facts["version"] == "9.9.9") == (replaced, False)
+
+
+@as_root
 def test_a_runtime_is_found_behind_its_socket(tmp_path, proc):
     with listening(proc, tmp_path / "cri.sock", "-c", "relative.toml") as pid:
         facts = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))

@@ -391,6 +391,12 @@ def test_a_file_that_cannot_be_replaced_stays_and_nothing_stays_open(node, monke
     assert node.daemon["start"] == 1
 
 
+def test_a_directory_of_two_files_is_made_once(node):
+    plan = node.plan()
+    add_file(plan, {}, (str(node.drop_in.with_name("other.toml")), None, "x"))
+    assert [directory.path for directory in plan.directories] == [str(node.drop_in.parent)]
+
+
 def test_a_write_that_keeps_size_and_time_is_seen(node, monkeypatch):
     """Between the reading and the replacement."""
     look, theirs = kept.look, OLD.replace("theirs", "hers!!")
