@@ -13,8 +13,9 @@ import os
 import sys
 import tempfile
 
-from .ledger import DIRECTORY, naming, sentence, sha256
+from .ledger import DIRECTORY, sentence, sha256
 from .node_device_plugin.support import bounded_reads
+from .node_device_plugin.support.new_file import naming
 
 #: The directory of the kept archives, below the ledger's directory. Only root can read it.
 NAME = "code"
