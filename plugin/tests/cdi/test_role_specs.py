@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from typing import NamedTuple
@@ -48,7 +49,7 @@ def node(*files, ours=(PATH,), version="1.7.24", name="containerd"):
             present[base] = role_specs.read_spec(content.encode())
         else:
             checked = directories.check_content(path, (content or "").encode(), runtime.accepted)
-            others[directory].append(checked._replace(owner=directories.FOREIGN))
+            others[directory].append(dataclasses.replace(checked, owner=directories.FOREIGN))
     return Node(role_specs.Found(present, others), runtime)
 
 
@@ -403,7 +404,7 @@ def test_a_held_name_does_not_become_another_device():
     (a, b, _c) = changed["devices"]
     a["nodes"], b["nodes"] = b["nodes"], a["nodes"]
     wanted = made(node_with(resource("a", "b", "c")), changed)
-    assert sorted(device.device for device in wanted.redefined()) == ["a", "b"]
+    assert sorted(wanted.redefined()) == ["example.com/camera=a", "example.com/camera=b"]
     held = {"resource": "example.com/camera", "namespace": "default", "pod": "viewer"}
     assert wanted.held_otherwise({"held": [{**held, "device": "a"}, {**held, "device": "c"}]}) == [
         "example.com/camera=a is held by default/viewer and would become another device (/dev/b instead of /dev/a): "
@@ -549,6 +550,21 @@ def test_a_foreign_file_at_the_path_of_a_declared_spec_counts_as_replaced():
     taken = foreign(PATH, {"env": ["A=B"]})
     assert refused(made(node(taken, ours=()), resource("a"))) == []
     assert len(refused(made(node(taken._replace(path="/etc/cdi/x.json")), resource("a")))) == 1
+
+
+def test_the_problems_of_a_replaced_file_are_those_of_the_declared_spec():
+    """Another file of the directory has the name, too: it alone belongs to another owner."""
+    taken, other = foreign(PATH, {"env": ["A=B"]}), foreign("/etc/cdi/other.json", {"env": ["A=B"]})
+    (line,) = refused(made(node(taken, other, ours=()), resource("a")))
+    assert line.startswith(f"/etc/cdi/other.json: device example.com/camera=a: is also defined in {PATH}, and runtimes")
+
+
+def test_a_kept_device_without_edits_is_compared_as_any_other():
+    text = "kind: example.com/camera\ndevices: [{name: old, containerEdits: null}, {name: older}]"
+    wanted = made(node(file(PATH, text), foreign("/var/run/cdi/other.json", {"env": ["A=B"]})), resource("b"))
+    assert [leftover.device for leftover in wanted.leftovers] == ["old", "older"]
+    assert wanted.refused(wanted.to_write(wanted.leftovers)) == []
+    assert wanted.redefined() == {}
 
 
 def test_an_empty_directory_of_the_role_keeps_its_place():
