@@ -103,8 +103,8 @@ class Resolution:
         winner, mine = loaded[-1], next((file for file in reversed(files) if file.owner == OURS), None)
         # If both files give the same edits, it makes no difference to a container.
         if mine and winner.owner == FOREIGN and mine.given(name) != winner.given(name):
-            why = f"overrides the same name in {mine.path}, so that containers get the device of this file"
-            self.overridden[name] = winner, self._noted(winner, name, why, with_ours=True)
+            message = f"overrides the same name in {mine.path}, so that containers get the device of this file"
+            self.overridden[name] = winner, self._noted(winner, name, message, with_ours=True)
         # An unclear name hides a directory of lower precedence for some runtimes.
         if name not in winner.unclear:
             self.files[name], self.edits[name] = winner, winner.edits[name]
