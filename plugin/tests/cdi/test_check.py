@@ -405,6 +405,37 @@ def test_a_directory_that_is_named_twice_is_read_as_one(tmp_path: Path, capsys: 
     assert capsys.readouterr().out.count("is also defined in") == 2
 
 
+def test_one_of_ours_among_several_makes_it_harm(tmp_path: Path) -> None:
+    ours = "node-device-plugin_vendor.com_class.json"
+    stolen = {**SMALL, "devices": [{"name": "d0", "containerEdits": {"env": ["STOLEN=1"]}}]}
+    for name in (f"a/{ours}", f"b/{ours}"):
+        write(tmp_path / name, SMALL)
+    theirs = [write(tmp_path / name, stolen) for name in ("c/one.json", "c/two.json")]
+    places = [str(tmp_path / name) for name in "abc"]
+
+    def harm() -> list[str]:
+        specs = Resolution(check_directories(places, None))
+        return [str(problem) for path in theirs if path.exists() for problem in specs.harm(specs.every[str(path)])]
+
+    # Runtimes drop both.
+    assert harm() == []
+    theirs[1].unlink()
+    # Of ours, the file that a container would get the device of.
+    (overrides,) = harm()
+    assert f"overrides the same name in {tmp_path}/b/{ours}, so that" in overrides
+    for path in (theirs[1], tmp_path / "c" / ours):
+        write(path, stolen)
+    assert len(harm()) == 2
+
+
+def test_a_refused_file_of_ours_takes_no_device_from_another_of_ours(tmp_path: Path) -> None:
+    ours = "node-device-plugin_vendor.com_class.json"
+    good, refused = write(tmp_path / "a" / ours, SMALL), write(tmp_path / "b" / ours, {**SMALL, "colour": "red"})
+    specs = Resolution(check_directories([str(path.parent) for path in (good, refused)], None))
+    assert [file.path for file in specs.files.values()] == [str(good)]
+    assert (specs.overridden, specs.harm(specs.every[str(good)])) == ({}, ())
+
+
 def test_a_file_that_is_refused_takes_no_device_from_another(tmp_path: Path) -> None:
     write(tmp_path / "bad.json", {**SMALL, "colour": "red"})
     write(tmp_path / "good.json", SMALL, 0o600)

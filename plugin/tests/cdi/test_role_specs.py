@@ -211,6 +211,8 @@ def test_a_device_that_another_file_has_is_refused(directory, says, form):
 def test_a_device_that_another_file_gives_just_so_is_not():
     same = {"deviceNodes": [{"path": "/dev/a", "permissions": "rw"}]}
     assert refused(made(node(foreign("/var/run/cdi/other.json", same)), resource("a"))) == []
+    # Nor does an empty list make a difference.
+    assert refused(made(node(foreign("/var/run/cdi/other.json", {**same, "mounts": []})), resource("a"))) == []
     # Runtimes drop both, of two in one directory.
     assert len(refused(made(node(foreign("/etc/cdi/other.json", same)), resource("a")))) == 1
     # Nor does one that ours goes before.
@@ -349,6 +351,9 @@ def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_cou
     (line,) = made(node(broken), resource("a")).broken()
     assert line.startswith("/var/run/cdi/other.json: colour: is not a field of CDI")
     assert " (and 2 more); the file belongs to another owner" in line
+    two = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red", shape="round")
+    (line,) = made(node(two), resource("a")).broken()
+    assert " (and 1 more); the file belongs to another owner" in line
 
 
 def test_what_the_runtime_would_refuse_is_refused():
@@ -468,6 +473,7 @@ def test_a_file_that_crashes_the_runtime_is_named_with_its_fix():
         "choose a longer name; with CDI on, the container runtime would not start: move the file elsewhere, e.g. mv "
         "'/opt/cdi/x y.json' /root/, until its owner has fixed it"
     ]
+    assert refused(crash) == []
     (line,) = crash.broken()
     assert line.endswith("a container runtime with CDI would not start: its owner has to fix the file")
 

@@ -164,7 +164,7 @@ def _is(number: str, found: os.stat_result) -> bool:
 def _fits(each: HostPath) -> bool:
     """Whether the node at the path is of the type, or has the numbers, that the spec gives."""
     try:
-        return not each.number or _is(each.number, os.lstat(each.path))
+        return _is(each.number, os.lstat(each.path))
     except OSError:
         return True
 
