@@ -280,8 +280,6 @@ from ..module_utils.node_identity import node_identity
 from ..module_utils.runtime_facts import runtime_facts, shown, socket_of, spec_dirs
 from ..module_utils.transaction.plan import Places
 
-# Maximum bytes of a CDI spec. Larger files are not CDI specs.
-_LARGEST_SPEC = 16 << 20
 # Maximum seconds to look at all host paths.
 _PATIENCE = 5.0
 _KUBELET_ROOT = "/var/lib/kubelet"
@@ -302,11 +300,7 @@ def cdi_files(directories, own_paths=()):
             continue
         for name in names:
             path = os.path.join(directory, name)
-            if (
-                name.endswith((".json", ".yaml", ".yml"))
-                and os.path.isfile(path)
-                and os.path.getsize(path) <= _LARGEST_SPEC
-            ):
+            if name.endswith((".json", ".yaml", ".yml")) and os.path.isfile(path):
                 files.append({"path": path, "directory": directory, "name": name})
                 if path in own_paths:
                     files[-1]["devices"] = _devices_of(text_of(path) or "")

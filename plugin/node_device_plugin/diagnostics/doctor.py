@@ -6,12 +6,13 @@ import asyncio
 import functools
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile
 from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..declaration.configuration_file import DEFAULT_PATH, KubeletPlaces, LoadedConfiguration, kubelet_places, load
+from ..declaration.problems import first
 from ..devices import health
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
@@ -25,7 +26,7 @@ from ..support.kubelet_process import KubeletProcess, running_kubelet
 from ..support.node_process import NotTrusted
 from ..support.sockets import PRIVATE_MODE, status_socket
 from ..support.tables import counted
-from .cdi_specs import spec_files
+from .cdi_specs import read_specs
 from .findings import Findings
 from .instances import POD, SERVICE, ending, pods_configuration, running_instances
 from .runtime_service import cri_socket, kubelet_service, service_of
@@ -101,7 +102,7 @@ class Doctor(Findings):
         try:
             self._loaded = await in_thread(load, self._config)
         except DeclarationError as error:
-            found, fix = _first(error.problems), f"node-device-plugin validate --config {self._config}\n{_PROVISION}"
+            found, fix = first(error.problems), f"node-device-plugin validate --config {self._config}\n{_PROVISION}"
             self.wrong("configuration", found, fix)
             return
         resources = self._loaded.configuration.resources
@@ -147,15 +148,16 @@ class Doctor(Findings):
 
     async def _examine_specs(self, directories: tuple[str, ...], accepted: str | None) -> None:
         try:
-            files = await spec_files(directories, accepted)
+            specs = await read_specs(directories, accepted)
         except NoAnswer as error:
             self.wrong("CDI specs", str(error), "findmnt --target {}".format("\nfindmnt --target ".join(directories)))
             return
         # List foreign files first, because in a conflict the foreign file must go.
-        harm = [(file, problem) for file in sorted(files, key=lambda file: file.owner == OURS) for problem in file.harm]
+        files = sorted(specs.every.values(), key=lambda file: file.owner == OURS)
+        harm = [(file, problem) for file in files for problem in specs.harm(file)]
         missing = _unresolved(files, self._configuration) if self._configuration else []
         harm += [(file, file.unclear[name]) for name in missing for file in files if name in file.unclear]
-        others = [(file, problem) for file in files for problem in file.problems if file.owner == FOREIGN]
+        others = [(file, problem) for file in files for problem in specs.problems(file) if file.owner == FOREIGN]
         if harm:
             self.wrong("CDI specs", _first_in(harm), _fix_of(*harm[0]))
         elif missing:
@@ -205,7 +207,7 @@ class Doctor(Findings):
         reasons = {key: health.reason_of(answer) for key, answer in answers.items()}
         bad = [f"{key.name}: {reason}" for key, reason in reasons.items() if reason is not None]
         if bad:
-            self.wrong("devices", _first(bad), f"{_TRIGGER}\nnode-device-plugin status    # each with its reason")
+            self.wrong("devices", first(bad), f"{_TRIGGER}\nnode-device-plugin status    # each with its reason")
         else:
             self.ok("devices", "every required device node exists")
 
@@ -349,12 +351,7 @@ def _running_kubelet() -> tuple[KubeletProcess | None, list[str], str]:
 
 
 def _first_in(problems: Sequence[tuple[SpecFile, Problem]]) -> str:
-    return _first([f"{file.path}: {problem}" for file, problem in problems])
-
-
-def _first(problems: Sequence[Any]) -> str:
-    """The first problem, and how many others there are."""
-    return f"{problems[0]} (and {len(problems) - 1} more)" if len(problems) > 1 else str(problems[0])
+    return first([f"{file.path}: {problem}" for file, problem in problems])
 
 
 def _fix_of(file: SpecFile, problem: Problem) -> str:
@@ -369,7 +366,7 @@ def _fix_of(file: SpecFile, problem: Problem) -> str:
     return f"{fix}\nnode-device-plugin cdi check    # every problem"
 
 
-def _unresolved(files: list[SpecFile], configuration: Configuration) -> list[str]:
+def _unresolved(files: Iterable[SpecFile], configuration: Configuration) -> list[str]:
     defined = {name for file in files for name in file.names if name not in file.unclear}
     names = [
         name

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
-from ..cdi.kinds import kinds_of
 from ..cdi.links import Links
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import UUID, HostPaths, Resolution, paths, paths_by_name
 from ..declaration.cdi import names_in
 from ..declaration.device_plugin_api import devices_behind, shares_behind
-from ..declaration.names import ids_of
+from ..declaration.names import ids_of, kinds_of
 from ..devices.holdings import Holding
 from ..support.bounded_calls import NoAnswer
 from ..telemetry.logs import Log, Tries

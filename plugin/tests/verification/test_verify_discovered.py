@@ -8,7 +8,7 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.cdi.directories import check_directories
-from node_device_plugin.cdi.resolution import resolution
+from node_device_plugin.cdi.resolution import Resolution
 from node_device_plugin.declaration import cdi, parse_resources
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.devices.given import IN_DOUBT
@@ -144,7 +144,7 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices, "containerEdits": common}
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
     (declared,) = parse_resources([{"name": "example.com/gpu", "devices": [{"id": "gpu0", "cdi_devices": names}]}])
-    known = resolution(check_directories([str(tmp_path)], None)).with_foreign_nodes(declared)
+    known = Resolution(check_directories([str(tmp_path)], None)).with_foreign_nodes(declared)
     expected = expected_in_container(known, known.devices)
     assert [(node.path, node.host_path, node.type, node.major, node.minor) for node in expected.nodes] == [
         ("/dev/gpu0", "/dev/null", None, None, None),
