@@ -29,8 +29,10 @@ NODE = {
     "init": "systemd",
     "kubelet": None,
     "runtime": {"name": "containerd", "socket": "/x", "obstacles": []},
-    **dict.fromkeys(("missing_devices", "missing_host_paths"), ()),
-    **dict.fromkeys(("other_than_devices", "device_links"), {}),
+    "missing_devices": [],
+    "missing_host_paths": [],
+    "other_than_devices": {},
+    "device_links": {},
     "commands": ["/x"],
 }
 #: Each action that uses a node's name, and its arguments.
