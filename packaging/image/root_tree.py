@@ -60,7 +60,7 @@ def target(facts: dict[str, Any], machine: str) -> str:
 def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, digests: dict[str, str]) -> None:
     """Create the virtual environment and the command below `root`. Execute no program of the image.
 
-    packed: archive of the wheels. digests: SHA-256 by wheel name; the plugin's wheel is first.
+    packed: archive of the wheels. digests: SHA-256 by wheel name.
     """
     python = facts["executable"]
     number = facts["python"]["version"]
@@ -68,7 +68,8 @@ def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, dig
     site = site_packages(root, facts)
     site.mkdir(parents=True)
     with tarfile.open(packed) as archive:
-        infos = [build.unpack_wheel(archive, name, digest, site) for name, digest in digests.items()]
+        for name, digest in digests.items():
+            build.unpack_wheel(archive, name, digest, site)
     (environment / "bin").mkdir()
     (environment / "bin/python").symlink_to(python)
     # Write the file that `python -m venv` writes. Source: https://docs.python.org/3/library/venv.html
@@ -76,10 +77,9 @@ def lay_out(root: pathlib.Path, facts: dict[str, Any], packed: pathlib.Path, dig
         f"home = {os.path.dirname(python)}\ninclude-system-site-packages = false\n"
         f"version = {'.'.join(map(str, number))}\n"
     )
-    module, function = build.entry_point(site, infos[0])
     command = root / COMMAND
     command.parent.mkdir(parents=True)
-    command.write_text(build.SCRIPT.format(python=f"/{ENVIRONMENT}/bin/python", module=module, function=function))
+    command.write_text(build.SCRIPT.format(python=f"/{ENVIRONMENT}/bin/python"))
     command.chmod(0o755)
 
 

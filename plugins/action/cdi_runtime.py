@@ -8,16 +8,17 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     parallel_restarts,
     play,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes the module, which decides on the node. The runtime restarts only in the node's turn."""
 
     def act(self, given):
         is_wanted = given.get("state", "present") == "present"
         cdi = self.preflight.declaration(given.get("declaration"))["needs_cdi"] if is_wanted else True
-        self.preflight.node(given.get("node"), ["python", "systemd", "runtime"] if is_wanted else ["python"], cdi=cdi)
+        requires = ["python", "systemd", "runtime"] if is_wanted else ["python"]
+        self.preflight.look({"requires": requires, "cdi": cdi})
         if not cdi:
             return {"changed": False, "skipped": True, "msg": "no resource uses CDI"}
         arguments = self.preflight.arguments("cdi_runtime", given)

@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, preflight
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "runtime"], "absent": ["python"]}
 # Keys of the module's answer that are in the task's result.
 _KEYS = ("changed", "failed", "msg", "written", "contents", "removed", "kept", "diff", "warnings", "traceback")
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module at most once."""
 
     def act(self, given):
@@ -21,7 +21,7 @@ class ActionModule(HidingAction):
         declared = self.preflight.declaration(given.get("declaration"))
         # Do not check the declaration for a removal.
         checked = declared if state != "absent" else None
-        node = self.preflight.node(given.get("node"), _REQUIRES[state], declaration=checked)
+        node = self.preflight.look({"requires": _REQUIRES[state], "declaration": checked})
         arguments = self.preflight.arguments("cdi_specs", given, declared)
         answer = self.preflight.execute("cdi_specs", arguments, facts=preflight.facts_of_module(node))
         # An answer with all its keys fails because of problems of the specs.

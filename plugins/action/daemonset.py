@@ -9,7 +9,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
@@ -20,51 +20,43 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
-_ERRORS = (DeclarationError, DeploymentError, ApiError, plugin_cli.PluginCliError)
 # States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Contacts the API from the controller. On the node, it only reads the running plugin's report."""
 
     _requires_connection = False
-    of_the_host = ("kubeconfig", "node_name", "api_only")
+    of_the_host = ("kubeconfig", "node_name")
 
     def act(self, given):
-        result, arguments = {}, given
-        try:
-            if not arguments.get("kubeconfig"):
-                raise DeploymentError(deployed.NO_CLUSTER)
-            # A task for all hosts uses the names that other tasks have checked.
-            is_shared = arguments["state"] in _SHARED
-            self._node = "" if is_shared else self.preflight.node_name(arguments)
-            self._text = ""
-            if "declaration" in arguments:
-                # The pod does not see the node's users and groups.
-                declared = self.preflight.with_numbers(arguments["declaration"], self.preflight.known or {})
-                self._text = deployed.configuration_text(declared)
-            self._timeout = float(arguments.get("timeout", 120))
-            self._warnings = []
-            self._renew = play.Renewal(self, self._vars)
-            step = getattr(self, f"_{arguments['state']}")
-            if is_shared:
-                to_come = _to_come(arguments.get("to_come", ()), self._vars.get("hostvars", {}))
-                arguments["pending"] = [*arguments.get("pending", ()), *to_come]
-                everybody = self._vars.get("ansible_play_hosts", [self.host])
-                _require_one_run(self._task, everybody)
-                result.update(self._for_each_daemon_set(step, arguments, everybody))
-            else:
-                deployment = deployed.parse(arguments.get("deployment", {}))
-                self._cluster = self._daemon_set(arguments["kubeconfig"], deployment)
-                result.update(step(arguments))
-            if self._warnings:
-                result["warnings"] = self._warnings
-        except _ERRORS as error:
-            result.update(failed=True, msg=self.preflight.message(error))
-        return result
+        if not given.get("kubeconfig"):
+            raise DeploymentError(deployed.NO_CLUSTER)
+        # A task for all hosts uses the names that other tasks have checked.
+        is_shared = given["state"] in _SHARED
+        self._node = "" if is_shared else self.preflight.node_name(given)
+        self._text = ""
+        if "declaration" in given:
+            # The pod does not see the node's users and groups.
+            declared = self.preflight.with_numbers(given["declaration"], self.preflight.known or {})
+            self._text = deployed.configuration_text(declared)
+        self._timeout = float(given.get("timeout", 120))
+        self._warnings = []
+        self._renew = play.Renewal(self, self._vars)
+        step = getattr(self, f"_{given['state']}")
+        if is_shared:
+            to_come = _to_come(given.get("to_come", ()), self._vars.get("hostvars", {}))
+            given["pending"] = [*given.get("pending", ()), *to_come]
+            everybody = self._vars.get("ansible_play_hosts", [self.host])
+            _require_one_run(self._task, everybody)
+            result = self._for_each_daemon_set(step, given, everybody)
+        else:
+            self._cluster = self._daemon_set(given["kubeconfig"], deployed.parse(given.get("deployment", {})))
+            result = step(given)
+        return {**result, **({"warnings": self._warnings} if self._warnings else {})}
 
     def _daemon_set(self, path, deployment):
         return DaemonSet(Api.of(path, self._task.check_mode), deployment)
@@ -90,7 +82,7 @@ class ActionModule(HidingAction):
                 if self._cluster.namespace.kept:
                     name = group.deployment.namespace
                     self._warnings.append(f"namespace {name} stays: {self._cluster.namespace.kept}")
-            except _ERRORS as error:
+            except (ApiError, DeclarationError, DeploymentError) as error:
                 hosts = ", ".join(group.hosts or everybody)
                 lines += [f"{hosts}: {line}" for line in str(error).splitlines()]
         if lines:
@@ -104,7 +96,7 @@ class ActionModule(HidingAction):
         manifests.common_ground({self._node: configuration})
         places = other_daemonsets.before(self._cluster, self._node)
         # Check only nodes that only the API reaches. For all other nodes, the preflight checks the pod slot.
-        api_only = boolean(arguments.get("api_only", False))
+        api_only = self.preflight.api_only
         api = self._cluster.api
         no_slot = deployed.without_slot(api, api.node(self._node), self._cluster.deployment) if api_only else ""
         if no_slot:
@@ -136,7 +128,7 @@ class ActionModule(HidingAction):
     def _deployed(self, arguments, results):
         """Apply the DaemonSet for the configurations in the cluster. Remove nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
-        unknown_nodes = self._unknown_nodes(arguments.get("nodes"), pending, arguments)
+        unknown_nodes = self._unknown_nodes(arguments, pending)
         return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
 
     def _selected(self, arguments):
@@ -152,10 +144,7 @@ class ActionModule(HidingAction):
         if self._task.check_mode:
             return {"changed": False, "sha256": sha256, "pod": None}
         command = arguments.get("command")
-
-        def ask(pod):
-            return rollout.ask_on_node(self, command) if command else rollout.ask_through_api(self._cluster.api, pod)
-
+        ask = (lambda _pod: rollout.ask_on_node(self, command)) if command else None
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
         return {
             "changed": False,
@@ -172,7 +161,7 @@ class ActionModule(HidingAction):
             *(self._daemon_set(arguments["kubeconfig"], deployed.parse(each)) for each in places),
         ]
         tidied = {}
-        if boolean(arguments.get("api_only", False)) and not self._task.check_mode:
+        if self.preflight.api_only and not self._task.check_mode:
             tidied = {change.what: change for cluster in clusters for change in self._tidy(cluster)}
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
@@ -192,11 +181,7 @@ class ActionModule(HidingAction):
                 raise DeploymentError("its pod does not run")
             empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
             changes = cluster.configure(self._node, empty)
-
-            def ask(pod):
-                return rollout.ask_through_api(cluster.api, pod)
-
-            rollout.await_node(cluster, self._node, manifests.sha256_of(empty), ask, self._timeout)
+            rollout.await_node(cluster, self._node, manifests.sha256_of(empty), None, self._timeout)
         except (DeclarationError, DeploymentError) as error:
             self._warnings.append(f"{self.host}: CDI specs that the plugin wrote stay on the node: {error}")
         return changes
@@ -208,20 +193,20 @@ class ActionModule(HidingAction):
 
     def _absent(self, arguments, results):
         """Delete all objects if no node needs them."""
-        leaving = {*arguments.get("nodes", ()), *(each["node"] for each in results)}
-        unknown_nodes = self._unknown_nodes(arguments.get("known"), leaving, arguments)
+        leaving = {each["node"] for each in results}
+        unknown_nodes = self._unknown_nodes(arguments, leaving)
         changes = [change for node in unknown_nodes for change in self._cluster.forget(node)]
         return [*changes, *self._cluster.dismantle({*leaving, *unknown_nodes})]
 
-    def _unknown_nodes(self, known, own, arguments):
+    def _unknown_nodes(self, arguments, own):
         """Return the nodes with a configuration in the cluster but without a host in the inventory; empty if uncertain.
 
-        known: all nodes of the inventory; None if not given. own: nodes of this play.
+        own: nodes of this play.
         """
-        found = sorted(set(self._cluster.texts()) - {*(known or ()), *own})
-        nameless = arguments.get("nameless", ())
+        known, nameless = arguments.get("nodes"), arguments.get("nameless", ())
         if known is None:
             return []
+        found = sorted(set(self._cluster.texts()) - {*known, *own})
         if len(found) > len(nameless) > 0:
             self._warnings.append(
                 f"{', '.join(nameless)}: node_devices_node_name cannot be evaluated in this play, so some of the "

@@ -17,11 +17,11 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     requirements,
     role_arguments,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access, deployed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Runs only on the controller, without a connection."""
 
     _requires_connection = False
@@ -99,12 +99,10 @@ class ActionModule(HidingAction):
         # A later task reports an expression that fails.
         with contextlib.suppress(AnsibleUndefinedVariable):
             options["node_name"] = variable("node_devices_node_name")
-        facts = {"device_plugins": {"drivers": []}}
-        question = asked.parse(options, declared, self.host, 0, None)
-        problems, warnings, gone = self.preflight.ask_cluster(question, facts, is_fresh=True)
+        answer = cluster_access.ask(asked.parse(options, declared, self.host), api_only=True)
         kinds = declared["foreign_kinds"] if declared else ()
-        problems += requirements.offered_twice((), facts["device_plugins"]["drivers"], kinds)
-        return problems, [*warnings, *requirements.removed(gone)]
+        problems = [*answer.problems, *requirements.offered_twice((), answer.drivers, kinds)]
+        return problems, [*answer.warnings, *requirements.removed(answer.removed)]
 
 
 def _without_facts(unchecked):

@@ -9,28 +9,22 @@ from ansible.errors import AnsibleError
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    declaration,
-    module_arguments,
-    play,
-    plugin_cli,
-    task_arguments,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, declaration, play, plugin_cli
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Queries the holders until no pod holds a device or the time is over. Skips nodes without our devices."""
 
     def act(self, given):
         host = self.host
-        policy, minutes = given["policy"], task_arguments.minutes(given, "node_devices_in_use_minutes")
-        node = self.preflight.node(given.get("node"), ["python"])
+        policy, minutes = given["policy"], asked.minutes(given, "node_devices_in_use_minutes")
+        node = self.preflight.look({"requires": ["python"]})
         kubelet_root = (node.get("kubelet") or {}).get("root_dir")
-        places = module_arguments.places(self.preflight.variable(declaration.SETTINGS, {}))
+        places = asked.places(self.preflight.variable(declaration.SETTINGS, {}))
         ours, arguments = _Ours(node), {"kubelet_root": kubelet_root, **places, **given}
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: must be one of keep, {', '.join(_POLICIES)}, not {policy}")

@@ -7,21 +7,16 @@ import contextlib
 import shlex
 import time
 
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources as resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
-    ApiError,
     Place,
     Unavailable,
     again_after_conflict,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    combinations,
-    framed,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import combinations, framed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 #: Bytes of the checkpoint that are read, and the seconds that this may take.
 _LARGEST, _SECONDS = 32 << 20, 20
@@ -29,39 +24,28 @@ _LARGEST, _SECONDS = 32 << 20, 20
 _PAUSE = 0.5
 
 
-class Stopped(Exception):
-    """The resources cannot be patched. The text has one message per line."""
-
-
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Contacts the API from the controller. If a connection reaches the node, also reads one file on the node."""
 
-    of_the_host = ("kubeconfig", "node_name", "api_only")
+    of_the_host = ("kubeconfig", "node_name")
 
     def act(self, given):
-        try:
-            return self._outcome(given)
-        except (Stopped, ApiError, resources.CapacityConflict) as error:
-            return {"failed": True, "msg": self.preflight.message(error)}
-
-    def _outcome(self, arguments):
-        host, state, declared = self.host, arguments.get("state", "present"), arguments["declaration"]
+        host, state, declared = self.host, given.get("state", "present"), given["declaration"]
         capacities = declared["capacities"] if state != "absent" else {}
         nothing = {"changed": False, "resources": [], "lingering": []}
-        if not arguments.get("kubeconfig"):
+        if not given.get("kubeconfig"):
             if capacities:
-                raise Stopped(combinations.without_cluster(capacities))
+                raise resources.CapacityConflict(combinations.without_cluster(capacities))
             return nothing
-        cluster = Api.of(arguments["kubeconfig"], self._task.check_mode)
-        name = self.preflight.node_name(arguments)
+        cluster = Api.of(given["kubeconfig"], self._task.check_mode)
+        name = self.preflight.node_name(given)
         if state == "absent" and cluster.get(Place("nodes", name)) is None:
             gone = (
                 f"{host}: the cluster has no node {name}, so nothing is removed there: if the node has another name, "
                 "set node_devices_node_name and run again"
             )
             return {**nothing, "warnings": [gone]}
-        api_only = boolean(arguments.get("api_only", False))
-        if api_only:
+        if self.preflight.api_only:
             registered = resources.registered_by(cluster.node(name))
         else:
             registered = self._registered(declared["kubelet_device_plugin_dir"])
@@ -72,7 +56,7 @@ class ActionModule(HidingAction):
             wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]
             problems = [f"{host}: {row['resource']}: {row['state']}" for row in wrong]
             return {**nothing, "resources": rows, "problems": problems}
-        outcome = self._converge(cluster, name, wanted, int(arguments.get("timeout", 60)), api_only)
+        outcome = self._converge(cluster, name, wanted, int(given.get("timeout", 60)))
         if outcome["lingering"]:
             names = ", ".join(outcome["lingering"])
             outcome["warnings"] = [
@@ -82,7 +66,7 @@ class ActionModule(HidingAction):
         return outcome
 
     def _registered(self, directory):
-        """Return the resources of all device plugins from the kubelet's checkpoint. Raises Stopped."""
+        """Return the resources of all device plugins from the kubelet's checkpoint. Raises CapacityConflict."""
         path = f"{directory}/{checkpoint.FILE_NAME}"
         quoted = shlex.quote(path)
         # Pods that mount the directory can put a pipe, a link or an endless file there.
@@ -90,15 +74,18 @@ class ActionModule(HidingAction):
         try:
             said = framed.run(self, f"test ! -e {quoted} || {{ {read}; }}")
         except framed.NoAnswer as error:
-            raise Stopped(f"{path} cannot be read: {error}") from error
+            raise resources.CapacityConflict(f"{path} cannot be read: {error}") from error
         if said.code != 0:
-            raise Stopped(f"{path} cannot be read: {said.errors.strip() or 'it is not a regular file'}")
+            why = said.errors.strip() or "it is not a regular file"
+            raise resources.CapacityConflict(f"{path} cannot be read: {why}")
         try:
             return frozenset(checkpoint.registered_in(said.output.strip().encode(), directory))
         except checkpoint.CheckpointError as error:
-            raise Stopped(str(error)) from error
+            raise resources.CapacityConflict(str(error)) from error
 
-    def _converge(self, cluster, name, wanted, timeout, api_only):
+    def _converge(self, cluster, name, wanted, timeout):
+        api_only = self.preflight.api_only
+
         def change():
             before = node = cluster.node(name)
             plan = resources.plan(before, wanted)
@@ -114,7 +101,7 @@ class ActionModule(HidingAction):
             wrong = resources.differing(node, plan, "allocatable")
             still = resources.kept_by_the_kubelet(before, node, plan) if api_only else []
             if wrong and not still:
-                raise Stopped(
+                raise resources.CapacityConflict(
                     f"the kubelet has not made the patched capacity of {', '.join(wrong)} allocatable within "
                     f"{timeout} s: {resources.readiness(node)}"
                 )
@@ -130,15 +117,15 @@ class ActionModule(HidingAction):
 
 
 def _check(node, plan):
-    """Raise Stopped if the API server did not apply the patch, for example because a webhook changed the patch."""
+    """Raise CapacityConflict if the API server did not apply the patch, for example because a webhook changed it."""
     wrong = resources.differing(node, plan, "capacity")
     if wrong:
-        raise Stopped(
+        raise resources.CapacityConflict(
             f"the API server accepted the patch, but does not show the requested capacity of {', '.join(wrong)}: "
             "check its admission webhooks"
         )
     if resources.annotation_of(node) != plan.memory:
-        raise Stopped(
+        raise resources.CapacityConflict(
             f"the API server accepted the patch, but not the annotation {resources.ANNOTATION}: check its admission "
             "webhooks"
         )

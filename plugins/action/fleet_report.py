@@ -10,10 +10,10 @@ from pathlib import Path
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, page, table
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Runs only on the controller, without a connection."""
 
     only_shown = True

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, preflight
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module at most once."""
 
     def act(self, given):
@@ -16,7 +16,7 @@ class ActionModule(HidingAction):
         lines = host_devices.problems(**makers) if is_wanted else []
         if lines:
             return {"failed": True, "msg": "\n".join(f"{self.host}: {line}" for line in lines)}
-        node = self.preflight.node(given.get("node"), ["python", *(["systemd"] if is_wanted else [])])
+        node = self.preflight.look({"requires": ["python", *(["systemd"] if is_wanted else [])]})
         arguments = self.preflight.arguments("host_devices", given)
         missing = [*node.get("missing_devices", ()), *node.get("missing_host_paths", ())]
         awaited = [path for path in missing if host_devices.may_make(path, **makers)]

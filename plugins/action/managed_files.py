@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes an owner's files on a node. See plugins/modules/managed_files.py."""
+"""Executes the module of the action's name: managed_files or service. See plugins/modules/."""
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module, unless the play's preflight has its answer."""
 
     def act(self, given):
-        return self.preflight.execute("managed_files", given)
+        return self.preflight.execute(self._task.action.rpartition(".")[2], given)

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 _KEYS = ("changed", "failed", "skipped", "msg", "rc", "stdout", "stderr", "warnings", "traceback")
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes Ansible's module command. If the command did not run, the result has no output."""
 
     _VALID_ARGS = frozenset(("argv", "check_argv", "removes"))

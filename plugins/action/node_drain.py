@@ -9,17 +9,17 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 # Seconds during which an uncordon retries if the API server is unreachable, and seconds between two attempts.
 _TIMEOUT = 60.0
 _PAUSE = 2.0
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Contacts the API from the controller. On the node, it only renews the play's lock while pods end."""
 
     _requires_connection = False
@@ -69,7 +69,7 @@ class ActionModule(HidingAction):
 
 
 def _rules(arguments):
-    minutes = task_arguments.minutes(arguments, "node_devices_drain_minutes")
+    minutes = asked.minutes(arguments, "node_devices_drain_minutes")
     return drain.Rules(
         minutes, boolean(arguments.get("force", False)), boolean(arguments.get("delete_emptydir_data", False))
     )

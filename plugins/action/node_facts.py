@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import gathered_facts
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes Ansible's module setup, and returns only the facts that a node may set."""
 
     gives_facts = True

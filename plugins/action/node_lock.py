@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module, except in check mode, which takes no lock."""
 
     def act(self, given):

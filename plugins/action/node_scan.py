@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels import WheelsError
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module once, and again if the node needs the code."""
 
     only_shown = True

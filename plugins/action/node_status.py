@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
     extended_resources,
     manifests,
@@ -23,18 +22,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     configuration_file,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    declaration,
-    plugin_cli,
-    preflight,
-    requirements,
-    task_arguments,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import parse
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, declaration, plugin_cli, requirements
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout, same_machine
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
@@ -44,16 +36,15 @@ _MODES = {"service": "service", "pod": "daemonset"}
 _PAUSE = 1.0
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Runs a module and two commands on the node, all read-only. The status contains the errors."""
 
     only_shown = True
-    of_the_host = ("kubeconfig", "node_name", "api_only", "cri_socket", "mode", "deployment")
+    of_the_host = ("kubeconfig", "node_name", "cri_socket", "mode", "deployment")
 
     def act(self, given):
         self._arguments, host = given, self.host
-        self._api_only = boolean(self._arguments.get("api_only", False))
-        self._look = preflight.Preflight(self, {**self._vars, "node_devices_api_only": self._api_only})
+        self._api_only = self.preflight.api_only
         self._is_pod = self._arguments.get("mode", "service") == "daemonset"
         problems = []
         parts = {"declaration": self._declaration(problems), "api_only": self._api_only}
@@ -81,21 +72,21 @@ class ActionModule(HidingAction):
 
     def _declaration(self, problems):
         try:
-            return self._look.read_declaration().as_data()
+            return self.preflight.read_declaration().as_data()
         except declaration.DeclarationProblems as error:
             problems.extend(error.lines)
             return None
 
     def _of_node(self, declared, problems):
-        asked = self._options(declared, problems)
-        facts = self._look.on_node("node_preflight", asked.of_module)
+        options = self._options(declared, problems)
+        facts = self.preflight.on_node("node_preflight", options.of_module)
         if facts.get("unreachable"):
             raise AnsibleConnectionFailure(str(facts.get("msg", "")))
         unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
         if unanswered:
             problems.append(unanswered)
             return {}
-        problems.extend(requirements.unmet(_REQUIRED, facts, {}, asked.cdi))
+        problems.extend(requirements.unmet(_REQUIRED, facts, {}, options.cdi))
         instance = (facts["device_plugins"]["instance"] or {}).get("mode")
         runs_as, mode = _MODES.get(instance), self._arguments.get("mode", "service")
         if runs_as and runs_as != mode:
@@ -127,10 +118,10 @@ class ActionModule(HidingAction):
         if declared is not None:
             try:
                 converge = drift.arguments(self, self._vars, declared)
-                return self._look.asked({**given, "converge": converge}, declared)
+                return self.preflight.asked({**given, "converge": converge}, declared)
             except Exception as error:  # an expression may fail in any way
                 problems.append(f"the node's files cannot be compared with the declaration: {error}")
-        return parse(given, declared, self._look.host, 1, None)
+        return asked.parse(given, declared, self.host)
 
     def _answer(self, command, problems):
         try:
@@ -143,7 +134,7 @@ class ActionModule(HidingAction):
         """Return the node's facts from the API; empty without a kubeconfig or a valid declaration."""
         declared = parts["declaration"]
         if not self._arguments.get("kubeconfig") and self._is_pod:
-            problems.append(task_arguments.without_kubeconfig("the DaemonSet is read through the Kubernetes API"))
+            problems.append(asked.without_kubeconfig("the DaemonSet is read through the Kubernetes API"))
         if not self._arguments.get("kubeconfig") or declared is None:
             return {}
         try:

@@ -6,16 +6,15 @@ from __future__ import annotations
 import pathlib
 
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 _MODULE = "nodedevices.kubernetes.node_tools"
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Executes its module to check the environment, and again to create an incomplete environment."""
 
     def act(self, given):
-        node = given.pop("node", None)
         specs, host_devices = given.pop("specs", None), given.pop("host_devices", None)
         cache = pathlib.Path(given.pop("cache", None) or "~/.cache/node-devices").expanduser()
         wheelhouse = given.pop("wheelhouse", None)
@@ -24,7 +23,7 @@ class ActionModule(HidingAction):
             return self._remove(given, specs, host_devices)
         if given["state"] == "rolled_back":
             return self._on_node(given)
-        self.preflight.node(node, ["python"])
+        self.preflight.look({"requires": ["python"]})
         return self._installed(given, cache, wheelhouse)
 
     def _installed(self, arguments, cache, wheelhouse):

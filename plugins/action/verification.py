@@ -20,7 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
     Outcome,
     Row,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, plugin_cli, task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play, plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     api_verification,
     deployed,
@@ -29,7 +29,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
@@ -40,7 +40,7 @@ _NAMESPACE = "kube-system"
 _WITHOUT_PROOF = ("unproven", "in use", "pending")
 
 
-class ActionModule(HidingAction):
+class ActionModule(NodeAction):
     """Runs the plugin's command on the node, and again for each inspection of pods.
 
     If the proof record changes, a module writes the record. If only the API reaches the node, the action contacts only
@@ -49,7 +49,7 @@ class ActionModule(HidingAction):
 
     only_shown = True
 
-    of_the_host = ("kubeconfig", "node_name", "api_only")
+    of_the_host = ("kubeconfig", "node_name")
 
     def act(self, given):
         self._arguments = given
@@ -59,13 +59,10 @@ class ActionModule(HidingAction):
             return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         look = self.preflight
         declared = look.declaration(given.get("declaration"))
-        try:
-            if boolean(given.get("api_only", False)):
-                return self._verify_through_api(declared["configuration"])
-            self._facts = look.node(given.get("node"), _REQUIRES, command=given["tool"], declaration=declared)
-            return self._verify_on_node(look.with_numbers(declared, self._facts)["configuration"])
-        except (*_ERRORS, plugin_cli.PluginCliError) as error:
-            return {"failed": True, "msg": f"{self.host}: {error}"}
+        if look.api_only:
+            return self._verify_through_api(declared["configuration"])
+        self._facts = look.look({"requires": _REQUIRES, "command": given["tool"], "declaration": declared})
+        return self._verify_on_node(look.with_numbers(declared, self._facts)["configuration"])
 
     def _remove(self):
         """Delete the proofs' priority class and the node's proof pods. An error of the API server is only a warning."""
@@ -82,7 +79,7 @@ class ActionModule(HidingAction):
 
     def _verify_through_api(self, configuration):
         if not self._arguments.get("kubeconfig"):
-            raise DeploymentError(task_arguments.without_kubeconfig("only the Kubernetes API reaches this node"))
+            raise DeploymentError(asked.without_kubeconfig("only the Kubernetes API reaches this node"))
         cluster, node = self._daemon_set(), self.preflight.node_name(self._arguments)
         report, changed = api_verification.verify(
             cluster,
@@ -91,8 +88,8 @@ class ActionModule(HidingAction):
             timeout=float(self._arguments.get("timeout", 60)),
             unproven_only=self._arguments.get("proofs") == "unproven",
             all_devices=self._arguments.get("devices") == "all",
-            invocation=self._arguments.get("invocation"),
         )
+        report["problems"] += self._restarted()
         return {"changed": changed, **self._judged(report)}
 
     def _verify_on_node(self, configuration):
@@ -103,7 +100,7 @@ class ActionModule(HidingAction):
             # The node's command makes all proofs. Each static pod may need the timeout to start, and again to end.
             number = 2 * len(configuration["resources"]) + 1
             self._renew.ahead(number * float(arguments.get("timeout", 60)))
-        report = plugin_cli.answer(self, self._command, json.dumps(configuration), self._vars)
+        report = plugin_cli.answer(self, self._command, json.dumps(configuration))
         report["problems"] += self._restarted()
         if arguments.get("kubeconfig"):
             self._prove_by_pods(report, configuration)
@@ -164,7 +161,7 @@ class ActionModule(HidingAction):
         command = [*self._command]
         for pod in pods.values():
             command += ["--proof-pod", name_of(pod)]
-        found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}), self._vars)
+        found = plugin_cli.answer(self, command, json.dumps({**configuration, "resources": some}))
         outcomes = {}
         for row in (Row(**row) for row in found["resources"]):
             name = row.resource
@@ -195,7 +192,7 @@ class ActionModule(HidingAction):
 
     @property
     def _is_pod(self):
-        return self._arguments.get("mode", "service") == "daemonset"
+        return self.preflight.api_only or self._arguments.get("mode", "service") == "daemonset"
 
     def _deployment(self):
         return deployed.parse(self._arguments.get("deployment", {}))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 
 from . import plugin_command
-from .directory_names import CDI_DIRS
 from .runtime_facts import spec_dirs
 
 _OWNER = "cdi_specs"
@@ -21,29 +20,20 @@ def by_specs(node, told, entries, runtime):
 
     told: the result of module cdi_specs, or empty. entries: of the ledger. runtime: its facts.
     """
+    from node_device_plugin.cdi.directories import spec_paths
+    from node_device_plugin.cdi.role_specs import is_dynamic
+
     if node.check_mode and "stays" in told:
         paths = [*told["stays"], *told.get("dynamic", ())]
     else:
         paths = [path for path, entry in entries.items() if entry.get("owner") == _OWNER]
-        paths += _of_running_plugin(spec_dirs(runtime))
+        there = [each for each in spec_dirs(runtime) if os.path.isdir(each)]
+        # Of the running plugin.
+        paths += [path for each in there for path in spec_paths(each) if is_dynamic(each, os.path.basename(path))]
     if not paths:
         return []
     reasons = [f"{kept['device']} is {kept['reason']}" for kept in told.get("kept") or () if "device" in kept]
     return reasons or [f"{path} exists and a pod may hold its devices" for path in paths]
-
-
-def _of_running_plugin(directories):
-    """Return the paths of the spec files that the running plugin wrote."""
-    from node_device_plugin.declaration.cdi import FILE_PREFIX
-
-    # In the first directory, role cdi_specs wrote the files with our prefix.
-    dynamic = [each for each in directories if each != CDI_DIRS[0] and os.path.isdir(each)]
-    return [
-        os.path.join(each, name)
-        for each in dynamic
-        for name in sorted(os.listdir(each))
-        if name.startswith(FILE_PREFIX)
-    ]
 
 
 def by_containers(node, params, socket, kubelet):

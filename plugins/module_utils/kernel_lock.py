@@ -20,22 +20,22 @@ LIMIT = 600.0
 _FIRST_LOOK, _NEXT_LOOK, _PAUSE = 1, 10, 0.05
 
 
-def locked(path, create=True, wait=True, limit=None):
+def locked(path, create=True, limit=None):
     """Lock the file at a path, and return it open for reading and writing. Closing the file releases the lock.
 
-    create: whether to create a missing file. wait, limit: see `taken`.
+    create: whether to create a missing file. limit: see `taken`.
     Raises FileNotFoundError without ``create`` if the file is missing, and the errors of `taken`.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
-    return os.fdopen(taken(path, flags, wait, limit), "r+", encoding="utf-8")
+    return os.fdopen(taken(path, flags, limit), "r+", encoding="utf-8")
 
 
-def taken(path, flags, wait=True, limit=None):
+def taken(path, flags, limit=None):
     """Open and lock a path. Return its descriptor, whose closing releases the lock. flags: see os.open.
 
     Whoever may open a path may lock it. So take away other users' permissions, which an earlier release may have given.
-    wait: whether to wait for another holder. limit: seconds to wait, by default LIMIT. Our own programs have the same
-    user as this process, so a lock that only other users hold ends the wait at once.
+    limit: seconds to wait for another holder, by default LIMIT. Our own programs have the same user as this process, so
+    a lock that only other users hold ends the wait at once.
     Raises the errors of os.open, and BlockingIOError if the path stays locked. Its message names the holders.
     """
     began = time.monotonic()
@@ -52,7 +52,7 @@ def taken(path, flags, wait=True, limit=None):
                 return descriptor
         except BaseException as error:
             os.close(descriptor)
-            if not (wait and isinstance(error, BlockingIOError)):
+            if not isinstance(error, BlockingIOError):
                 raise
         else:
             os.close(descriptor)

@@ -31,7 +31,7 @@ import shutil
 import stat
 
 from . import kernel_lock
-from .node_device_plugin.support.new_file import new_file
+from .node_device_plugin.support.new_file import naming, new_file
 
 DIRECTORY = "/var/lib/node-devices"
 _NAME = "ledger.json"
@@ -171,8 +171,11 @@ def _are_entries(data):
     )
 
 
-def state_of(path):
-    """Return the state of ``path`` in the form of ``before``, but with content as bytes; None if nothing exists."""
+def state_of(path, content=None):
+    """Return the state of ``path`` in the form of ``before``, but with content as bytes; None if nothing exists.
+
+    content: a file's content, if the caller has read the file.
+    """
     try:
         status = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -184,8 +187,9 @@ def state_of(path):
         return {"kind": "directory", "mode": mode, "uid": status.st_uid, "gid": status.st_gid}
     if not stat.S_ISREG(status.st_mode):
         return {"kind": "special file"}
-    with open(path, "rb") as file:
-        content = file.read()
+    if content is None:
+        with open(path, "rb") as file:
+            content = file.read()
     state = {"kind": "file", "content": content, "mode": mode, "uid": status.st_uid, "gid": status.st_gid}
     attributes = _attributes_of(path)
     return dict(state, attributes=attributes) if attributes else state
@@ -276,17 +280,6 @@ def _staged(path):
     """Return a path beside ``path`` that no other program uses or reads as configuration."""
     directory, name = os.path.split(path)
     return os.path.join(directory, f".{name}.node-devices-new")
-
-
-@contextlib.contextmanager
-def naming(path):
-    """Add the path to errors inside the block. Without this, the error of a failed write does not name the file."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = path
-        raise
 
 
 def put_in_place(staged, path):

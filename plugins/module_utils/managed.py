@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans what wanted files, directories and links need, makes these changes, and records them in the ledger.
 
-`Managed` makes its changes at once. A `transaction` makes the changes of a `Planning` step by step. Runs on nodes:
+`Managed` makes its changes at once. A `transaction` makes the changes of a plan step by step. Runs on nodes:
 Python 3.9, standard library only.
 """
 
@@ -406,58 +406,40 @@ def _shown(state):
         return "(%d bytes, sha256 %s)\n" % (len(state["content"]), ledgers.sha256(state["content"]))
 
 
-class Planning:
-    """The files, directories and ledger entries of a transaction's plan, which edits files that others own.
+def add_file(plan, entries_now, change, original=None, context_of=lambda path: None):
+    """Add a file that others own to a transaction's plan, with its directories and its ledger entry.
 
-    entries_now: the ledger's current entries. owner: a role's name. undo: whether to undo our changes, which all have
-    entries.
+    Raises LedgerConflict if we must not write the file.
+
+    entries_now: the ledger's current entries. With ``undo``, the file has an entry.
+    change: path, text that was read (None for no file), and new text (with ``undo``, None restores the original).
+    original: if someone else wrote the file since our last change, the text that a later undo restores; else None.
     context_of: returns a path's SELinux context; None without SELinux.
     """
-
-    def __init__(self, entries_now, owner, undo, context_of=lambda path: None):
-        self._entries_now = entries_now
-        self._owner = owner
-        self._undo = undo
-        self._context_of = context_of
-        self.files = []
-        self.directories = []
-        self.entries = {}
-
-    def add(self, path, content, expected_sha256, original=None):
-        """Add a file. Raises LedgerConflict if we must not write the file.
-
-        content: the new text; with ``undo``, None restores the original.
-        expected_sha256: see File.
-        original: if someone else wrote the file since our last change, the text that a later undo restores; else None.
-        """
-        state, known = ledgers.state_of(path), self._entries_now.get(path)
-        _refuse(path, state, self._owner, known, ("file",))
-        if self._undo:
-            after, self.entries[path] = _undone(known, content, state), None
-        else:
-            after = {**(state or _NEW_FILE), "content": content.encode()}
-            self.entries[path] = _entry_of(after, self._owner, _original(known, state, original))
-            self._claim_directories(path)
-        access = {key: (after or _NEW_FILE)[key] for key in ("mode", "uid", "gid")}
-        context = self._context_of(path)
-        self.files.append(
-            File(path, after and after["content"], **access, expected_sha256=expected_sha256, context=context)
-        )
-
-    def _claim_directories(self, path):
-        """Add the missing directories above a path, outermost first."""
+    path, *texts = change
+    read, content = (None if text is None else text.encode() for text in texts)
+    state, known = ledgers.state_of(path, read), entries_now.get(path)
+    _refuse(path, state, plan.owner, known, ("file",))
+    if plan.undo:
+        wanted, plan.entries[path] = _undone(known, content, state), None
+    else:
+        wanted = {**(state or _NEW_FILE), "content": content}
+        plan.entries[path] = _entry_of(wanted, plan.owner, _original(known, state, original))
         for directory in ledgers.missing_parents(path):
-            if directory not in self.entries:
-                self.entries[directory] = {"kind": "directory", "owners": [self._owner]}
-                self.directories.append(Directory(directory, self._context_of(directory)))
+            if directory not in plan.entries:
+                plan.entries[directory] = {"kind": "directory", "owners": [plan.owner]}
+                plan.directories.append(Directory(directory, context_of(directory)))
+    new = {key: (wanted or {**_NEW_FILE, "content": None})[key] for key in ("content", "mode", "uid", "gid")}
+    digest = None if read is None else ledgers.sha256(read)
+    plan.files.append(File(path, **new, expected_sha256=digest, context=context_of(path), before=read))
 
 
 def _undone(known, content, state):
-    """Return the state after an undo. content: the wanted text; None or the original's text for the original."""
+    """Return the state after an undo. content: the wanted one; None or the original's content for the original."""
     before = ledgers.stored(known["before"])
-    if content is None or (before is not None and before["content"] == content.encode()):
+    if content is None or (before is not None and before["content"] == content):
         return before
-    return {**(state or _NEW_FILE), "content": content.encode()}
+    return {**(state or _NEW_FILE), "content": content}
 
 
 def _original(known, state, original):

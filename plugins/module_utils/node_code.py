@@ -13,8 +13,9 @@ import os
 import sys
 import tempfile
 
-from .ledger import DIRECTORY, naming, sentence, sha256
+from .ledger import DIRECTORY, sentence, sha256
 from .node_device_plugin.support import bounded_reads
+from .node_device_plugin.support.new_file import naming
 
 #: The directory of the kept archives, below the ledger's directory. Only root can read it.
 NAME = "code"
@@ -22,10 +23,6 @@ NAME = "code"
 ARGUMENT = {"type": "dict", "options": {"sha256": {"type": "str", "required": True}, "path": {"type": "path"}}}
 # The hash and the bytes of each loaded archive, and the file from which the imports read, which stays open.
 _loaded = []
-
-
-class Missing(Exception):
-    """The node does not have the code."""
 
 
 def path_of(digest, ledger=DIRECTORY):
@@ -39,21 +36,22 @@ def loaded():
 
 
 def load(code):
-    """Make the code importable. code: a module's argument ``code``. Raises Missing, and OSError on a full disk.
+    """Make the code importable. Returns whether the node has the code. Raises OSError on a full disk.
 
-    A user may replace a temporary copy. Therefore the bytes are read once, and the imports use exactly the bytes that
-    were hashed, in a file without a name.
+    code: a module's argument ``code``. A user may replace a temporary copy. Therefore the bytes are read once, and the
+    imports use exactly the bytes that were hashed, in a file without a name.
     """
     places = [path_of(code["sha256"]), code.get("path")]
     content = next((content for content in map(_read, places) if content and sha256(content) == code["sha256"]), None)
     if content is None:
-        raise Missing
+        return False
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the imports read it)
     with naming(tempfile.gettempdir()):
         file.write(content)
         file.flush()
     _loaded.append((code["sha256"], content, file))
     sys.path.insert(0, f"/proc/self/fd/{file.fileno()}")
+    return True
 
 
 def load_for(module):
@@ -66,16 +64,16 @@ def load_for(module):
         )
     code = module.params["code"]
     try:
-        load(code)
-    except Missing:
-        if code.get("path"):
-            module.fail_json(
-                msg="the plugin's code arrived with another SHA-256 than the one that was sent, so it was not loaded: "
-                "run again"
-            )
-        module.exit_json(changed=False, code_missing=True)
+        if load(code):
+            return
     except OSError as error:
         module.fail_json(msg=f"the plugin's code cannot be loaded: {sentence(error)}")
+    if code.get("path"):
+        module.fail_json(
+            msg="the plugin's code arrived with another SHA-256 than the one that was sent, so it was not loaded: "
+            "run again"
+        )
+    module.exit_json(changed=False, code_missing=True)
 
 
 def _read(path):

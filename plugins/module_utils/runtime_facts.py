@@ -6,12 +6,13 @@ Runs on nodes: Python 3.9, standard library only.
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 import re
-from typing import Callable, NamedTuple
 
-from . import directory_names, safe_words
+from . import directory_names
+from .node_device_plugin.support import safe_words
 from .node_device_plugin.support.bounded_reads import text_of
 from .node_device_plugin.support.kubelet_process import likely_socket, socket_path
 from .node_device_plugin.support.node_process import (
@@ -58,24 +59,14 @@ def spec_dirs(runtime):
     return directory_names.with_ours(its, *directory_names.CDI_DIRS)
 
 
-class Program(NamedTuple):
-    """A runtime's program. name: its argv[0]. run: a function such as NodeProcess.run."""
-
-    name: str
-    run: Callable[..., tuple[str | None, str | None]]
-
-    def answer(self, *arguments):
-        """Return the program's output and None, or None and the last error line."""
-        return self.run(*arguments, name=self.name)
-
-    def version(self):
-        """Return the program's version; None if the program prints no version."""
-        found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", self.answer("--version")[0] or "")
-        return found.group(1).rstrip(",") if found else None
+def version_of(answer):
+    """Return a program's version; None if the program prints no version. answer: runs it, and returns an Answer."""
+    found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", answer("--version")[0] or "")
+    return found.group(1).rstrip(",") if found else None
 
 
 def installed(path):
-    """Return a Program's ``run`` for the file at ``path``. It runs the file only if no other user can replace it."""
+    """Return a function such as NodeProcess.run, which runs the file at ``path`` if no other user can replace it."""
 
     def run(*arguments, name):
         obstacle = not_roots_alone(path)
@@ -97,16 +88,15 @@ def runtime_facts(path):
     except OSError as error:
         return dict(facts, problem="its process %d ended: %s" % (process.pid, (error.strerror or "?").lower()))
     facts.update(pid=process.pid, executable=executable, name=name, **unit_facts(process.unit, name, arguments))
-    program = Program(name, process.run)
-    facts["version"] = program.version()
-    # After an upgrade without a restart, the next start runs another version.
-    facts["installed_version"] = (
-        Program(name, installed(executable)).version() if process.replaced else facts["version"]
-    )
+    answer = functools.partial(process.run, name=name)
+    facts["version"] = facts["installed_version"] = version_of(answer)
+    if process.replaced:
+        # After an upgrade without a restart, the next start runs another version.
+        facts["installed_version"] = version_of(functools.partial(installed(executable), name=name))
     if name == "crio":
-        facts["config"] = crio_config(program, arguments, cwd, process.environment)
+        facts["config"] = crio_config(answer, arguments, cwd, process.environment)
     elif name == "containerd":
-        facts["config"] = containerd_config(program, arguments, cwd)
+        facts["config"] = containerd_config(answer, arguments, cwd)
     return facts
 
 
@@ -114,17 +104,15 @@ def unit_facts(unit, name, arguments):
     """Return the facts of a runtime's unit. unit: its name; None if the runtime has no unit.
 
     name: the runtime's name. arguments: its command line. In the result, ``kill_mode`` (see systemd.kill(5)) is None if
-    unknown. ``next_start`` lists the options that the next start changes, each with both values.
+    unknown. ``next_start`` lists the options that the next start changes, each with its values now and then.
     """
     said = properties(unit, "KillMode", "ExecStart") if unit else {}
     then = command_of(said.get("ExecStart", ""))
     # Only the processes tell what a wrapper or a variable stands for.
     is_known = then and os.path.basename(then[0]) == name and not any("$" in word for word in then)
-    changes = [
-        {"option": names[0], "now": options(arguments, *names), "then": options(then, *names)}
-        for names in (_READS.get(name, ()) if is_known else ())
-    ]
-    next_start = [change for change in changes if change["now"] != change["then"]]
+    reads = _READS.get(name, ()) if is_known else ()
+    changes = [(names[0], options(arguments, *names), options(then, *names)) for names in reads]
+    next_start = [change for change in changes if change[1] != change[2]]
     return {"unit": unit, "kill_mode": said.get("KillMode") or None, "next_start": next_start}
 
 
@@ -183,10 +171,10 @@ def file_facts(path):
     }
 
 
-def containerd_config(program, arguments, cwd="/"):
+def containerd_config(answer, arguments, cwd="/"):
     """Return the facts of containerd's root configuration file, and the running version's effective configuration.
 
-    The adapter reads the imports, and adds them as ``imports``.
+    answer: see `version_of`. The adapter reads the imports, and adds them as ``imports``.
     """
     default = "/etc/containerd/config.toml"
     # Go's flag package also accepts one dash.
@@ -196,11 +184,11 @@ def containerd_config(program, arguments, cwd="/"):
     facts = file_facts(path)
     # If the default file is missing, the daemon runs with its defaults, but `config dump` fails.
     dump = "dump" if given or facts["exists"] else "default"
-    effective, problem = program.answer("--config", path, "config", dump)
+    effective, problem = answer("--config", path, "config", dump)
     return dict(
         facts,
         effective=effective,
-        problem=safe_words.message(problem, (path, program.name)),
+        problem=problem and safe_words.message(problem, (path, "containerd")),
         # k3s and RKE2 generate the root file from these templates.
         files=texts_of(glob.glob(os.path.join(glob.escape(directory), "config*.toml.tmpl"))),
     )
@@ -214,11 +202,12 @@ def texts_of_list(toml, key):
     return [one or other for one, other in items if one or other]
 
 
-def crio_config(program, arguments, cwd="/", environment=None):
+def crio_config(answer, arguments, cwd="/", environment=None):
     """Return the facts of CRI-O's configuration file and drop-in directory. CRI-O reads the directory recursively.
 
-    environment: the process's environment, whose variables replace missing options. ``given_dirs`` in the result: the
-    option or variable, as name=value, that sets the CDI directories and overrides all files; None if neither is set.
+    answer: see `version_of`. environment: the process's environment, whose variables replace missing options.
+    ``given_dirs`` in the result: the option or variable, as name=value, that sets the CDI directories and overrides all
+    files; None if neither is set.
     """
     environment = environment or {}
     default = "/etc/crio/crio.conf"
@@ -228,7 +217,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
     facts = file_facts(path)
     # If the file of --config is missing, CRI-O fails. Packages since 1.30 have only drop-ins.
     named = ["--config", path] if path != default or facts["exists"] else []
-    effective, problem = program.answer(*named, "--config-dir", directory, "config")
+    effective, problem = answer(*named, "--config-dir", directory, "config")
     given = ",".join(options(arguments, "--cdi-spec-dirs", "-cdi-spec-dirs"))
     by_environment = environment.get("CONTAINER_CDI_SPEC_DIRS")
     if given:
@@ -240,7 +229,7 @@ def crio_config(program, arguments, cwd="/", environment=None):
         drop_in_directory=directory,
         files=walked(directory),
         effective=effective,
-        problem=safe_words.message(problem, (path, directory, program.name)),
+        problem=problem and safe_words.message(problem, (path, directory, "crio")),
         given_dirs=given or None,
     )
 

@@ -65,8 +65,7 @@ options:
       - Path on the node of this release's source; set by the action, if RV(other_release) was set.
     type: path
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 

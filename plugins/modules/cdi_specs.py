@@ -14,10 +14,6 @@ description:
   - Fails if the CDI name of a held device would refer to a different device, because the container would get the wrong
     device after a restart.
 options:
-  declaration:
-    description:
-      - Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration. Read by the action.
-    type: dict
   state:
     description:
       - V(present) writes the declared devices. V(pruned) removes devices that are no longer declared and that no pod
@@ -30,10 +26,6 @@ options:
       - For an uninstall, the result of a task that ran the plugin's command C(cdi prune). The action adds the devices
         that this command kept to RV(kept). Read by the action.
     type: dict
-  command:
-    description:
-      - Path of the plugin's command on the node. The action uses this command to list the pods that hold devices.
-    type: path
   configuration:
     description: The declaration's configuration; set by the action.
     type: dict
@@ -42,16 +34,13 @@ options:
     description: CDI specs of the host's own templates, by file name; set by the action.
     type: dict
     default: {}
-  cdi_dir:
-    description: The plugin's directory of CDI specs, if it differs from the default.
-    type: path
   facts:
     description: Facts of the preflight; set by the action.
     type: dict
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
-  - nodedevices.kubernetes.node.kubelet
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.declared
+  - nodedevices.kubernetes.shared.holders
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -10,14 +10,18 @@ description:
 options:
   state:
     description:
-      - V(configured) writes the node's configuration into its own key of the ConfigMap.
+      - V(configured) writes the node's configuration into its own key of the ConfigMap. If only the Kubernetes API
+        reaches the node (C(node_devices_api_only)), it refuses resources that another device plugin serves according
+        to the node object, unless O(takeover) is set.
       - V(deployed) adapts the DaemonSet to the configurations in the cluster, and removes every node that O(nodes) does
         not contain.
       - V(selected) labels the node, so that the pod runs there. V(ready) waits until the pod is ready and runs with the
         declared configuration.
       - V(left) removes nodes from their former DaemonSet, which had another name or namespace. If no node is left, the
         action removes that DaemonSet.
-      - V(removed) removes the node, and waits until its pod has ended.
+      - V(removed) removes the node, and waits until its pod has ended. If only the Kubernetes API reaches the node, it
+        first runs the plugin without resources, so that the plugin removes its CDI specs that no pod needs. The action
+        cannot remove these files itself. If the plugin fails, a warning gives the reason.
       - V(absent) removes all objects once no node needs them. A namespace stays if it existed before or has other
         users.
     type: str
@@ -44,8 +48,7 @@ options:
     default: []
   nodes:
     description:
-      - For V(deployed), all nodes of the inventory. If left out, the action removes no node.
-      - For V(absent), the nodes that this play removes.
+      - For V(deployed) and V(absent), all nodes of the inventory. If left out, the action removes no unknown node.
     type: list
     elements: str
   nameless:
@@ -55,19 +58,6 @@ options:
     type: list
     elements: str
     default: []
-  known:
-    description:
-      - For V(absent), all nodes of the inventory. If left out, the action removes no unknown node.
-    type: list
-    elements: str
-  api_only:
-    description:
-      - Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only). If true,
-        V(configured) refuses resources that another device plugin serves according to the node object, unless
-        O(takeover) is set.
-      - If true, V(removed) first runs the plugin without resources, so that the plugin removes its CDI specs that no
-        pod needs. The action cannot remove these files itself. If the plugin fails, a warning gives the reason.
-    type: bool
   takeover:
     description: Whether V(configured) may take over resources that another device plugin serves.
     type: bool
@@ -88,8 +78,8 @@ options:
     type: int
     default: 120
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.deployment
+  - nodedevices.kubernetes.shared.cluster
+  - nodedevices.kubernetes.shared.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -26,8 +26,7 @@ options:
     type: float
     default: 10
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
-  - nodedevices.kubernetes.node.kubelet
+  - nodedevices.kubernetes.shared.holders
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -10,7 +10,8 @@ description:
     earlier values. The action waits until the kubelet has made the capacities allocatable.
   - Removes the module's own capacities that are no longer declared. Also removes keys with capacity 0 that former
     resources of the device plugin left on the node object.
-  - Refuses a name that a device plugin on the node serves, according to the kubelet's checkpoint.
+  - Refuses a name that a device plugin on the node serves, according to the kubelet's checkpoint. If only the
+    Kubernetes API reaches the node (C(node_devices_api_only)), the node object shows these names.
   - In check mode, the API server processes the whole patch as a dry run.
 options:
   state:
@@ -18,18 +19,13 @@ options:
     type: str
     choices: [present, absent, reported]
     default: present
-  api_only:
-    description:
-      - Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only). If true,
-        the action finds the resources of device plugins in the node object.
-    type: bool
   timeout:
     description: Seconds to wait until the kubelet updates the node object. The kubelet does this every 10 s.
     type: int
     default: 60
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.node.declared
+  - nodedevices.kubernetes.shared.cluster
+  - nodedevices.kubernetes.shared.declared
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -42,15 +42,8 @@ options:
   facts:
     description: What the module needs of the preflight's facts; set by the action.
     type: dict
-  command:
-    description: Path of the plugin's command on the node, with which the module lists the pods that hold devices.
-    type: path
-  cdi_dir:
-    description: Directory of the plugin's CDI specs, if it is not the default.
-    type: path
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
-  - nodedevices.kubernetes.node.kubelet
+  - nodedevices.kubernetes.shared.holders
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -52,7 +52,7 @@ options:
             staged file. Check mode does not run the command, because its program may not be installed yet.
         type: str
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -38,7 +38,7 @@ options:
     type: bool
     default: false
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
+  - nodedevices.kubernetes.shared.cluster
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: node_preflight
 short_description: Check a node before the roles write anything
 description:
-  - Reads the node's Python, C library, init, container runtime and kubelet, in one execution. Also reads the requested
+  - Reads the node's Python, init, container runtime and kubelet, in one execution. Also reads the requested
     device nodes, the plugin's command, the CDI specs and the ledger. The module writes nothing except the lock
     (O(lock)).
   - The action of the same name reports every unmet requirement (O(requires)) of a host at once, one sentence each.
@@ -132,7 +132,7 @@ options:
     type: dict
     default: {}
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -280,13 +280,10 @@ from ..module_utils.node_identity import node_identity
 from ..module_utils.runtime_facts import runtime_facts, shown, socket_of, spec_dirs
 from ..module_utils.transaction.plan import Places
 
-# Maximum bytes of a CDI spec. Larger files are not CDI specs.
-_LARGEST_SPEC = 16 << 20
 # Maximum seconds to look at all host paths.
 _PATIENCE = 5.0
 _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
-_CAN_IMPORT = sys.version_info >= (3, 9)
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
@@ -303,11 +300,7 @@ def cdi_files(directories, own_paths=()):
             continue
         for name in names:
             path = os.path.join(directory, name)
-            if (
-                name.endswith((".json", ".yaml", ".yml"))
-                and os.path.isfile(path)
-                and os.path.getsize(path) <= _LARGEST_SPEC
-            ):
+            if name.endswith((".json", ".yaml", ".yml")) and os.path.isfile(path):
                 files.append({"path": path, "directory": directory, "name": name})
                 if path in own_paths:
                     files[-1]["devices"] = _devices_of(text_of(path) or "")
@@ -377,11 +370,9 @@ def with_obstacles(runtime, module):
     """Return the runtime's facts for the controller. With the plugin's code, they have the obstacles."""
     told = shown(runtime)
     if module.params["code"]:
-        told["obstacles"] = []
-        if _CAN_IMPORT:
-            from node_device_plugin.runtime import configuration
+        from node_device_plugin.runtime import configuration
 
-            told["obstacles"] = list(configuration.obstacles(runtime, module.params["cdi"]))
+        told["obstacles"] = list(configuration.obstacles(runtime, module.params["cdi"]))
     return told
 
 
@@ -401,8 +392,7 @@ def main():
         },
         supports_check_mode=True,
     )
-    # The code needs Python 3.9. The action refuses an older Python.
-    if module.params.get("code") and _CAN_IMPORT:
+    if module.params["code"]:
         node_code.load_for(module)
     lock = module.params["lock"]
     # Lock the node before the facts are read, so that no other play changes them. Only root can take the lock.
@@ -440,7 +430,7 @@ def main():
         uid=os.geteuid(),
         init=(text_of("/proc/1/comm") or "").strip(),
         runtime=with_obstacles(runtime, module),
-        converged=registry.answers(module, asked, facts) if os.geteuid() == 0 and _CAN_IMPORT else {},
+        converged=registry.answers(module, asked, facts) if os.geteuid() == 0 else {},
         kubelet=kubelet,
         identity=node_identity(kubelet),
         kubelet_problem=kubelet_problem,

@@ -16,7 +16,7 @@ options:
     type: str
     default: devices.example.com
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -37,12 +37,9 @@ options:
       - Seconds to wait until the node object shows these numbers. The kubelet updates the node object every 10 s.
     type: int
     default: 30
-  api_only:
-    description: Whether the node is reachable only through the Kubernetes API. The default is C(node_devices_api_only).
-    type: bool
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.deployment
+  - nodedevices.kubernetes.shared.cluster
+  - nodedevices.kubernetes.shared.deployment
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -91,8 +91,7 @@ options:
     description: File name and sha256 of each wheel; set by the action.
     type: dict
 extends_documentation_fragment:
-  - nodedevices.kubernetes.node
-  - nodedevices.kubernetes.node.code
+  - nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 

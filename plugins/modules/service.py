@@ -11,7 +11,6 @@ description:
     after it wrote a file and before the restart, the next play restarts the service. A handler would not do this.
   - The module records in C(/run) with which content a unit started. The times of files decide nothing, because a node's
     clock may be wrong.
-  - Reloads the service if O(reload_check) fails.
   - Runs a daemon-reload only if a unit changed, because a daemon-reload can remove device rules from running
     containers.
   - If the service does not start, the module fails with the service's last journal lines.
@@ -33,14 +32,10 @@ options:
     type: list
     elements: path
     default: []
-  reload_files:
-    description: Files that the process reads again on a reload (C(systemctl reload)).
-    type: list
-    elements: path
-    default: []
   reload_check:
     description:
-      - Command that fails if the process does not use the current O(reload_files). The command must not write anything.
+      - Command that fails if the process does not use its current configuration files. Then the module reloads the
+        service (C(systemctl reload)). The command must not write anything.
     type: list
     elements: str
     default: []
@@ -52,8 +47,8 @@ options:
     default: false
   pending_reload:
     description:
-      - Whether this play changes one of O(reload_files), or would change one (check mode). The module then reports a
-        reload even if the process has already read the new file.
+      - Whether this play changes the configuration of O(reload_check), or would change it (check mode). The module then
+        reports a reload even if the process has already read the new file.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
@@ -64,7 +59,6 @@ EXAMPLES = r"""
   nodedevices.kubernetes.service:
     name: node-device-plugin.service
     files: [/etc/systemd/system/node-device-plugin.service]
-    reload_files: [/etc/node-device-plugin/config.yaml]
     reload_check: [node-device-plugin, reload, --check]
 """
 

@@ -66,10 +66,9 @@ options:
         the plugin has ended since, that is a problem.
     type: str
 extends_documentation_fragment:
-  - nodedevices.kubernetes.cluster
-  - nodedevices.kubernetes.cluster.deployment
-  - nodedevices.kubernetes.node
-  - nodedevices.kubernetes.node.declared
+  - nodedevices.kubernetes.shared.cluster
+  - nodedevices.kubernetes.shared.deployment
+  - nodedevices.kubernetes.shared.declared
 author: The node-devices authors (!UNKNOWN)
 """
 

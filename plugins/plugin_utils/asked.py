@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses what a task asks of the preflight: the options of module node_preflight."""
+"""Parses what tasks ask: the options of module node_preflight, and the arguments of a role's module.
+
+The play uses the preflight's answer for a role's module only if both have given the module the same arguments.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_names
 
-from . import module_arguments, play, task_arguments
+from . import host_devices, play, wheels
 from .declaration import plain
+
+# Options of a role's module that only the action reads.
+_OF_ACTION = frozenset(("declaration", "pruned", "max_parallel_restarts"))
 
 
 class Asked(NamedTuple):
@@ -51,8 +58,8 @@ def parse(
     arguments: Mapping[str, Any],
     declared: dict[str, Any] | None,
     host: str,
-    hosts: int,
-    cri_socket: str | None,
+    hosts: int = 0,
+    cri_socket: str | None = None,
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Asked:
     """Parse the options. Raises AnsibleError for invalid minutes.
@@ -64,7 +71,7 @@ def parse(
     requires = rest.pop("requires", [])
     command, lock, drain = rest.pop("command", None), rest.pop("lock", None), rest.pop("drain", None)
     if drain:
-        task_arguments.minutes(drain, "node_devices_drain_minutes")
+        minutes(drain, "node_devices_drain_minutes")
     if command:
         rest["commands"] = [command]
     if lock is not None:
@@ -91,7 +98,7 @@ def parse(
         converge = rest.setdefault("converge", {})
         converge["cdi_specs"] = converge.get("cdi_specs") or [{}]
     for name, each in rest.get("converge", {}).items():
-        rest["converge"][name] = [module_arguments.completed(name, of, declared, settings, cri_socket) for of in each]
+        rest["converge"][name] = [completed(name, of, declared, settings, cri_socket) for of in each]
     return Asked(
         declared=declared,
         requires=requires,
@@ -111,12 +118,72 @@ def parse(
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:
     """Convert the option ``lock`` for the module. hosts: number of the batch. Raises AnsibleError for wrong minutes."""
     try:
-        minutes = float(lock.get("minutes", 15))
+        number = float(lock.get("minutes", 15))
     except (TypeError, ValueError):
-        minutes = 0
-    if not minutes > 0:
+        number = 0
+    if not number > 0:
         raise AnsibleError(
             f"lock.minutes: must be a number above 0, not {lock.get('minutes')} (the playbooks read it from "
             "node_devices_lock_minutes)"
         )
-    return play.wanted_lock(minutes, "*" if boolean(lock.get("break", False)) else "", host, hosts)
+    return play.wanted_lock(number, "*" if boolean(lock.get("break", False)) else "", host, hosts)
+
+
+def minutes(arguments: Mapping[str, Any], variable: str) -> float:
+    """Return the argument ``minutes``, default 10. Raises AnsibleError. variable: the user's variable in messages."""
+    given = arguments.get("minutes", 10)
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        number = -1
+    # This form of the condition also rejects NaN.
+    if not number >= 0:
+        raise AnsibleError(f"{variable}: must be a number of minutes, 0 or more, not {given}")
+    return number
+
+
+def without_kubeconfig(why: str) -> str:
+    """Return the message for a host without a kubeconfig. why: what needs the kubeconfig."""
+    return f"node_devices_kubeconfig: not set, but {why}: set it to a kubeconfig file on the controller"
+
+
+def places(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the paths with which the plugin's command lists the pods that hold devices. settings: of the plugin."""
+    return {"device_plugin_dir": settings.get("kubelet_device_plugin_dir"), "cdi_dir": settings.get("dynamic_cdi_dir")}
+
+
+def completed(
+    module: str,
+    given: Mapping[str, Any],
+    declared: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    cri_socket: str | None = None,
+) -> dict[str, Any]:
+    """Return the arguments with which the node executes a role's module, for its action and for the preflight.
+
+    given: the task's options. declared: the result of module declaration, or None. settings: node_devices_settings.
+    cri_socket: node_devices_cri_socket. A removal needs only the places in the settings or in the declaration.
+    """
+    is_removal = given.get("state") == "absent"
+    defaults: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    if module == "cdi_runtime":
+        defaults = {"state": "present", "cri_socket": cri_socket}
+        own = {"device_plugin_dir": places(settings)["device_plugin_dir"] if is_removal else None}
+    elif module == "cdi_specs":
+        # The declaration's settings have the defaults.
+        configuration = (declared or {}).get("configuration", {})
+        defaults = {"state": "present", **places({**configuration, **(declared or {})})}
+        if declared and not is_removal:
+            specs = declared["cdi_specs"].items()
+            templates = {name: spec for name, spec in specs if name.startswith(cdi_names.TEMPLATE_PREFIX)}
+            own = {"configuration": configuration, "templates": templates}
+    elif module == "host_devices":
+        defaults, own = places(settings), dict.fromkeys(host_devices.MAKERS) if is_removal else {}
+    elif module == "node_tools":
+        # The node chooses by its Python.
+        own = {"targets": wheels.targets_of_run()}
+    else:
+        return dict(given)
+    wanted = {name: value for name, value in given.items() if value not in (None, {}) and name not in _OF_ACTION}
+    return {name: value for name, value in {**defaults, **wanted, **own}.items() if value is not None}

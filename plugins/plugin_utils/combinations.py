@@ -13,7 +13,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     worked_out,
 )
 
-from . import task_arguments
+from . import asked
 from .kubernetes.drain import NO_CLUSTER
 
 # Variables of the playbooks with a number of minutes.
@@ -55,7 +55,7 @@ def problems(
     for name in _MINUTES:
         if values.get(name, FAILED) is not FAILED:
             try:
-                task_arguments.minutes({"minutes": values[name]}, name)
+                asked.minutes({"minutes": values[name]}, name)
             except AnsibleError as error:
                 yield str(error)
 
@@ -63,7 +63,7 @@ def problems(
 def without_cluster(capacities: Mapping[str, int]) -> str:
     """Return the message for static capacities without a kubeconfig."""
     names = ", ".join(sorted(capacities))
-    return task_arguments.without_kubeconfig(f"the capacity of {names} is patched through the Kubernetes API")
+    return asked.without_kubeconfig(f"the capacity of {names} is patched through the Kubernetes API")
 
 
 def _is(values: Mapping[str, Any], name: str) -> bool:

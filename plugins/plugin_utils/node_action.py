@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of all actions: a node's answer is text about that node, and nothing else.
+"""The base of all actions: a node's answer is text about that node, and nothing else, and vaulted values stay hidden.
 
 Ansible itself lets a module's answer set variables (``ansible_facts``), add hosts with variables (``add_host``), and
 control how a result is handled (``_ansible_...``). Here an answer keeps only the keys of its shape (answer_shapes), and
@@ -14,39 +14,67 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 
-from . import answer_shapes, node_code, preflight, task_arguments
+from . import answer_shapes, node_code, preflight
+from .declaration import plain
+from .vaulted import Values, values_of
 
 #: Keys of a result that Ansible obeys.
 _OBEYED = frozenset(("ansible_facts", "add_host", "add_group", "ansible_stats", "include", "include_args", "results"))
 #: Keys of a result whose texts Ansible or a playbook prints.
 _PRINTED = ("msg", "warnings", "problems", "diff")
+#: Keys of a result that only people read. Later tasks of a play need the other keys.
+_SHOWN = frozenset(
+    ("diff", "msg", "warnings", "exception", "invocation", "module_stdout", "module_stderr", "stdout", "stderr")
+)
+#: Maps options that a task may omit to the host variables with their defaults.
+_OF_THE_HOST = {
+    "kubeconfig": "node_devices_kubeconfig",
+    "node_name": "node_devices_node_name",
+    "cri_socket": "node_devices_cri_socket",
+    "mode": "device_plugin_mode",
+    "deployment": "device_plugin_deployment",
+}
 
 
 class NodeAction(ActionBase):
-    """An action that uses a node's answers only as plain data of a known shape.
+    """An action that uses a node's answers only as plain data of a known shape, and hides vaulted values in its result.
 
-    A subclass defines `act`, never ``run``.
+    If a successful result still contains a vaulted value, because a later task needs the value, Ansible does not show
+    the result (``no_log``). A subclass defines `act`, never ``run``.
     """
 
-    #: Options of the task whose default is a host variable (task_arguments.of).
+    #: Options of the task whose default is a host variable.
     of_the_host: tuple[str, ...] = ()
-
+    #: Whether only people read the result, so that vaulted values are hidden in the whole result.
+    only_shown = False
     #: Whether the result may have ``ansible_facts``, which the action has checked.
     gives_facts = False
     #: Whether a module may answer that the node does not have the code, instead of the keys of its shape.
     _may_lack_code = False
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        """Return the result of `act`, without keys that Ansible obeys, and with what the preflight said and changed."""
+        """Return the result of `act` with what the preflight said and changed.
+
+        The result has neither keys that Ansible obeys nor vaulted values.
+        """
         result = super().run(tmp, task_vars)
         self._vars = task_vars or {}
         self.preflight = preflight.Preflight(self, self._vars)
         self.host = self.preflight.host
         try:
-            result.update(self.act(task_arguments.of(self, self._vars, *self.of_the_host)))
+            result.update(self.act(self._given()))
         except preflight.ERRORS as error:
-            result.update(self.preflight.failed(error))
-        return self._guarded(self.preflight.told(result))
+            result.update(failed=True, changed=False, msg=self.preflight.message(error))
+        return self._hidden(self._with_host(self._guarded(self.preflight.told(result))))
+
+    def _given(self) -> dict[str, Any]:
+        """Return the task's arguments as plain data, without omitted arguments."""
+        given: dict[str, Any] = plain({key: value for key, value in self._task.args.items() if value is not None})
+        for option in self.of_the_host:
+            value = None if option in given else self.preflight.variable(_OF_THE_HOST[option])
+            if value is not None:
+                given[option] = value
+        return given
 
     def act(self, given: dict[str, Any]) -> dict[str, Any]:
         """Do the task, and return its result. given: the task's arguments. May raise preflight.ERRORS."""
@@ -67,10 +95,41 @@ class NodeAction(ActionBase):
             facts[discovered] = answers.plain(self._discovered_interpreter)
         return {**kept, "ansible_facts": facts} if facts else kept
 
+    def _with_host(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the result with a host's name in each warning: Ansible prints equal warnings once, without a name."""
+        if not self.host or not result.get("warnings"):
+            return result
+        hosts = {self.host, *(self._vars.get("groups") or {}).get("all", ())}
+        named = [each if each.partition(": ")[0] in hosts else f"{self.host}: {each}" for each in result["warnings"]]
+        return {**result, "warnings": named}
+
+    def _hidden(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return a result without vaulted values, except for later tasks of the play."""
+        values = self._values(self._vars)
+        if not values:
+            return result
+        if self.only_shown or result.get("failed"):
+            hidden: dict[str, Any] = values.hide(result)
+            return hidden
+        result = {key: values.hide(value) if key in _SHOWN else value for key, value in result.items()}
+        return {**result, "_ansible_no_log": True} if values.found_in(result) else result
+
+    def _values(self, task_vars: Any) -> Values:
+        """Return the host's vaulted values."""
+        if not hasattr(self, "_vaulted"):
+            self._vaulted = values_of(self, task_vars)
+        return self._vaulted
+
     def _execute_module(self, module_name: str = "", *positional: Any, **given: Any) -> dict[str, Any]:
-        """Execute a module. If its answer does not have its shape, return a failed result that says so."""
+        """Execute a module. If its answer does not have its shape, return a failed result that says so.
+
+        A node's syslog does not get arguments with vaulted values.
+        """
+        task_vars = given.get("task_vars") or {}
         self._asked = module_name.rpartition(".")[2]
-        self._asked_host = str((given.get("task_vars") or {}).get("inventory_hostname", "the node"))
+        self._asked_host = str(task_vars.get("inventory_hostname", "the node"))
+        if task_vars and self._values(task_vars).found_in(given.get("module_args")):
+            given["task_vars"] = {**task_vars, "ansible_no_target_syslog": True}
         answer: dict[str, Any] = super()._execute_module(module_name, *positional, **given)
         return answer
 

@@ -27,12 +27,9 @@ def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return answer(action, plugin_command.holders_question(arguments["command"], arguments))
 
 
-def answer(action: Any, command: list[str], given: str = "", task_vars: Any = None) -> dict[str, Any]:
-    """Run a command that prints JSON, in check mode too. Raises PluginCliError.
-
-    action: the caller. given: the command's input. task_vars: necessary with ``given``.
-    """
-    said = _fed(action, command, given, task_vars) if given else _run(action, shlex.join(command))
+def answer(action: Any, command: list[str], given: str = "") -> dict[str, Any]:
+    """Run a command that prints JSON, in check mode too. Raises PluginCliError. given: the command's input."""
+    said = _fed(action, command, given.encode()) if given else _run(action, shlex.join(command))
     if said.code in (126, 127):
         if "/" in command[0]:
             raise PluginCliMissing(command[0])
@@ -59,18 +56,12 @@ def checked(words: str, data: Any) -> dict[str, Any]:
     return found
 
 
-def _fed(action: Any, command: list[str], given: str, task_vars: Any) -> framed.Said:
-    """Run a command with input. If the connection supports pipelining, run no module, because a module is slower."""
+def _fed(action: Any, command: list[str], given: bytes) -> framed.Said:
+    """Run a command with input. Send the input as a file if the connection does not support pipelining."""
     if action._connection.is_pipelining_enabled(False):
         # Use cat, because an SSH server may pass input as a socket, which /dev/stdin cannot open.
-        return _run(action, "cat | " + shlex.join(command), given.encode())
-    said = action._execute_module(
-        module_name="ansible.legacy.command",
-        module_args={"argv": command, "stdin": given, "_uses_shell": False},
-        task_vars=task_vars,
-    )
-    # If the command did not start, the module's result has no rc.
-    return framed.Said(said.get("rc", 127), said.get("stdout", ""), said.get("stderr", said.get("msg", "")))
+        return _run(action, "cat | " + shlex.join(command), given)
+    return _run(action, f"cat {shlex.quote(action._sent('input', given))} | {shlex.join(command)}")
 
 
 def _run(action: Any, command: str, given: bytes | None = None) -> framed.Said:

@@ -19,20 +19,16 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
-
-from . import (
-    declaration,
-    host_devices,
-    misspelled,
-    module_arguments,
-    play,
-    plugin_cli,
-    requirements,
-    spec_templates,
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
+    CapacityConflict,
 )
-from .asked import Asked, parse
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+
+from . import declaration, host_devices, misspelled, play, plugin_cli, requirements, spec_templates
+from .asked import Asked, completed, parse
 from .declaration import Declaration
 from .kubernetes import cluster_access, same_machine
+from .kubernetes.objects import DeploymentError
 from .wheels import WheelsError
 
 #: Modules that import the plugin's code, or keep it on the node.
@@ -51,8 +47,17 @@ class NotReady(Exception):
     """The node is not ready. The text has one line for each problem, which begins with the host's name."""
 
 
-#: The errors with which an action ends (`Preflight.failed`).
-ERRORS = (NotReady, declaration.DeclarationProblems, WheelsError)
+#: The errors with which an action ends (`Preflight.message`).
+ERRORS = (
+    NotReady,
+    declaration.DeclarationProblems,
+    WheelsError,
+    ApiError,
+    CapacityConflict,
+    DeclarationError,
+    DeploymentError,
+    plugin_cli.PluginCliError,
+)
 
 
 class Preflight:
@@ -99,7 +104,7 @@ class Preflight:
     ) -> dict[str, Any]:
         """Return the module's arguments for the task's options, as the preflight gives them, too."""
         defaults = self.variable(declaration.SETTINGS, {}), self.variable("node_devices_cri_socket")
-        return module_arguments.completed(module, given, declared, *defaults)
+        return completed(module, given, declared, *defaults)
 
     def _found(self, module: str, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what the preflight found for these arguments of a module; None if it was not asked."""
@@ -181,13 +186,6 @@ class Preflight:
             more["changed"] = True
         return {**result, **more}
 
-    def node(self, given: Any, requires: list[str], **arguments: Any) -> dict[str, Any]:
-        """Return the facts ``given`` of the task, or else a preflight's. requires: its checks. Raises NotReady."""
-        if given is not None:
-            facts: dict[str, Any] = declaration.plain(given)
-            return facts
-        return self.look({"requires": requires, **arguments})
-
     def with_numbers(self, declared: dict[str, Any], node: Mapping[str, Any]) -> dict[str, Any]:
         """Return the declaration with uids and gids instead of names of users and groups. Raises NotReady."""
         wanted, found = declared.get("accounts") or {}, node.get("accounts") or {}
@@ -203,11 +201,11 @@ class Preflight:
         """Return the node's name in the cluster, after a check that the host is that node.
 
         Raises NotReady if the host is another machine, and ApiError if the API cannot tell.
-        arguments: with ``kubeconfig``, and optionally ``node_name`` and ``api_only``. facts: of node_preflight, if the
-        caller has them. Where only the API reaches the node, nothing can check the name.
+        arguments: with ``kubeconfig``, and optionally ``node_name``. facts: of node_preflight, if the caller has them.
+        Where only the API reaches the node, nothing can check the name.
         """
         name: str = arguments.get("node_name") or self.host
-        if arguments.get("kubeconfig") and not boolean(arguments.get("api_only", self.api_only)):
+        if arguments.get("kubeconfig") and not self.api_only:
             other, unchecked = self._other_machine(arguments["kubeconfig"], name, facts)
             if other:
                 raise NotReady(f"{self.host}: {other}")
@@ -231,12 +229,8 @@ class Preflight:
             checked.touch()
         return outcome
 
-    def failed(self, error: Exception) -> dict[str, Any]:
-        """Return the failed result of an action. error: one of ERRORS."""
-        return {"failed": True, "changed": False, "msg": self.message(error)}
-
     def message(self, error: Exception) -> str:
-        """Return the message of a failed action: each line of the error with the host's name."""
+        """Return the message of a failed action: each line of the error with the host's name. error: one of ERRORS."""
         if isinstance(error, declaration.DeclarationProblems):
             return declaration.unusable(self.host, error.lines, done="this task wrote nothing")
         if isinstance(error, NotReady):
@@ -285,7 +279,7 @@ class Preflight:
         unanswered = requirements.unanswered(facts, self._vars.get("ansible_python_interpreter"))
         if unanswered:
             return [*names, unanswered], []
-        refused, warnings, in_cluster = self.ask_cluster(asked, facts, is_fresh)
+        in_cluster = self._ask_cluster(asked, facts, is_fresh)
         if asked.declared:
             facts["declaration"] = asked.declared
         if is_fresh:
@@ -296,32 +290,25 @@ class Preflight:
             *names,
             *requirements.problems(asked, facts, self._present(asked, facts), runs_units),
             *self._without_command(asked, facts),
-            *refused,
+            *in_cluster.problems,
         ]
-        warnings += requirements.warnings(asked, facts, in_cluster) if is_fresh else []
-        return list(dict.fromkeys(problems)), warnings
+        warnings = requirements.warnings(asked, facts, in_cluster.removed) if is_fresh else []
+        return list(dict.fromkeys(problems)), [*in_cluster.warnings, *warnings]
 
-    def ask_cluster(self, asked: Asked, facts: dict[str, Any], is_fresh: bool) -> tuple[list[str], list[str], set[str]]:
-        """Ask the API server about the node, and whether the run may do its work. Add the DRA drivers to the facts.
-
-        Returns problems, warnings, and the resources of an earlier run that the declaration does not have.
-        """
-        path, problems, warnings, gone = asked.kubeconfig, list[str](), list[str](), set[str]()
-        if not path:
-            return problems, warnings, gone
-        try:
-            if is_fresh:
-                answer = cluster_access.ask(asked, self.api_only)
-                plugins, problems, gone = facts["device_plugins"], answer.problems, answer.removed
-                facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *answer.drivers]}
-                warnings += [answer.unknown] if answer.unknown else []
-            if not problems and not self.api_only:
-                other, unchecked = self._other_machine(path, asked.node_name, facts)
-                problems += [other] if other else []
-                warnings += [unchecked] if unchecked else []
-        except ApiError as error:
-            problems.append(cluster_access.failure(path, error))
-        return problems, warnings, gone
+    def _ask_cluster(self, asked: Asked, facts: dict[str, Any], is_fresh: bool) -> cluster_access.Answer:
+        """Return the cluster's answer, and whether the host is the node. Add the DRA drivers to the facts."""
+        answer = cluster_access.ask(asked, api_only=False) if is_fresh else cluster_access.Answer([], [], [], set())
+        if answer.drivers:
+            plugins = facts["device_plugins"]
+            facts["device_plugins"] = {**plugins, "drivers": [*plugins["drivers"], *answer.drivers]}
+        if asked.kubeconfig and not answer.problems:
+            try:
+                other, unchecked = self._other_machine(asked.kubeconfig, asked.node_name, facts)
+            except ApiError as error:
+                other, unchecked = cluster_access.failure(asked.kubeconfig, error), ""
+            answer.problems.extend(filter(None, [other]))
+            answer.warnings.extend(filter(None, [unchecked]))
+        return answer
 
     def _skips(self, *tags: str) -> bool:
         """Return whether the run skips a role. tags: the role's."""

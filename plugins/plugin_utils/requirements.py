@@ -17,9 +17,12 @@ from . import host_devices
 from .asked import Asked
 from .kubernetes import drain
 
-_OLDEST_PYTHON = (3, 9)
 # Matches a shell's error for a missing program.
 _MISSING = re.compile("not found|no such file")
+# Matches an error of a Python older than 3.9, in lower case. The last one is the error of Python 3.8.
+_TOO_OLD = re.compile(
+    "syntaxerror|requires a minimum of python|future feature annotations|'type' object is not subscriptable"
+)
 
 
 def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any], runs_units: bool) -> list[str]:
@@ -94,7 +97,8 @@ def unmet(
     cdi: whether devices are injected by CDI. Old runtimes and kubelets do not support CDI.
     """
     checks = {
-        "python": lambda: _python(node["python"]),
+        # The module runs with Python 3.9 or later (see `unanswered`).
+        "python": lambda: (),
         "systemd": lambda: _systemd(node["init"]),
         "runtime": lambda: node["runtime"]["obstacles"],
         "kubelet": lambda: _kubelet(node["kubelet"]) if cdi else (),
@@ -130,7 +134,7 @@ def unanswered(facts: Mapping[str, Any], interpreter: str | None) -> str:
             f"Python was not found {where}: install Python 3.9 or later (Debian: apt-get install python3), or set "
             "ansible_python_interpreter to the interpreter's path"
         )
-    if "syntaxerror" in text or "requires a minimum of python" in text or "future feature annotations" in text:
+    if _TOO_OLD.search(text):
         return (
             f"the Python {where} is too old: install Python 3.9 or later, which the plugin needs, and set "
             "ansible_python_interpreter to its path"
@@ -204,14 +208,6 @@ def offered_twice(resources: Iterable[str], drivers: Iterable[str], kinds: Itera
                 "same device would go to two containers: remove the other program from the node, or the devices from "
                 "the declaration"
             )
-
-
-def _python(python: Mapping[str, Any]) -> Iterator[str]:
-    if tuple(python["version"]) < _OLDEST_PYTHON:
-        yield (
-            f"{python['executable']} is Python {'.'.join(map(str, python['version']))}, but the plugin needs 3.9 or "
-            "later: install a later Python and set ansible_python_interpreter to its path"
-        )
 
 
 def _systemd(init: str) -> Iterator[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hides values that come from Ansible Vault in the results of this collection's actions.
+"""Finds and hides values that come from Ansible Vault.
 
 Ansible marks a vaulted value only until an expression combines the value with another text. Therefore this module
 searches results for the host's decrypted values. It knows two sources: ``!vault`` values, and encrypted files.
@@ -18,8 +18,6 @@ from ansible._internal._datatag._tags import Origin
 from ansible.parsing.vault import EncryptedString
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import plain
 
-from .node_action import NodeAction
-
 #: What a result has instead of a vaulted value.
 HIDDEN = "(vaulted)"
 # A shorter value is hidden only where it is a whole value, because it occurs in other words, too.
@@ -31,50 +29,13 @@ _PREFIXES = ("node_", "cdi_", "host_devices_", "device_plugin_", "extended_resou
 _NAME = re.compile(r"[A-Za-z_]\w*")
 # Matches expressions that may use any variable.
 _ANY = re.compile(r"\b(lookup|query|q|vars|hostvars)\b|\.j2$")
-# Keys of a result that only people read. Later tasks of a play need the other keys.
-_SHOWN = frozenset(
-    ("diff", "msg", "warnings", "exception", "invocation", "module_stdout", "module_stderr", "stdout", "stderr")
-)
 
 
-class HidingAction(NodeAction):
-    """An action whose results contain no vaulted value, except for later tasks of the play.
-
-    If a successful result still contains a vaulted value, Ansible does not show the result (``no_log``).
-    """
-
-    #: Whether only people read the result, so that it is hidden in the whole result.
-    only_shown = False
-
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        """Return the action's result without vaulted values."""
-        result = _with_host(super().run(tmp, task_vars), task_vars or {})
-        values = self._values(task_vars)
-        if not values:
-            return result
-        if self.only_shown or result.get("failed"):
-            hidden: dict[str, Any] = values.hide(result)
-            return hidden
-        result = {key: values.hide(value) if key in _SHOWN else value for key, value in result.items()}
-        if values.found_in(result):
-            result["_ansible_no_log"] = True
-        return result
-
-    def _execute_module(self, *positional: Any, **given: Any) -> dict[str, Any]:
-        """Execute a module. A node's syslog does not get arguments with vaulted values."""
-        task_vars = given.get("task_vars")
-        if task_vars and self._values(task_vars).found_in(given.get("module_args")):
-            given["task_vars"] = {**task_vars, "ansible_no_target_syslog": True}
-        answer: dict[str, Any] = super()._execute_module(*positional, **given)
-        return answer
-
-    def _values(self, task_vars: Any) -> Values:
-        """Return the host's vaulted values. Without a vault password, Ansible has decrypted nothing."""
-        if not hasattr(self, "_vaulted"):
-            has_password = getattr(getattr(getattr(self, "_loader", None), "_vault", None), "secrets", None)
-            used = _leaves(_used(task_vars, self._task.get_ds())) if has_password else ()
-            self._vaulted = Values(filter(None, (_decrypted(leaf, self._templar.template) for leaf in used)))
-        return self._vaulted
+def values_of(action: Any, task_vars: Any) -> Values:
+    """Return the vaulted values of an action's host. Without a vault password, Ansible has decrypted nothing."""
+    has_password = getattr(getattr(getattr(action, "_loader", None), "_vault", None), "secrets", None)
+    used = _leaves(_used(task_vars, action._task.get_ds())) if has_password else ()
+    return Values(filter(None, (_decrypted(leaf, action._templar.template) for leaf in used)))
 
 
 class Values:
@@ -109,16 +70,6 @@ class Values:
     def found_in(self, data: Any) -> bool:
         """Return whether data contains a vaulted value."""
         return bool(self) and self.hide(data) != plain(data)
-
-
-def _with_host(result: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result with a host's name in each warning: Ansible prints warnings without a name, equal ones once."""
-    host = task_vars.get("inventory_hostname")
-    if not host or not result.get("warnings"):
-        return result
-    hosts = {host, *(task_vars.get("groups") or {}).get("all", ())}
-    named = [each if each.partition(": ")[0] in hosts else f"{host}: {each}" for each in result["warnings"]]
-    return {**result, "warnings": named}
 
 
 def _used(variables: Mapping[str, Any] | None, task: Any = None) -> list[Any]:

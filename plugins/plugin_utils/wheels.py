@@ -84,7 +84,7 @@ def _digest(target: str, sources: str, wheels: Mapping[str, str]) -> str:
 
 
 def gather(target: str, cache: pathlib.Path, wheelhouse: pathlib.Path | None) -> list[Wheel]:
-    """Return the wheels of an environment. The plugin's wheel is first.
+    """Return the wheels of an environment.
 
     cache: directory for built and downloaded wheels, created if missing.
     wheelhouse: directory with the locked wheels; None for the bundle's directory, or else pip's download.
@@ -92,10 +92,7 @@ def gather(target: str, cache: pathlib.Path, wheelhouse: pathlib.Path | None) ->
     if wheelhouse is None and BUNDLED.is_dir():
         wheelhouse = BUNDLED
     with locked(cache):
-        own = built(cache)
-        if wheelhouse is not None:
-            return [own, *find(target, wheelhouse, fetch=False)]
-        return [own, *find(target, cache / "wheels")]
+        return [built(cache), *find(target, wheelhouse or cache / "wheels", fetch=wheelhouse is None)]
 
 
 def find(target: str, directory: pathlib.Path, fetch: bool = True) -> list[Wheel]:
@@ -182,27 +179,19 @@ def packed(wheels: Iterable[Wheel]) -> bytes:
     # Do not compress the archive, because wheels are already compressed.
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for wheel in wheels:
-            tar.add(wheel.path, arcname=wheel.path.name, filter=_without_owner)
+            # A new member belongs to root: the format has no room for the large ids of a directory service.
+            member, data = tarfile.TarInfo(wheel.path.name), wheel.path.read_bytes()
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
     return content.getvalue()
 
 
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Remove the controller's user from a member. The format has no room for the large ids of a directory service."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
-
-
-def _source_files() -> list[pathlib.Path]:
-    """Return the source files of the plugin's wheel."""
+def _source_digest() -> str:
+    """Return the hash of the source files of the plugin's wheel."""
     package = COLLECTION / "plugin" / "node_device_plugin"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".pyi")]
-    return sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"])
-
-
-def _source_digest() -> str:
     total = hashlib.sha256()
-    for path in _source_files():
+    for path in sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"]):
         content = path.read_bytes()
         total.update(f"{path.relative_to(COLLECTION)} {len(content)}\n".encode())
         total.update(content)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from node_device_plugin.cdi.directories import SpecFile
 from node_device_plugin.cdi.fields import SPEC, Field
-from node_device_plugin.cdi.resolution import resolution
+from node_device_plugin.cdi.resolution import Resolution
 
 #: Fields whose zero the library tells from a field that is left out.
 _KEPT = ("fileMode", "uid", "gid", "timeout", "intelRdt", "containerEdits")
@@ -50,7 +50,7 @@ class Library(NamedTuple):
 def ours(files: Sequence[SpecFile]) -> dict[str, Devices]:
     """The devices that this project reads, by file."""
     found: dict[str, dict[str, Any]] = {file.path: {} for file in files}
-    names = resolution(files)
+    names = Resolution(files)
     for name, file in names.files.items():
         spec = file.spec or {}
         (device,) = (each for each in spec["devices"] if each["name"] == name.partition("=")[2])

@@ -70,11 +70,14 @@ def pytest_configure() -> None:
         cdi = importlib.import_module(f"{package}.declaration.cdi")
         spec_module = importlib.import_module(f"{package}.cdi.spec")
         directories = importlib.import_module(f"{package}.cdi.directories")
+        resolution = importlib.import_module(f"{package}.cdi.resolution")
         readings = importlib.import_module(f"{package}.cdi.readings")
-        _record(cdi, spec_module, directories, readings.read)
+        _record(cdi, spec_module, directories, resolution.Resolution, readings.read)
 
 
-def _record(cdi: Any, spec_module: Any, directories: Any, read: Callable[[Any, str], Any]) -> None:
+def _record(
+    cdi: Any, spec_module: Any, directories: Any, made_of: Callable[[Any], Any], read: Callable[[Any, str], Any]
+) -> None:
     # A test may count what is parsed, so the recorder parses by the function of before.
     check_directories, check_content = directories.check_directories, directories.check_content
 
@@ -99,10 +102,11 @@ def _record(cdi: Any, spec_module: Any, directories: Any, read: Callable[[Any, s
 
     def judged_directories(_: Any, places: Any, accepted: Any) -> None:
         for place in places:
+            specs = made_of(check_directories([place], READER))
             keep(
                 {
-                    os.path.basename(file.path): (Path(file.path).read_bytes(), listed(file.problems))
-                    for file in check_directories([place], READER)
+                    os.path.basename(file.path): (Path(file.path).read_bytes(), listed(specs.problems(file)))
+                    for file in specs.every.values()
                     if file.path.endswith(directories._ENDINGS) and os.path.isfile(file.path)
                 },
                 "directory",

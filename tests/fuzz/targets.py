@@ -16,8 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import journal
 
-from node_device_plugin.cdi.directories import check_file
-from node_device_plugin.cdi.kinds import may_have
+from node_device_plugin.cdi.directories import check_file, may_have
 from node_device_plugin.declaration import DeclarationError, cdi
 from node_device_plugin.declaration import configuration_file as configuration
 from node_device_plugin.kubelet import checkpoint as kubelet_checkpoint

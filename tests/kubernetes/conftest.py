@@ -213,7 +213,12 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(extended_resources, "_PAUSE", 0.02)
 
     def run_action(
-        node: Node, capacities: dict[str, int], served: tuple[str, ...] = (), check: bool = False, **given: Any
+        node: Node,
+        capacities: dict[str, int],
+        served: tuple[str, ...] = (),
+        check: bool = False,
+        api_only: bool = False,
+        **given: Any,
     ):
         action = object.__new__(extended_resources.ActionModule)
         declared = {
@@ -225,6 +230,7 @@ def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Any:
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         checkpoint = json.dumps({"Data": {"RegisteredDevices": {name: [] for name in node.registered}}})
         monkeypatch.setattr(framed, "run", lambda _action, _line: framed.Said(0, checkpoint, ""))
-        return action.run(None, {"inventory_hostname": "worker1"})
+        action._templar = types.SimpleNamespace(template=lambda value: value)
+        return action.run(None, {"inventory_hostname": "worker1", "node_devices_api_only": api_only})
 
     return run_action

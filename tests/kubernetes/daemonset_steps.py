@@ -33,7 +33,7 @@ def run(cluster, namespace, monkeypatch):
     """Brings about a state: run(state, node object or None, *resources, check=, **arguments)."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_state(state, node=None, *resources, check=False, deployment=None, hostvars=None, **given):
+    def run_state(state, node=None, *resources, check=False, deployment=None, hostvars=None, api_only=False, **given):
         action = object.__new__(daemonset.ActionModule)
         arguments = {
             "state": state,
@@ -44,12 +44,14 @@ def run(cluster, namespace, monkeypatch):
             **given,
         }
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
-        task_vars = {"inventory_hostname": "worker1", "hostvars": hostvars or {}}
+        action._templar = templar = types.SimpleNamespace(template=lambda value: value)
+        task_vars = {"inventory_hostname": "worker1", "hostvars": hostvars or {}, "node_devices_api_only": api_only}
         result = action.run(None, task_vars)
         if "changed" in result and not check:
             # What is done is done: the same state again has nothing to do.
             again = object.__new__(daemonset.ActionModule)
             again._task = types.SimpleNamespace(args=arguments, check_mode=False)
+            again._templar = templar
             assert again.run(None, task_vars)["changed"] is False
         return result
 

@@ -24,6 +24,17 @@ DEVICE = {"name": "a.example/dev", "devices": [{"id": "one"}], "env": {"X": "/on
 DECLARED = read({"node_devices_resources": [DEVICE]}, template=lambda value: value).as_data()
 PATCHING = {**DECLARED, "capacities": {"example.com/licence": 99}}
 IMAGE = {"image": "x/y:1", "namespace": "same-machine"}
+NODE = {
+    **FACTS,
+    "init": "systemd",
+    "kubelet": None,
+    "runtime": {"name": "containerd", "socket": "/x", "obstacles": []},
+    "missing_devices": [],
+    "missing_host_paths": [],
+    "other_than_devices": {},
+    "device_links": {},
+    "commands": ["/x"],
+}
 #: Each action that uses a node's name, and its arguments.
 STEPS = {
     "preflight": (node_preflight, {"requires": ["python"], "declaration": DECLARED}),
@@ -35,15 +46,7 @@ STEPS = {
     "configure": (daemonset, {"state": "configured", "declaration": DECLARED, "deployment": IMAGE}),
     "select": (daemonset, {"state": "selected", "deployment": IMAGE}),
     "remove": (daemonset, {"state": "removed", "deployment": IMAGE}),
-    "prove": (
-        verification,
-        {
-            "declaration": DECLARED,
-            "tool": "/x",
-            "record": "/y",
-            "node": {**FACTS, "kubelet": None, "runtime": {"socket": "/x"}},
-        },
-    ),
+    "prove": (verification, {"declaration": DECLARED, "tool": "/x", "record": "/y"}),
     "forget proofs": (verification, {"state": "absent"}),
 }
 
@@ -88,7 +91,7 @@ def run(cluster, monkeypatch):
         action._task = types.SimpleNamespace(args=arguments, check_mode=False, get_play=lambda: play)
         action._templar = types.SimpleNamespace(template=lambda value: value)
         action._compute_environment_string = lambda _given: None
-        action._execute_module = lambda **_module: {**FACTS, "identity": identity}
+        action._execute_module = lambda **_module: {**NODE, "identity": identity}
         return action.run(None, {"inventory_hostname": "host1", **variables})
 
     return run_step

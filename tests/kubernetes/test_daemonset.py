@@ -134,7 +134,7 @@ def test_check_mode_says_the_same_and_changes_nothing(cluster, run, read):
     gone = run("removed", node, check=True)
     assert gone["changed"] is True
     assert node.name in read("/api/v1", "configmaps")["data"]
-    assert run("absent", check=True, nodes=[node.name])["changed"] is True
+    assert run("absent", check=True, pending=[gone])["changed"] is True
     assert read("/apis/apps/v1", "daemonsets") is not None
 
 
@@ -238,10 +238,10 @@ def test_removed_with_the_last_node_and_nothing_is_left(cluster, run, read, name
     run("selected", one)
     assert run("removed", one)["changed"] is True
     assert LABEL not in labels(one)
-    assert run("absent", nodes=[one.name])["changed"] is False
+    assert run("absent")["changed"] is False
     assert set(read("/api/v1", "configmaps")["data"]) == {other.name}
     run("removed", other)
-    result = run("absent", nodes=[other.name])
+    result = run("absent")
     assert [each.split()[0] for each in result["what"]] == ["daemonset", "configmap", "namespace"]
     assert read("/apis/apps/v1", "daemonsets") is None
     # Without its controller a namespace is not emptied, but it is on its way.
@@ -258,10 +258,10 @@ def test_an_uninstall_takes_out_what_the_inventory_has_no_longer(cluster, run, r
         other.delete()
     pending = [run("removed", one)]
     assert run("absent", pending=pending)["changed"] is False
-    assert run("absent", pending=pending, known=[one.name, other.name])["changed"] is False
-    assert run("absent", pending=pending, known=[one.name, "b"], nameless=["b"])["changed"] is False
-    foreseen = run("absent", pending=pending, known=[one.name], check=True)
-    result = run("absent", pending=pending, known=[one.name])
+    assert run("absent", pending=pending, nodes=[one.name, other.name])["changed"] is False
+    assert run("absent", pending=pending, nodes=[one.name, "b"], nameless=["b"])["changed"] is False
+    foreseen = run("absent", pending=pending, nodes=[one.name], check=True)
+    result = run("absent", pending=pending, nodes=[one.name])
     assert result["what"] == foreseen["what"]
     assert [each.split()[0] for each in result["what"]] == [
         *([] if lost else ["label"]),
@@ -276,7 +276,7 @@ def test_a_namespace_that_is_being_deleted(cluster, run, read, namespace, monkey
     node = cluster.node({})
     deployed(run, node)
     run("removed", node)
-    run("absent", nodes=[node.name])
+    run("absent")
     monkeypatch.setattr(namespaces, "_PAUSE", 0.02)
     monkeypatch.setattr(namespaces, "_ENDING", 10 if ends else 0.1)
 
@@ -360,7 +360,7 @@ def test_what_others_have_in_our_namespace_keeps_it(cluster, run, read, namespac
     deployed(run, node)
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "theirs"}})
     run("removed", node)
-    run("absent", nodes=[node.name])
+    run("absent")
     assert read("/apis/apps/v1", "daemonsets") is None
     assert read("/api/v1")["status"]["phase"] == "Active"
 
@@ -405,7 +405,7 @@ def test_what_makes_pods_of_others_keeps_it(cluster, run, read, namespace, path,
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
     cluster.ask("POST", "/" + path.format(f"namespaces/{namespace}"), content)
     run("removed", node)
-    run("absent", nodes=[node.name])
+    run("absent")
     assert read("/api/v1")["status"]["phase"] == "Active"
 
 
@@ -441,7 +441,7 @@ def test_a_custom_resource_of_others_keeps_it(cluster, run, read, namespace):
             assert time.monotonic() < deadline
             time.sleep(0.2)
     run("removed", node)
-    run("absent", nodes=[node.name])
+    run("absent")
     assert read("/api/v1")["status"]["phase"] == "Active"
 
 
@@ -452,7 +452,7 @@ def test_a_namespace_that_was_there_before_stays_as_it_is(cluster, run, read, na
     deployed(run, node)
     assert "app.kubernetes.io/managed-by" not in read("/api/v1")["metadata"]["labels"]
     run("removed", node)
-    run("absent", nodes=[node.name])
+    run("absent")
     assert read("/api/v1")["status"]["phase"] == "Active"
 
 
@@ -475,7 +475,7 @@ def test_what_others_have_under_our_name_stays_as_it_is(cluster, run, read, name
     pending = [{"host": "a", "node": node.name, "text": "", "kubeconfig": cluster.kubeconfig()}]
     run("deployed", pending=pending if kinds == "daemonsets" else [], nodes=[node.name])
     assert run("removed", node)["changed"] is False
-    assert run("absent", nodes=["a", node.name])["changed"] is False
+    assert run("absent")["changed"] is False
     assert read(group, kinds) == before
 
 
@@ -586,7 +586,7 @@ def test_monitors_come_and_go_and_those_of_others_stay(cluster, run, read, names
     says = f"worker1: podmonitor node-device-plugin in namespace {namespace} belongs to others"
     assert result["msg"].startswith(says)
     run("removed", node)
-    run("absent", nodes=[node.name])
+    run("absent")
     assert read("/apis/apps/v1", "daemonsets") is None
     assert read(MONITORING, "podmonitors") == before
 

@@ -86,15 +86,17 @@ def test_what_is_ours_is_deleted_as_the_object_that_was_seen(api):
 
 
 @pytest.mark.parametrize(
-    ("given", "refused"),
+    ("api_only", "given", "refused"),
     [
-        ({"api_only": True}, True),
-        ({"api_only": True, "takeover": False}, True),
-        ({"api_only": True, "takeover": True}, False),
-        ({}, False),
+        (True, {}, True),
+        (True, {"takeover": False}, True),
+        (True, {"takeover": True}, False),
+        (False, {}, False),
     ],
 )
-def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_that_is_said(monkeypatch, given, refused):
+def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_that_is_said(
+    monkeypatch, api_only, given, refused
+):
     def refuse(cluster, node, names, places):
         raise DeploymentError(f"another device plugin serves {', '.join(names)}")
 
@@ -119,7 +121,8 @@ def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_tha
         **given,
     }
     action._task = types.SimpleNamespace(args=arguments, check_mode=False)
-    result = action.run(None, {"inventory_hostname": "worker1"})
+    action._templar = types.SimpleNamespace(template=lambda value: value)
+    result = action.run(None, {"inventory_hostname": "worker1", "node_devices_api_only": api_only})
     assert result.get("failed", False) is refused
     assert result.get("msg") == ("worker1: another device plugin serves example.com/dev" if refused else None)
     assert configured == ["worker1"] * (not refused)

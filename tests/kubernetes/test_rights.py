@@ -80,7 +80,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
         daemon_set.let_look({"metadata": {"name": "x"}}, "a")
     pending = [run("removed", node, **given)]
     assert pending[0]["changed"] is True
-    assert run("absent", pending=pending, known=[node.name], **given)["changed"] is True
+    assert run("absent", pending=pending, nodes=[node.name], **given)["changed"] is True
     assert read("/apis/apps/v1", "daemonsets") is None
 
 

@@ -4,12 +4,13 @@ One JSON request a line on standard input, one answer a line on standard output:
 
     {"files": {path: base64}, "links": {path: target}}        only these are there now
     {"facts": [argument, ...]}                                what node_preflight reads of a daemon started so
-    {"check": text, "drop_in": text or null, "beside": whether in its directory, "path": path}
+    {"check": text, "drop_in": text or null, "path": path}
         `config dump` of a text under another name, and a drop-in for it
     {"start": [argument, ...]}                                whether a daemon that is started so serves CRI
 """
 
 import base64
+import functools
 import json
 import os
 import pathlib
@@ -19,12 +20,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import types
 
 sys.path.insert(0, "/collections")
 sys.path.insert(0, "/collections/ansible_collections/nodedevices/kubernetes/plugin")
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts, runtime_trial
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_facts
 
+from node_device_plugin.runtime import configuration
 from node_device_plugin.runtime.configuration import containerd_imports
 from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
@@ -52,18 +53,18 @@ def place(files, links):
 
 def facts(arguments):
     """As module node_preflight reads them."""
-    program = runtime_facts.Program("containerd", runtime_facts.installed(PROGRAM))
+    answer = functools.partial(runtime_facts.installed(PROGRAM), name="containerd")
     said = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True, check=True).stdout
-    config = runtime_facts.containerd_config(program, arguments)
+    config = runtime_facts.containerd_config(answer, arguments)
     config["imports"] = containerd_imports.read(config)
     return {"config": config, "version": said.split()[2].lstrip("v")}
 
 
-def check(content, drop_in, beside, path):
-    """As role cdi_runtime does."""
-    adapter = types.SimpleNamespace(program=PROGRAM, config={"path": path})
+def check(content, drop_in, path):
+    """As the adapter does on the node."""
+    adapter = configuration.Containerd({"executable": PROGRAM, "config": {"path": path}})
     try:
-        return {"effective": runtime_trial.check(adapter, content, beside, drop_in)}
+        return {"effective": adapter.effective_with(content, drop_in)}
     except UnsupportedConfig as error:
         return {"refused": str(error)}
 
@@ -96,7 +97,7 @@ for line in sys.stdin:
     if "facts" in request:
         answer = facts(request["facts"])
     elif "check" in request:
-        answer = check(request["check"], request["drop_in"], request["beside"], request["path"])
+        answer = check(request["check"], request["drop_in"], request["path"])
     elif "start" in request:
         answer = start(request["start"])
     else:

@@ -93,20 +93,18 @@ class Containerd:
         return self._ask(start=list(arguments))
 
     def adapter(self, *arguments: str) -> configuration.Adapter:
-        """What plans for a daemon that was started with these arguments."""
+        """What plans for a daemon that was started with these arguments. Its containerd reads the copies."""
         runtime = {"socket": "/run/containerd/containerd.sock", "name": "containerd", "executable": "containerd"}
         facts = self.facts(*arguments)
         facts["config"]["imports"] = Imports(*facts["config"]["imports"])
-        return configuration.of({**runtime, **facts})
+        adapter: Any = configuration.of({**runtime, **facts})
 
-    def check(self, adapter: configuration.Adapter) -> Any:
-        """The check that `adapter` plans with."""
-
-        def check(text: str, beside: bool, drop_in: str | None = None) -> str:
-            answer = self._ask(check=text, drop_in=drop_in, beside=beside, path=adapter.config["path"])
+        def effective_with(text: str, drop_in: str | None = None) -> str:
+            answer = self._ask(check=text, drop_in=drop_in, path=adapter.config["path"])
             if "refused" in answer:
                 raise UnsupportedConfig(answer["refused"])
             effective: str = answer["effective"]
             return effective
 
-        return check
+        adapter.effective_with = effective_with
+        return adapter

@@ -62,7 +62,7 @@ def outcome(node: Containerd, case: Case, files: dict[str, bytes] | None = None)
     if obstacles:
         return {"refused": " ".join(obstacles)}, None
     try:
-        change = adapter.plan(node.check(adapter))
+        change = adapter.plan()
     except UnsupportedConfig as refusal:
         return {"refused": str(refusal)}, None
     if change is None:
@@ -134,10 +134,10 @@ def test_plan_effect_and_undo(containerd, case):
 
     # A second run has nothing to do.
     adapter = containerd.adapter(*arguments(case))
-    assert adapter.plan(containerd.check(adapter)) is None
+    assert adapter.plan() is None
 
     # Undo, byte for byte.
-    undo = adapter.undo(change.path, True, change.before, containerd.check(adapter))
+    undo = adapter.undo(change.path, True, change.before)
     assert undo == Change(change.path, change.after, change.before)
     original = originals.get(case.real(change.path))
     assert (None if undo.after is None else undo.after.encode()) == original
@@ -151,7 +151,7 @@ def test_plan_effect_and_undo(containerd, case):
     files = written(containerd, case, change.path, later)
     containerd.place(files, case.links)
     adapter = containerd.adapter(*arguments(case))
-    undo = adapter.undo(change.path, False, change.before, containerd.check(adapter))
+    undo = adapter.undo(change.path, False, change.before)
     assert undo.after.endswith(f"{end}# later\n")
     assert configuration(containerd, case, written(containerd, case, change.path, undo.after)) == before
 
@@ -225,8 +225,8 @@ def test_an_edit_outlives_an_upgrade_of_containerd(upgrade, case):
     newer.place(written(older, case, change.path, change.after), case.links)
     adapter = newer.adapter(*arguments(case))
     assert list(adapter.obstacles(cdi=True)) == []
-    assert adapter.plan(newer.check(adapter)) is None
-    undo = adapter.undo(change.path, True, change.before, newer.check(adapter))
+    assert adapter.plan() is None
+    undo = adapter.undo(change.path, True, change.before)
     assert undo == Change(change.path, change.after, change.before)
 
 

@@ -1,19 +1,20 @@
-"""Checks the spec directories of a node: each file alone, then the files against each other."""
+"""Checks the spec directories of a node, each file alone. ``resolution`` looks at the files beside each other."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
+import re
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..declaration import Problem, cdi
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads, directory_names
 from . import readings
 from .fields import Crash
-from .kinds import may_have
 from .parsing import parse
 
 #: The runtimes' default spec directories; a later directory takes precedence.
@@ -26,35 +27,36 @@ MODE = "the file's mode"
 OURS, FOREIGN = "ours", "foreign"
 #: Bytes; a larger file is not a spec.
 _LARGEST = 16 << 20
+#: In double quotes, an escape may stand for a character of a kind, and an escaped line break for nothing (YAML 1.2.2,
+#: 5.7 and 7.3.1; RFC 8259, 7). YAML 1.1 has more line breaks: U+0085, U+2028 and U+2029.
+_ESCAPED = re.compile(rb"\\[xuU/\r\n\xc2\xe2]")
+#: The zero bytes of UTF-16 and UTF-32, and all ways to write the tag of base64 (YAML 1.2.2, 6.8.2 and 6.9.1).
+_ENCODED = (b"\0", b"!!", b"!<", b"%TAG")
 
 
-class SpecFile(NamedTuple):
-    """A file in a spec directory, with its problems.
+@dataclasses.dataclass(frozen=True)
+class SpecFile:
+    """A file in a spec directory, with its own problems.
 
     owner: OURS or FOREIGN. devices: their names. refusals: problems for which runtimes load nothing of the file.
     warnings: not every user can read the file, and text that runtimes read differently. unclear: qualified names that
-    the file has for some runtimes only, each with its warning. conflicts: qualified names that runtimes drop, because
-    another file of the directory has them, too. overrides: our names for which containers get this file's device. harm:
-    all problems that keep our devices from their containers. spec: the content of the file, if runtimes load it.
+    the file has for some runtimes only, each with its warning. spec: the content of the file, if runtimes load it.
     """
 
     path: str
     owner: str
-    kind: str
-    version: str
-    devices: tuple[str, ...]
+    kind: str = ""
+    version: str = ""
+    devices: tuple[str, ...] = ()
     refusals: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    unclear: Mapping[str, Problem] = MappingProxyType({})
-    conflicts: Mapping[str, Problem] = MappingProxyType({})
-    overrides: Mapping[str, Problem] = MappingProxyType({})
-    harm: tuple[Problem, ...] = ()
+    unclear: Mapping[str, Problem] = dataclasses.field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems for which runtimes refuse the file or one of its devices, and the warnings."""
-        return (*self.warnings, *self.refusals, *self.conflicts.values())
+        """The problems for which runtimes refuse the file, and the warnings."""
+        return (*self.warnings, *self.refusals)
 
     @property
     def crashes(self) -> tuple[Crash, ...]:
@@ -66,28 +68,38 @@ class SpecFile(NamedTuple):
         """The qualified names of the devices, each once; an unclear one in each reading."""
         return dict.fromkeys([*(qualified_cdi_name(self.kind, device) for device in self.devices), *self.unclear])
 
-    @property
-    def every_problem(self) -> tuple[Problem, ...]:
-        """All problems, each once."""
-        return tuple(dict.fromkeys((*self.problems, *self.harm)))
+    @functools.cached_property
+    def edits(self) -> Mapping[str, Mapping[str, Any]]:
+        """The edits of each device by its qualified name, without those of its kind; none if the file is refused."""
+        return edits_by_name(self.spec or {})
+
+    def given(self, name: str) -> dict[str, Any] | None:
+        """What a container gets for a name, with the edits of its kind; None if the file does not have the device."""
+        own = self.edits.get(name)
+        every = cdi.joined((self.spec or {}).get("containerEdits") or {}, own or {})
+        return None if own is None else {key: value for key, value in every.items() if value}
+
+
+def edits_by_name(spec: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The edits of each device of a spec, by fully qualified name, without those of its kind."""
+    kind, devices = str(spec.get("kind")), spec.get("devices") or ()
+    return {qualified_cdi_name(kind, device["name"]): device.get("containerEdits") or {} for device in devices}
 
 
 def check_directories(directories: Sequence[str], accepted: str | None) -> list[SpecFile]:
-    """Every file of the spec directories. A later directory takes precedence.
+    """Every file of the spec directories, in order of precedence: a later directory takes precedence.
 
     A missing directory is no problem. accepted: see spec_problems.
     """
-    every = []
+    files = []
     for directory in directories:
         try:
-            paths = spec_paths(directory)
+            files += [check_file(path, accepted) for path in spec_paths(directory)]
         except FileNotFoundError:
             continue
         except OSError as error:
-            every.append([_unread(directory, error.strerror or str(error))])
-            continue
-        every.append([check_file(path, accepted) for path in paths])
-    return against_each_other(every)
+            files.append(_unread(directory, error.strerror or str(error)))
+    return files
 
 
 def spec_paths(directory: str) -> list[str]:
@@ -108,12 +120,22 @@ def check_file(path: str, accepted: str | None, kinds: Collection[str] | None = 
     except OSError as error:
         return _unread(path, error.strerror or str(error))
     if kinds is not None and not may_have(content, kinds):
-        return SpecFile(path, _owner(path), "", "", ())
+        return SpecFile(path, _owner(path))
     checked = check_content(path, content, accepted)
     if found.st_mode & stat.S_IROTH:
         return checked
     message = f"{stat.S_IMODE(found.st_mode):04o}: other users cannot read the file: run chmod 0644"
-    return checked._replace(warnings=(Problem(MODE, message), *checked.warnings))
+    return dataclasses.replace(checked, warnings=(Problem(MODE, message), *checked.warnings))
+
+
+def may_have(content: bytes, kinds: Collection[str]) -> bool:
+    """Whether the content of a file may give one of these kinds. If not, it gives none of them, however it is written.
+
+    This saves parsing: YAML of a megabyte takes a second. A kind is ASCII text without line breaks. So a file that
+    gives the kind contains it byte for byte, unless the file escapes or encodes it.
+    """
+    marks = (*(kind.encode() for kind in kinds), *_ENCODED)
+    return any(mark in content for mark in marks) or _ESCAPED.search(content) is not None
 
 
 def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
@@ -128,7 +150,8 @@ def check_content(path: str, content: bytes, accepted: str | None) -> SpecFile:
     except (ValueError, RecursionError) as error:
         return _unread(path, "cannot be parsed: {}".format(" ".join(str(error).split())), refusals)
     file = of_spec(path, found.spec if isinstance(found.spec, dict) else {}, (*refusals, *found.refusals))
-    return file._replace(warnings=tuple(found.unclear), unclear={} if file.refusals else found.names)
+    unclear = {} if file.refusals else found.names
+    return dataclasses.replace(file, warnings=tuple(found.unclear), unclear=unclear)
 
 
 def of_spec(path: str, spec: Mapping[str, Any], refusals: Sequence[Problem] = (), owner: str = "") -> SpecFile:
@@ -150,93 +173,8 @@ def of_spec(path: str, spec: Mapping[str, Any], refusals: Sequence[Problem] = ()
     )
 
 
-def against_each_other(directories: Sequence[Sequence[SpecFile]]) -> list[SpecFile]:
-    """The files of all directories, with the conflicts between them. A later directory takes precedence."""
-    files = [file for directory in directories for file in _with_conflicts(directory)]
-    if not any(file.owner == FOREIGN for file in files):
-        return [file._replace(harm=file.problems) for file in files]
-    overrides = _overrides(files)
-    ours = {(os.path.dirname(file.path), name) for file in files if file.owner == OURS for name in file.conflicts}
-    result = []
-    for file in files:
-        if file.owner == OURS:
-            result.append(file._replace(harm=file.problems))
-            continue
-        directory, over = os.path.dirname(file.path), overrides.get(file.path, {})
-        at_odds = [problem for name, problem in file.conflicts.items() if (directory, name) in ours]
-        result.append(file._replace(overrides=over, harm=(*file.crashes, *at_odds, *over.values())))
-    return result
-
-
-def _with_conflicts(files: Sequence[SpecFile]) -> list[SpecFile]:
-    """The files of one directory with their conflicts: runtimes drop a device that two files have.
-
-    A refused file counts as having no devices, so it causes no conflict.
-    """
-    owners: dict[str, list[str]] = {}
-    for file in files:
-        if not file.refusals:
-            for name in file.names:
-                owners.setdefault(name, []).append(file.path)
-    several = {name: paths for name, paths in owners.items() if len(paths) > 1}
-    return [
-        file._replace(
-            conflicts={
-                name: Problem(
-                    "device " + name,
-                    "is also defined in {}, and runtimes drop both: remove one".format(
-                        ", ".join(p for p in paths if p != file.path)
-                    ),
-                )
-                for name, paths in several.items()
-                if file.path in paths
-            }
-        )
-        for file in files
-    ]
-
-
-def _overrides(files: Sequence[SpecFile]) -> dict[str, dict[str, Problem]]:
-    """The problems of each foreign file whose directory takes precedence over ours, by path.
-
-    A container gets the foreign file's device instead of ours. If both files give the same edits, there is no problem.
-    """
-    winners: dict[str, SpecFile] = {}
-    ours: dict[str, SpecFile] = {}
-    gone = {name for file in files for name in file.conflicts}
-    for file in files:
-        for name in file.names:
-            if file.owner == OURS:
-                ours[name] = file
-            if not file.refusals:
-                winners[name] = file
-    result: dict[str, dict[str, Problem]] = {}
-    edits: dict[str, dict[str, Any]] = {}
-    for name, mine in ours.items():
-        other = winners.get(name)
-        if other is None or other.owner == OURS or name in gone:
-            continue
-        for file in (mine, other):
-            if file.path not in edits:
-                edits[file.path] = _edits(file)
-        if edits[mine.path].get(name) != edits[other.path].get(name):
-            message = f"overrides the same name in {mine.path}, so that containers get the device of this file"
-            result.setdefault(other.path, {})[name] = Problem("device " + name, message)
-    return result
-
-
-def _edits(file: SpecFile) -> dict[str, Any]:
-    """The edits that containers get for each device, the kind's and its own; none if the file is not loaded."""
-    spec = file.spec or {}
-    result = {}
-    for device in spec.get("devices") or []:
-        edits = cdi.joined(spec.get("containerEdits") or {}, device.get("containerEdits") or {})
-        result[qualified_cdi_name(file.kind, device["name"])] = {key: value for key, value in edits.items() if value}
-    return result
-
-
 def _unread(path: str, why: str, also: Sequence[Problem] = ()) -> SpecFile:
-    return SpecFile(path, _owner(path), "", "", (), (*also, Problem("the file", why)))
+    return SpecFile(path, _owner(path), refusals=(*also, Problem("the file", why)))
 
 
 def _owner(path: str) -> str:

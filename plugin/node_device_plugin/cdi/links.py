@@ -55,11 +55,7 @@ class Links:
             return path
         return directory.links.get(name) or os.path.join(directory.real, name)
 
-    def is_link(self, path: str) -> bool:
-        """Whether the path itself is a known symbolic link."""
-        return bool(self._target(path))
-
-    def _target(self, path: str) -> str:
+    def target(self, path: str) -> str:
         """What a known symbolic link leads to; empty for another path."""
         parent, name = os.path.split(path)
         directory = self._directories.get(parent)
@@ -67,7 +63,7 @@ class Links:
 
     def followed(self, resource: Resource) -> Resource:
         """The resource with the links of its nodes' host paths resolved; the same object if there are no links."""
-        targets = {path: self._target(path) for path in node_paths([resource])}
+        targets = {path: self.target(path) for path in node_paths([resource])}
         # A file's name may be any bytes, but a spec is UTF-8.
         leads_to = {path: target for path, target in targets.items() if target and target.isprintable()}
         if not leads_to:

@@ -8,28 +8,18 @@ from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from ..support.file_identity import Identity, identity
-from .directories import SpecFile, against_each_other, check_file, spec_paths
-from .resolution import NO_SPECS, Resolution, nodes_by_number, resolution
-
-
-class _Parsed:
-    """A parsed file. A class, because a tuple cannot be referred to weakly."""
-
-    def __init__(self, file: SpecFile) -> None:
-        self.file = file
-
+from .directories import SpecFile, check_file, spec_paths
+from .resolution import NO_SPECS, Resolution, nodes_by_number
 
 #: By path and identity, the files that some reader of this process needs. A file that no reader needs is not kept.
-_PARSED: MutableMapping[tuple[str, Identity | None], _Parsed] = weakref.WeakValueDictionary()
-#: By directory and path, the identity of each file.
-_Found = Mapping[str, Mapping[str, "Identity | None"]]
+_PARSED: MutableMapping[tuple[str, Identity | None], SpecFile] = weakref.WeakValueDictionary()
 
 
 class _Last(NamedTuple):
-    """The last read. parsed: by path, the files of the wanted kinds."""
+    """The last read. seen: the identity of each file, by path. files: those of the wanted kinds."""
 
-    seen: _Found
-    parsed: Mapping[str, _Parsed]
+    seen: Mapping[str, Identity | None]
+    files: Mapping[str, SpecFile]
     resolution: Resolution
 
 
@@ -55,13 +45,12 @@ class SpecReader:
         """
         last, wanted = self._last, frozenset(kinds)
         seen = self._present(wanted)
-        every = {path: _file(path, now, wanted, last) for paths in seen.values() for path, now in paths.items()}
-        parsed = {path: file for path, file in every.items() if file is not None}
+        every = (_file(path, now, wanted, last) for path, now in seen.items())
+        files = {file.path: file for file in every if file is not None}
         found = last.resolution
-        if (wanted, parsed) != (found.kinds, last.parsed) or not self._has_same_numbers(found):
-            files = [[parsed[path].file for path in paths if path in parsed] for paths in seen.values()]
-            found = resolution(against_each_other(files), wanted, self._sysfs)
-        self._last = _Last(seen, parsed, found)
+        if (wanted, files) != (found.kinds, last.files) or not self._has_same_numbers(found):
+            found = Resolution(files.values(), wanted, self._sysfs)
+        self._last = _Last(seen, files, found)
         return found
 
     def is_as_read(self) -> bool:
@@ -71,27 +60,24 @@ class SpecReader:
             return False
         return self._present(last.resolution.kinds) == last.seen and self._has_same_numbers(last.resolution)
 
-    def _present(self, kinds: Collection[str]) -> _Found:
-        seen: dict[str, dict[str, Identity | None]] = {}
+    def _present(self, kinds: Collection[str]) -> dict[str, Identity | None]:
+        seen: dict[str, Identity | None] = {}
         for directory in self.directories if kinds else ():
             with contextlib.suppress(OSError):
-                seen[directory] = {path: identity(path) for path in spec_paths(directory)}
+                seen.update((path, identity(path)) for path in spec_paths(directory))
         return seen
 
     def _has_same_numbers(self, found: Resolution) -> bool:
         return nodes_by_number(found.by_number, self._sysfs) == found.by_number
 
 
-def _file(path: str, now: Identity | None, kinds: frozenset[str], last: _Last) -> _Parsed | None:
+def _file(path: str, now: Identity | None, kinds: frozenset[str], last: _Last) -> SpecFile | None:
     """The file; None if it is of another kind. now: its identity."""
-    if any(paths.get(path, ()) == now for paths in last.seen.values()):
-        known = last.parsed.get(path)
-        if known is not None and known.file.kind in kinds:
-            return known
-        if kinds <= last.resolution.kinds:
-            return None
-    found = _PARSED.get((path, now)) or _Parsed(check_file(path, None, kinds))
-    if found.file.kind not in kinds:
+    found = _PARSED.get((path, now))
+    is_known = kinds <= last.resolution.kinds and last.seen.get(path, ()) == now
+    if found is None and not is_known:
+        found = check_file(path, None, kinds)
+    if found is None or found.kind not in kinds:
         return None
     _PARSED[path, now] = found
     return found

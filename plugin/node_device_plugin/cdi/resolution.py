@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-from ..declaration import Device, Resource
+from ..declaration import Device, Problem, Resource
 from ..declaration.model import BIND, DeviceNode
-from ..declaration.names import qualified_cdi_name
-from .directories import FOREIGN, OURS, SpecFile
+from .directories import FOREIGN, OURS, SpecFile, edits_by_name
 
 #: Part of a name that stays with its device, such as GPU-… and MIG-… of nvidia-ctk.
 UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -50,29 +48,93 @@ class HostPaths(NamedTuple):
     all: frozenset[str]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Resolution:
-    """files: fully qualified names, each with the file whose device containers get.
+    """What a container gets for each name in the specs of a node, and what is wrong with the files beside each other.
 
+    every: the files by path, in order of precedence. kinds: those that were read.
+    files: fully qualified names, each with the file whose device containers get.
     edits: the same names, each with the device's edits, without those of its kind.
     broken: names that do not resolve, each with the reason.
-    overridden: names of ours for which containers get another program's device, each with its file and the reason.
+    overridden: names of ours for which containers get another program's device, each with its file and the problem.
     by_number: for device nodes of which other programs' specs give no host path but a number, each number with the path
     of the host's node.
     ours: our specs, whether or not other specs override them.
-    kinds: the kinds that were read.
-    known_paths: the answers of ``host_paths``, filled on demand: a kind of another program may have thousands of nodes
-    for each of its thousands of devices, of which a resource needs a few.
     """
 
-    files: Mapping[str, SpecFile]
-    edits: Mapping[str, Mapping[str, Any]]
-    broken: Mapping[str, str]
-    overridden: Mapping[str, tuple[str, str]]
-    by_number: Mapping[str, str | None]
-    ours: Sequence[Mapping[str, Any]]
-    kinds: frozenset[str]
-    known_paths: dict[str, tuple[HostPath, ...]]
+    def __init__(self, every: Iterable[SpecFile], kinds: frozenset[str] = frozenset(), sysfs: str = "/sys") -> None:
+        self.every, self.kinds = {file.path: file for file in every}, kinds
+        self.files: dict[str, SpecFile] = {}
+        self.edits: dict[str, Mapping[str, Any]] = {}
+        self.broken: dict[str, str] = {}
+        self.overridden: dict[str, tuple[SpecFile, Problem]] = {}
+        #: By path, each problem with another file, and whether the other file is ours.
+        self._at_odds: dict[str, list[tuple[Problem, bool]]] = {}
+        having: dict[str, list[SpecFile]] = {}
+        for file in self.every.values():
+            for name in file.names:
+                having.setdefault(name, []).append(file)
+        for name, files in having.items():
+            self._resolve(name, files)
+        foreign = (host_paths(self.edits[name]) for name in self.foreign())
+        numbers = {each.number for given in foreign for each in given if not each.is_of_host}
+        self.by_number = nodes_by_number(numbers, sysfs)
+        self.ours = [file.spec for file in self.every.values() if file.owner == OURS and file.spec]
+        #: The answers of ``host_paths``, filled on demand: a kind of another program may have thousands of nodes for
+        #: each of its thousands of devices, of which a resource needs a few.
+        self._known_paths: dict[str, tuple[HostPath, ...]] = {}
+
+    def _resolve(self, name: str, files: Sequence[SpecFile]) -> None:
+        """Decide what a name means. files: all that have the name.
+
+        A refused file counts as having no devices, so it takes no device from another file.
+        """
+        for file in files:
+            why = file.refusals[0] if file.refusals else file.unclear.get(name)
+            if why is not None:
+                self.broken[name] = f"{file.path}: {why}"
+        loaded = [file for file in files if not file.refusals]
+        dropped = [file for file in loaded if self._is_dropped(name, file, loaded)]
+        if dropped:
+            # Runtimes drop the name even if a directory with precedence has it, too.
+            self.broken[name] = f"{dropped[-1].path} and another file in its directory both define this name"
+            return
+        if not loaded:
+            return
+        winner, mine = loaded[-1], next((file for file in reversed(files) if file.owner == OURS), None)
+        # If both files give the same edits, it makes no difference to a container.
+        if mine and winner.owner == FOREIGN and mine.given(name) != winner.given(name):
+            message = f"overrides the same name in {mine.path}, so that containers get the device of this file"
+            self.overridden[name] = winner, self._noted(winner, name, message, with_ours=True)
+        # An unclear name hides a directory of lower precedence for some runtimes.
+        if name not in winner.unclear:
+            self.files[name], self.edits[name] = winner, winner.edits[name]
+
+    def _is_dropped(self, name: str, file: SpecFile, loaded: Iterable[SpecFile]) -> bool:
+        """Whether runtimes drop the file's device, because another file of its directory has the name, too."""
+        others = [
+            each for each in loaded if each is not file and os.path.dirname(each.path) == os.path.dirname(file.path)
+        ]
+        if others:
+            where = ", ".join(each.path for each in others)
+            why = f"is also defined in {where}, and runtimes drop both: remove one"
+            self._noted(file, name, why, any(each.owner == OURS for each in others))
+        return bool(others)
+
+    def _noted(self, file: SpecFile, name: str, why: str, with_ours: bool) -> Problem:
+        problem = Problem("device " + name, why)
+        self._at_odds.setdefault(file.path, []).append((problem, with_ours))
+        return problem
+
+    def problems(self, file: SpecFile) -> tuple[Problem, ...]:
+        """All problems of the file: its own ones, and those with other files."""
+        return (*file.problems, *(problem for problem, _with_ours in self._at_odds.get(file.path, ())))
+
+    def harm(self, file: SpecFile) -> tuple[Problem, ...]:
+        """The problems of the file that keep our devices from their containers."""
+        if file.owner == OURS:
+            return self.problems(file)
+        at_odds = self._at_odds.get(file.path, ())
+        return (*file.crashes, *(problem for problem, with_ours in at_odds if with_ours))
 
     def is_foreign(self, name: str) -> bool:
         """Whether the name is of another program's device."""
@@ -84,10 +146,10 @@ class Resolution:
 
     def host_paths(self, name: str) -> tuple[HostPath, ...]:
         """The host paths of a device: its own and those of its kind; none if the name does not resolve."""
-        if name in self.files and name not in self.known_paths:
+        if name in self.files and name not in self._known_paths:
             every = (path for edits in self._edits_of(name) for path in host_paths(edits))
-            self.known_paths[name] = tuple(dict.fromkeys(every))
-        return self.known_paths.get(name, ())
+            self._known_paths[name] = tuple(dict.fromkeys(every))
+        return self._known_paths.get(name, ())
 
     def own_nodes(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
         """The device nodes of other programs' devices by name, without nodes that every device of the kind has."""
@@ -123,11 +185,6 @@ class Resolution:
                 found[name] = HostPaths(own, of_device | of_kind)
         return found
 
-    def foreign_nodes(self, device: Device) -> Iterator[str]:
-        """The host paths of the device nodes that other programs' specs give with the device, not with its kind."""
-        for name in device.cdi_devices:
-            yield from self.nodes(name)
-
     def with_foreign_nodes(self, resource: Resource) -> Resource:
         """The resource, whose devices have the nodes that other programs' specs give with them."""
         return resource._replace(
@@ -156,37 +213,6 @@ class Resolution:
     def edits_of_kind(self, name: str) -> Mapping[str, Any]:
         """The edits of the name's file, which each of its devices gives beside its own edits."""
         return (self.files[name].spec or {}).get("containerEdits") or {}
-
-
-def resolution(files: Sequence[SpecFile], kinds: frozenset[str] = frozenset(), sysfs: str = "/sys") -> Resolution:
-    """The names of all specs. files: of all directories, in order of precedence. kinds: those that were read."""
-    found: dict[str, SpecFile] = {}
-    edits: dict[str, Mapping[str, Any]] = {}
-    broken: dict[str, str] = {}
-    overridden: dict[str, tuple[str, str]] = {}
-    conflicts = {name: file.path for file in files for name in file.conflicts}
-    for file in files:
-        if file.refusals:
-            for device in file.devices:
-                broken[qualified_cdi_name(file.kind, device)] = f"{file.path}: {file.refusals[0]}"
-        for each in (file.spec or {}).get("devices") or ():
-            name = qualified_cdi_name(file.kind, each["name"])
-            if name not in conflicts:
-                found[name], edits[name] = file, each["containerEdits"]
-        for name, problem in file.unclear.items():
-            # What a directory of lower precedence has is hidden for some runtimes.
-            found.pop(name, None)
-            edits.pop(name, None)
-            broken[name] = f"{file.path}: {problem}"
-        for name, why in file.overrides.items():
-            overridden[name] = file.path, f"{file.path}: {why}"
-    for name, path in conflicts.items():
-        # Runtimes drop the name even if a directory with precedence has it, too.
-        broken[name] = f"{path} and another file in its directory both define this name"
-    foreign = (edits[name] for name, file in found.items() if file.owner == FOREIGN)
-    numbers = {each.number for edit in foreign for each in host_paths(edit) if not each.is_of_host}
-    ours = [file.spec for file in files if file.owner == OURS and file.spec]
-    return Resolution(found, edits, broken, overridden, nodes_by_number(numbers, sysfs), ours, kinds, {})
 
 
 def nodes_by_number(numbers: Iterable[str], sysfs: str) -> dict[str, str | None]:
@@ -220,10 +246,7 @@ def host_paths(edits: Mapping[str, Any]) -> Iterator[HostPath]:
 
 def paths_by_name(spec: Mapping[str, Any]) -> dict[str, list[HostPath]]:
     """The host paths of each device of a spec, by fully qualified name, without those of its kind."""
-    return {
-        qualified_cdi_name(str(spec["kind"]), device["name"]): list(host_paths(device["containerEdits"]))
-        for device in spec.get("devices") or ()
-    }
+    return {name: list(host_paths(edits)) for name, edits in edits_by_name(spec).items()}
 
 
 def paths(what: str, found: Iterable[HostPath]) -> frozenset[str]:
@@ -266,4 +289,4 @@ def _given_number(node: Mapping[str, Any]) -> str:
 
 
 #: The names of a node without specs.
-NO_SPECS = resolution(())
+NO_SPECS = Resolution(())

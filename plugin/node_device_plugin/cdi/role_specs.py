@@ -10,7 +10,7 @@ The module of the same name executes this on the node, where the specs are.
 from __future__ import annotations
 
 import contextlib
-import functools
+import dataclasses
 import json
 import os
 import shlex
@@ -18,7 +18,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..declaration import Resource, cdi, device_plugin_api, foreign_cdi, parse
+from ..declaration import Problem, Resource, cdi, device_plugin_api, foreign_cdi, parse
+from ..declaration.problems import first
 from ..support import bounded_reads, documents
 from . import directories, resolution
 
@@ -27,16 +28,15 @@ DIRECTORY = parse.STATIC_CDI_DIR
 
 
 class Leftover(NamedTuple):
-    """A device in a spec of ours that is no longer declared. reason: why it must stay, if it must."""
+    """A device in a spec of ours that is no longer declared. name: qualified. reason: why it must stay, if it must."""
 
     file: str
-    kind: str
-    device: str
+    name: str
     reason: str = ""
 
     @property
-    def name(self) -> str:
-        return f"{self.kind}={self.device}"
+    def device(self) -> str:
+        return self.name.partition("=")[2]
 
 
 class Runtime(NamedTuple):
@@ -85,7 +85,7 @@ def find(spec_dirs: Sequence[str], own_paths: Collection[str], accepted: str | N
                 file = directories.check_file(path, accepted)
                 # Runtimes read the file as root.
                 warnings = tuple(each for each in file.warnings if each.where != directories.MODE)
-                found.append(file._replace(owner=directories.FOREIGN, warnings=warnings))
+                found.append(dataclasses.replace(file, owner=directories.FOREIGN, warnings=warnings))
     return Found(present, others)
 
 
@@ -106,10 +106,9 @@ def read_spec(content: bytes) -> dict[str, Any] | None:
         except ValueError:
             # Other types than JSON's, such as dates, raise TypeError.
             data = json.loads(json.dumps(documents.read_yaml(content)))
-        devices = data.get("devices") or []
-        texts = [data["kind"], *(device["name"] for device in devices)]
-        for device in devices:
-            _host_paths(device)
+        texts = [data["kind"], *(device["name"] for device in data.get("devices") or [])]
+        for edits in directories.edits_by_name(data).values():
+            _host_paths(edits)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         # Also if a part of the spec that is used here has another type.
         return None
@@ -139,27 +138,27 @@ class Specs:
         self._foreign_kinds = {kind for resource in resources for kind in foreign_cdi.kinds(resource)}
         self._runtime = runtime
         self.present, self._others = found
-        #: By kind and name, because a kind may move to another file: from a resource to a template, or back.
-        self._devices = {
-            (spec["kind"], device["name"]): device for spec in self.declared.values() for device in spec["devices"]
+        self._theirs = self._checked({})
+        #: Edits by qualified name, because a kind may move to another file: from a resource to a template, or back.
+        self._edits = {
+            name: edits for spec in self.declared.values() for name, edits in directories.edits_by_name(spec).items()
         }
-        self.leftovers = list(self._leftovers())
+        present = self._devices_present()
+        self.leftovers = [Leftover(file, name) for file, name, _edits in present if name not in self._edits]
 
-    def _leftovers(self) -> Iterator[Leftover]:
+    def _devices_present(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        """The file, qualified name and edits of each device in the role's specs on the node."""
         for file, spec in self.present.items():
-            for device in spec.get("devices") or []:
-                if (spec["kind"], device["name"]) not in self._devices:
-                    yield Leftover(file, spec["kind"], device["name"])
+            for name, edits in directories.edits_by_name(spec).items():
+                yield file, name, edits
 
-    def redefined(self) -> dict[Leftover, tuple[str, str]]:
-        """Return old and declared paths of devices whose node spec has other device nodes."""
+    def redefined(self) -> dict[str, tuple[str, str]]:
+        """Return old and declared paths of devices whose node spec has other device nodes, by qualified name."""
         found = {}
-        for file, spec in self.present.items():
-            for device in spec.get("devices") or []:
-                declared = self._devices.get((spec["kind"], device["name"]), device)
-                before, now = _host_paths(device), _host_paths(declared)
-                if before != now:
-                    found[Leftover(file, spec["kind"], device["name"])] = (_listed(before), _listed(now))
+        for _file, name, edits in self._devices_present():
+            before, now = _host_paths(edits), _host_paths(self._edits.get(name, edits))
+            if before != now:
+                found[name] = (_listed(before), _listed(now))
         return found
 
     def held_otherwise(self, holders: Mapping[str, Any]) -> list[str]:
@@ -169,11 +168,11 @@ class Specs:
         restart. holders: answer of ``node-device-plugin holders``.
         """
         problems = []
-        for device, (before, now) in self.redefined().items():
-            who = [holder(held) for held in holders["held"] if may_be(held, device.name, self._kinds)]
+        for name, (before, now) in self.redefined().items():
+            who = [holder(held) for held in holders["held"] if may_be(held, name, self._kinds)]
             if who:
                 problems.append(
-                    f"{device.name} is held by {', '.join(sorted(set(who)))} and would become another device ({now} "
+                    f"{name} is held by {', '.join(sorted(set(who)))} and would become another device ({now} "
                     f"instead of {before}): declare the new device with another id, or end the pod first"
                 )
         return problems
@@ -187,7 +186,7 @@ class Specs:
         for leftover in staying:
             stay.setdefault(leftover.file, []).append(leftover.device)
         return {
-            file: cdi.with_kept(self.declared.get(file), self.present.get(file), stay.get(file, []))
+            file: cdi.with_kept(self.declared.get(file), self.present.get(file, {}), stay.get(file, []))
             for file in [*self.declared, *(file for file in stay if file not in self.declared)]
         }
 
@@ -196,11 +195,12 @@ class Specs:
 
         specs: to write, by file name.
         """
+        checked = self._checked(specs)
         harm = [
-            f"{file.path}: {file.harm[0]}{_and_more(file.harm)}; the file belongs to another owner: remove the entry "
-            "there, or declare another name"
-            for file in self._checked(specs)
-            if file.owner == directories.FOREIGN and file.harm and not file.crashes
+            f"{file.path}: {first(checked.harm(file))}; the file belongs to another owner: remove the entry there, or "
+            "declare another name"
+            for file in checked.every.values()
+            if file.owner == directories.FOREIGN and checked.harm(file) and not file.crashes
         ]
         return [*self._too_new([*specs.values(), *self._awaited.values()]), *harm]
 
@@ -209,7 +209,7 @@ class Specs:
 
         Also yield one for each device that two required devices list by different names.
         """
-        names = resolution.resolution(self._checked(self.declared) if self._foreign else [])
+        names = self._checked(self.declared) if self._foreign else resolution.NO_SPECS
         yield from self._given_twice(names)
         for name, device in self._foreign.items():
             if name not in names.files:
@@ -245,11 +245,11 @@ class Specs:
         reads_kinds = self._runtime.name == "containerd" and cdi.always_on(self._runtime.version)
         found = [
             (file.path, [each for each in file.crashes if not (reads_kinds and each.where == "kind")])
-            for file in self._foreign_files
+            for file in self._theirs.every.values()
         ]
         return [
-            f"{path}: {crashes[0]}{_and_more(crashes)}; with CDI on, the container runtime would not start: move the "
-            f"file elsewhere, e.g. mv {shlex.quote(path)} /root/, until its owner has fixed it"
+            f"{path}: {first(crashes)}; with CDI on, the container runtime would not start: move the file elsewhere, "
+            f"e.g. mv {shlex.quote(path)} /root/, until its owner has fixed it"
             for path, crashes in found
             if crashes
         ]
@@ -259,16 +259,13 @@ class Specs:
 
         None of them affects our specs. ``node-device-plugin doctor`` reports the same.
         """
-        return [
-            f"{file.path}: {file.problems[0]}{_and_more(file.problems)}; {self._effect(file)}"
-            for file in self._foreign_files
-            if file.problems and (file.crashes or not file.harm)
-        ]
+        problems = [(file, self._theirs.problems(file)) for file in self._theirs.every.values()]
+        return [f"{file.path}: {first(each)}; {self._effect(file, each)}" for file, each in problems if each]
 
-    def _effect(self, file: directories.SpecFile) -> str:
+    def _effect(self, file: directories.SpecFile, problems: Sequence[Problem]) -> str:
         if file.crashes:
             return "a container runtime with CDI would not start: its owner has to fix the file"
-        is_lost = bool(file.refusals or file.conflicts or file.unclear)
+        is_lost = bool(file.unclear) or problems != file.warnings
         if is_lost and file.kind in self._foreign_kinds:
             return (
                 f"the declaration uses devices of its kind {file.kind}, which containers do not get: let the vendor's "
@@ -285,25 +282,17 @@ class Specs:
                     f"{version} accepts CDI up to {accepted}: remove it, or upgrade containerd"
                 )
 
-    @functools.cached_property
-    def _foreign_files(self) -> list[directories.SpecFile]:
-        return [file for file in self._checked({}) if file.owner == directories.FOREIGN]
-
-    def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> list[directories.SpecFile]:
-        """Return all spec files as runtimes read them, with ``specs`` in place of the role's files.
+    def _checked(self, specs: Mapping[str, Mapping[str, Any]]) -> resolution.Resolution:
+        """Return all specs as runtimes read them, with ``specs`` in place of the role's files.
 
         specs: file name to content.
         """
         ours = [
             directories.of_spec(f"{DIRECTORY}/{name}", spec, owner=directories.OURS) for name, spec in specs.items()
         ]
-        paths = {file.path for file in ours}
-        every = self._others if DIRECTORY in self._others else {DIRECTORY: (), **self._others}
-        return directories.against_each_other(
-            [
-                [*(file for file in files if file.path not in paths), *(ours if directory == DIRECTORY else ())]
-                for directory, files in every.items()
-            ]
+        others = self._others if DIRECTORY in self._others else {DIRECTORY: (), **self._others}
+        return resolution.Resolution(
+            file for directory, files in others.items() for file in (*files, *(ours if directory == DIRECTORY else ()))
         )
 
     def must_stay(self, holders: Mapping[str, Any], advertised_counts: bool) -> list[Leftover]:
@@ -324,7 +313,7 @@ class Specs:
                 yield f"held by {holder(held)}"
         # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes
         # precedence.
-        if advertised_counts and leftover.kind not in self._awaited:
+        if advertised_counts and leftover.name.partition("=")[0] not in self._awaited:
             for resource, devices in holders["allocatable"].items():
                 if any(_is(leftover.name, resource, device, self._kinds) for device in devices):
                     yield f"still offered by the kubelet as {resource}"
@@ -346,9 +335,8 @@ def _is(name: str, resource: str, kubelet_id: str, kinds: Mapping[str, str]) -> 
     return device in device_plugin_api.devices_behind(kubelet_id) and kinds.get(resource, kind) == kind
 
 
-def _host_paths(device: Mapping[str, Any]) -> frozenset[str]:
-    nodes = (device.get("containerEdits") or {}).get("deviceNodes") or []
-    return frozenset(str(node.get("hostPath") or node.get("path")) for node in nodes)
+def _host_paths(edits: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset(str(node.get("hostPath") or node.get("path")) for node in edits.get("deviceNodes") or [])
 
 
 def _listed(paths: Collection[str]) -> str:
@@ -358,7 +346,3 @@ def _listed(paths: Collection[str]) -> str:
 def holder(held: Mapping[str, Any]) -> str:
     """Return the pod of a ``node-device-plugin holders`` entry; only its uid without a kubelet."""
     return f"{held['namespace']}/{held['pod']}" if held.get("namespace") else str(held["pod"])
-
-
-def _and_more(problems: Collection[Any]) -> str:
-    return f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

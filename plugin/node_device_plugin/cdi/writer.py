@@ -128,7 +128,7 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], 
     if wanted is not None and _is_there(path, cdi.serialise(wanted)):
         return
     present = _read(path)
-    if present is None and os.path.exists(path):
+    if not present and os.path.exists(path):
         log.warning("replacing an invalid CDI spec", path=path)
     if wanted is not None and (kept or not is_ours):
         there = set(_names(present))
@@ -143,8 +143,8 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], 
             _replace(path, cdi.serialise(cdi.with_kept(wanted, present, others)))
         except OSError as error:
             CDI_WRITES.increment("failed")
-            is_other = present is None or present.get("containerEdits") != wanted.get("containerEdits")
-            there_already = [] if is_other else (present or {}).get("devices", [])
+            is_other = present.get("containerEdits") != wanted.get("containerEdits")
+            there_already = [] if is_other else present.get("devices", [])
             unwritten = [device["name"] for device in wanted["devices"] if device not in there_already]
             raise NotWritten(path, error, frozenset(_qualified(wanted, name) for name in unwritten)) from error
 
@@ -240,8 +240,7 @@ def _qualified(spec: Mapping[str, Any], name: str) -> str:
 
 
 def _own_files(directory: str, owner: Owner) -> Iterator[tuple[str, dict[str, Any]]]:
-    # A file with the owner's name that is not a spec counts as empty, so that prune removes it.
-    return ((path, _read(path) or {}) for path in _own_paths(directory, owner))
+    return ((path, _read(path)) for path in _own_paths(directory, owner))
 
 
 def _own_paths(directory: str, owner: Owner) -> Iterator[str]:
@@ -256,16 +255,17 @@ def exists(directory: str, owner: Owner = PLUGIN) -> bool:
     return next(_own_paths(directory, owner), None) is not None
 
 
-def _names(spec: Mapping[str, Any] | None) -> list[str]:
-    return [device["name"] for device in (spec or {}).get("devices", [])]
+def _names(spec: Mapping[str, Any]) -> list[str]:
+    return [device["name"] for device in spec.get("devices", [])]
 
 
-def _read(path: str) -> dict[str, Any] | None:
+def _read(path: str) -> dict[str, Any]:
+    """The spec in a file; empty if the file is none, so that prune removes it."""
     try:
         spec = json.loads(bounded_reads.read_file(path).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
-        return None
-    return None if any(shape_problems(spec, SPEC, "")) else dict(spec)
+        return {}
+    return {} if any(shape_problems(spec, SPEC, "")) else dict(spec)
 
 
 def _replace(path: str, text: str) -> None:

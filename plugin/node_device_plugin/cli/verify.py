@@ -78,7 +78,7 @@ def verify(options: argparse.Namespace) -> int:
     """Check with the runtime, the kubelet and a container that every declared device is available."""
     from ..diagnostics.runtime_service import cri_socket
     from ..verification import verify as verification
-    from ..verification.scope import Node, Scope
+    from ..verification.scope import Scope
 
     configuration = load(options.config).configuration
     # The options have the names of the fields.
@@ -88,9 +88,8 @@ def verify(options: argparse.Namespace) -> int:
         "kubelet_root": options.kubelet_root or configuration.kubelet_root_dir,
         "proof_pods": tuple(options.proof_pods),
     }
-    node = Node(**{name: given[name] for name in Node._fields})
     scope = Scope(**{name: given[name] for name in Scope._fields})
-    report = ask(verification.verify(configuration, node, scope))
+    report = ask(verification.verify(configuration, scope))
     show(options, report.to_data(), report.to_text())
     return 1 if report.problems else 0
 

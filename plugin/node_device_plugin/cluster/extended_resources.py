@@ -44,7 +44,7 @@ class Memory(NamedTuple):
 
 
 class CapacityConflict(Exception):
-    """A change that must not be made. The text has one line for each reason."""
+    """A change that must not be made, or that was not made. The text has one line for each reason."""
 
 
 class Wanted(NamedTuple):

@@ -8,10 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
-from ..declaration import Configuration
 from ..declaration.model import Share
 from ..devices.holdings import Holding
-from ..devices.scanner import DeviceScanner, Places
+from ..devices.scanner import DeviceScanner
 from ..kubelet.frontend import Frontend, Held, HoldersUnknown
 from ..status_api import client
 from ..support.cancel_safe import result_within
@@ -42,32 +41,34 @@ class Holders:
         #: Failures are logged once a change: of the questions to the kubelet, and to another instance.
         self._asking, self._asking_other = Tries(log), Tries(log)
 
-    async def ask(self, configuration: Configuration, places: Places, own: Collection[str]) -> Answer | None:
+    async def ask(self, own: Collection[str]) -> Answer | None:
         """The holdings of containers. If they are unknown, logs the reason and returns None.
 
         own: the names of all resources that this process has ever served.
         """
         question = self._scanner.given.ask()
         try:
-            held = await self.held(places, own)
+            held = await self.held(own)
         except HoldersUnknown as error:
             self._asking.failed(logging.WARNING, "cannot find out which devices pods hold", error=error)
             return None
         self._asking.went_well()
         holdings = [each for of_api in held.values() for each in of_api.holdings]
         if not self._scanner.writes:
-            holdings += await self._offered_by_another(configuration.kubelet_device_plugin_dir)
+            holdings += await self._offered_by_another()
         return Answer(question, holdings, held)
 
-    async def held(self, places: Places, own: Collection[str]) -> dict[str, Held]:
+    async def held(self, own: Collection[str]) -> dict[str, Held]:
         """What containers hold, by API. Raises HoldersUnknown."""
-        specs = places.specs or (*DEFAULT_DIRECTORIES, places.cdi)
+        configuration = self._scanner.configuration
+        specs = configuration.checked_spec_dirs or (*DEFAULT_DIRECTORIES, configuration.dynamic_cdi_dir)
         # A thread may change the record now, and a list is made in one step.
         ours = {*own, *(resource for resource, _device_id in list(self._scanner.given.record))}
         return {api: await frontend.held(ours, specs) for api, frontend in self._frontends.items()}
 
-    async def _offered_by_another(self, device_plugin_dir: str) -> list[Holding]:
+    async def _offered_by_another(self) -> list[Holding]:
         """The devices that the leader offers; its configuration may use other names for them."""
+        device_plugin_dir = self._scanner.configuration.kubelet_device_plugin_dir
         try:
             state = await result_within(client.ask(device_plugin_dir, "GET", "/status"), _ANSWER)
         except (client.NotAnswering, asyncio.TimeoutError) as error:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from ..declaration import Configuration
-from ..devices import record
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
 from ..devices.given import IN_DOUBT, ServedKey, Shares
 from ..devices.reason import MOST_TOLD
-from ..devices.scanner import DeviceScanner, Places
+from ..devices.scanner import DeviceScanner
 from ..devices.table import FORGOTTEN_AFTER, GONE, DeviceTable
 from ..kubelet.frontend import Frontend, HoldersUnknown, ResourceStatus
-from ..support.sockets import SOCKET_DIRECTORY
 from ..telemetry.logs import Log, Tries
 from .holders import Answer, Holders
 
@@ -39,33 +36,6 @@ class ServedResource(NamedTuple):
     def status(self) -> ResourceStatus:
         """The resource's status with the kubelet."""
         return self.frontend.status(self.name)
-
-
-class Change(NamedTuple):
-    """The resource names, grouped by a reload's effect. changed: the resource changed, and stayed registered."""
-
-    added: tuple[str, ...]
-    changed: tuple[str, ...]
-    registered_again: tuple[str, ...]
-    removed: tuple[str, ...]
-    kept: tuple[str, ...]
-
-    @classmethod
-    def of(cls, before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable], stayed: Collection[str]) -> Change:
-        """Compare the tables before and after. stayed: the resources that stayed registered."""
-        return cls(
-            added=tuple(name for name in after if name not in before),
-            changed=tuple(name for name in stayed if after[name] is not before[name]),
-            registered_again=tuple(name for name in after if name in before and name not in stayed),
-            removed=tuple(name for name in before if name not in after),
-            kept=tuple(name for name in stayed if after[name] is before[name]),
-        )
-
-    def __str__(self) -> str:
-        parts = [
-            "{} {}".format(what.replace("_", " "), " ".join(names)) for what, names in zip(self._fields, self) if names
-        ]
-        return "; ".join(parts) or "no resources"
 
 
 class ResourceManager:
@@ -139,8 +109,8 @@ class ResourceManager:
         """Whether no flapping device waits to become stable. Only another scan ends this wait."""
         return not any(table.reason(device) == UNSTEADY for table in self.tables for device in table.resource.devices)
 
-    async def apply(self, configuration: Configuration) -> Change:
-        """Serve the resources of this configuration, and return what changed.
+    async def apply(self, configuration: Configuration) -> str:
+        """Serve the resources of this configuration, and return what changed, for the log.
 
         A changed resource stays registered, unless its plugin options or the way to the kubelet change.
         """
@@ -148,12 +118,12 @@ class ResourceManager:
         async with self._one_at_a_time:
             return await self._apply(configuration)
 
-    async def _apply(self, configuration: Configuration) -> Change:
+    async def _apply(self, configuration: Configuration) -> str:
         """Scan, withdraw, ask, offer: the scan withholds each device whose meaning changes, until the kubelet says who
         holds the device."""
         before, after = self._served, self._tables(configuration)
-        self._configuration, self._places = configuration, _places(configuration)
-        await self._scanner.load_record(configuration.resources, self._places)
+        self._scanner.configuration = configuration
+        await self._scanner.load_record()
         # Scan unchanged resources also, because a device belongs to only one resource.
         await self._look(after)
         for frontend in self._frontends.values():
@@ -177,7 +147,7 @@ class ResourceManager:
                 await self._offer(table)
         if self.checked_at is None:
             self.checked_at = time.monotonic()
-        return Change.of(before, after, stayed)
+        return _change(before, after, stayed)
 
     def _tables(self, configuration: Configuration) -> dict[str, DeviceTable]:
         """The table of each resource: a new one, which takes over the states of devices, if the resource changed."""
@@ -208,7 +178,7 @@ class ResourceManager:
 
     async def is_news(self) -> bool:
         """Whether the last events of the watch require a ``check``."""
-        return await self._scanner.is_news(self._places)
+        return await self._scanner.is_news()
 
     async def check(self) -> None:
         """Scan every device; if a device means something else now, ask the kubelet who holds it."""
@@ -221,7 +191,7 @@ class ResourceManager:
             await self.ask_for_holders()
 
     async def _look(self, served: Mapping[str, DeviceTable]) -> None:
-        await self._scanner.scan(list(served.values()), self._places)
+        await self._scanner.scan(list(served.values()))
 
     async def ask_for_holders(self) -> None:
         """Ask for the holders if a device is or may be held under another name, or if the last answer is old."""
@@ -239,13 +209,13 @@ class ResourceManager:
 
     async def _ask(self) -> Answer | None:
         self._asked_at = time.monotonic()
-        return await self._holders.ask(self._configuration, self._places, self._own)
+        return await self._holders.ask(self._own)
 
     async def _judge(self, answer: Answer | None) -> None:
         """Judge the devices by the holders. Without an answer, the known holders stay, and so does every doubt."""
         if answer is None:
             return
-        if await self._scanner.answer(self.tables, self._places, answer.question, answer.holdings):
+        if await self._scanner.answer(self.tables, answer.question, answer.holdings):
             # Write a released name's new meaning to the specs before its device is offered.
             await self._look(self._served)
         if self._scanner.writes:
@@ -266,7 +236,7 @@ class ResourceManager:
         """Write the CDI specs from now on, and send the kubelet every device list again."""
         async with self._one_at_a_time:
             # During a scan, the record of the ended instance must neither change nor be written over.
-            await self._scanner.load_record([table.resource for table in self.tables], self._places, again=True)
+            await self._scanner.load_record(again=True)
             self._scanner.writes = True
             await self._look(self._served)
             await self._judge(await self._ask())
@@ -281,23 +251,23 @@ class ResourceManager:
         if not self._scanner.writes:
             return
         before = [table.resource for table in self.tables]
-        places, root = self._places, self._configuration.kubelet_root_dir
+        before_asking = self._scanner.configuration
         # The kubelet's answer is valid only for devices that were long gone before the question.
         gone = frozenset().union(*(table.long_gone() for table in self.tables))
         held: frozenset[str] = frozenset()
         try:
             # Ask outside the lock: a slow kubelet must delay neither a scan nor a reload.
-            if gone or await self._scanner.our_specs.has_orphans(before, places.cdi):
-                by_api = await self._holders.held(places, self._own)
+            if gone or await self._scanner.our_specs.has_orphans(before, before_asking.dynamic_cdi_dir):
+                by_api = await self._holders.held(self._own)
                 held = held.union(*(of_api.device_ids for of_api in by_api.values()))
             async with self._one_at_a_time:
-                if (self._places, self._configuration.kubelet_root_dir) == (places, root):
+                if self._scanner.configuration._replace(resources=before_asking.resources) == before_asking:
                     self._forget(gone - held)
                     # Keep the devices of both configurations: a pod may have received a device since the answer.
-                    await self._scanner.prune([*before, *(table.resource for table in self.tables)], held, places)
+                    await self._scanner.prune([*before, *(table.resource for table in self.tables)], held)
         except (HoldersUnknown, OSError) as error:
             message = "cannot check the CDI specs for orphans; all specs stay"
-            self._pruning.failed(logging.WARNING, message, directory=places.cdi, error=error)
+            self._pruning.failed(logging.WARNING, message, directory=before_asking.dynamic_cdi_dir, error=error)
         else:
             self._pruning.went_well()
 
@@ -316,14 +286,17 @@ class ResourceManager:
                 )
 
 
+def _change(before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable], stayed: Collection[str]) -> str:
+    """The resources by the effect of a new configuration. stayed: those that stayed registered."""
+    effects = {
+        "added": [name for name in after if name not in before],
+        "changed": [name for name in stayed if after[name] is not before[name]],
+        "registered again": [name for name in after if name in before and name not in stayed],
+        "removed": [name for name in before if name not in after],
+        "kept": [name for name in stayed if after[name] is before[name]],
+    }
+    return "; ".join(" ".join([effect, *names]) for effect, names in effects.items() if names) or "no resources"
+
+
 def _key(table: DeviceTable) -> ServedKey:
     return ServedKey(table.declared.api, table.declared.name)
-
-
-def _places(configuration: Configuration) -> Places:
-    own = os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY)
-    return Places(
-        configuration.dynamic_cdi_dir,
-        configuration.checked_spec_dirs,
-        os.path.join(own, record.FILE_NAME),
-    )

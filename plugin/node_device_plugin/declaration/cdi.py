@@ -124,17 +124,14 @@ def render_awaited(resource: Resource) -> dict[str, Any] | None:
 
 
 def with_kept(
-    wanted: Mapping[str, Any] | None, present: Mapping[str, Any] | None, staying: Sequence[str]
+    wanted: Mapping[str, Any] | None, present: Mapping[str, Any], staying: Sequence[str]
 ) -> Mapping[str, Any]:
     """The wanted spec plus the staying devices of the present spec, with their kind's former edits.
 
     If no device stays, returns ``wanted``. If ``wanted`` is None, returns only the staying devices.
-    Raises ValueError if ``present`` is needed but None.
     """
     if wanted is not None and not staying:
         return wanted
-    if present is None:
-        raise ValueError("neither a wanted nor a present spec was given")
     kept = [device for device in present["devices"] if device["name"] in staying]
     if wanted is None:
         return {**present, "devices": kept}

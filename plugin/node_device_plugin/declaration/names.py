@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 _DNS1123_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
@@ -174,6 +175,11 @@ def placeholder_problem(name: str) -> str | None:
 def qualified_cdi_name(kind: str, device: str) -> str:
     """The fully qualified CDI name, ``vendor.com/class=device``."""
     return f"{kind}={device}"
+
+
+def kinds_of(names: Iterable[str]) -> frozenset[str]:
+    """The kinds of fully qualified CDI names."""
+    return frozenset(name.partition("=")[0] for name in names)
 
 
 def kind_and_name(qualified: str) -> str:

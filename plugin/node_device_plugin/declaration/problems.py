@@ -45,6 +45,11 @@ def shown(value: Any) -> str:
     return repr(value)
 
 
+def first(problems: Sequence[Any]) -> str:
+    """The first problem, and how many others there are."""
+    return f"{problems[0]} (and {len(problems) - 1} more)" if len(problems) > 1 else str(problems[0])
+
+
 def _position(problem: Problem) -> int:
     found = re.search(r"\[(\d+)\]", problem.where)
     return int(found.group(1)) if found else -1

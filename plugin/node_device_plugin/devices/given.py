@@ -92,7 +92,8 @@ def offer_of(
 
 def node_paths_of(device: Device, specs: Resolution = NO_SPECS) -> list[str]:
     """The host paths of the device's nodes, also of those that other programs' specs give with it."""
-    return [*(node.host_path for node in device.nodes), *specs.foreign_nodes(device)]
+    foreign = (path for name in device.cdi_devices for path in specs.nodes(name))
+    return [*(node.host_path for node in device.nodes), *foreign]
 
 
 class SpecNames(NamedTuple):

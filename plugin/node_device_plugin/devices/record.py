@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ..cdi import resolution, writer
-from ..declaration import Resource
+from ..declaration import Configuration, Resource
 from ..support import bounded_reads
 from ..support.bounded_calls import BoundedCalls
 from ..support.new_file import new_file
-from ..support.sockets import PRIVATE_MODE
+from ..support.sockets import PRIVATE_MODE, SOCKET_DIRECTORY
 from ..telemetry.logs import Log, Tries
 from .given import Given, Offer, OfferKey
 from .identity import Identities, Identity
@@ -40,7 +40,7 @@ class Recorded(NamedTuple):
 class RecordFile:
     """Keeps the record of ``given`` in a file, of which another configuration may change the path.
 
-    calls: run each read and write. specs, in all methods: the directory of our specs.
+    calls: run each read and write.
     """
 
     def __init__(self, given: Given, calls: BoundedCalls) -> None:
@@ -50,14 +50,13 @@ class RecordFile:
         self._saved: tuple[Recorded, bool] | None = None
         self._saving = Tries(log)
 
-    async def load(
-        self, path: str, specs: str, resources: Sequence[Resource], identities: Identities, again: bool
-    ) -> None:
+    async def load(self, configuration: Configuration, identities: Identities, again: bool) -> None:
         """Load the file of this boot. Without one at the start, our specs tell what ids meant before.
 
         again: whether another instance has kept the record since.
         """
-        if not path or (path == self._path and not again):
+        path, specs = _path_in(configuration), configuration.dynamic_cdi_dir
+        if path == self._path and not again:
             return
         former, self._path, self._saved = self._path, path, None
         recorded: Recorded | None = None
@@ -74,12 +73,13 @@ class RecordFile:
             self._given.is_known = False
             message = "cannot read what containers were given: make the directory readable, then restart the plugin"
             with _told(message, specs):
-                self._given.record = await self._calls.ask(_by_our_specs, specs, resources, identities)
+                self._given.record = await self._calls.ask(_by_our_specs, specs, configuration.resources, identities)
 
-    async def save(self, path: str, specs: str) -> None:
+    async def save(self, configuration: Configuration) -> None:
         """Write the file if the record has changed."""
+        path = _path_in(configuration)
         try:
-            has_specs = await self._calls.ask(writer.exists, specs)
+            has_specs = await self._calls.ask(writer.exists, configuration.dynamic_cdi_dir)
             now = Recorded(dict(self._given.record), dict(self._given.missed)), has_specs
             if now != self._saved:
                 await self._calls.ask(save, path, *now)
@@ -88,6 +88,10 @@ class RecordFile:
         except OSError as error:
             message = "cannot record what containers are given: make the directory writable, and free space on its disk"
             self._saving.failed(logging.WARNING, message, path=path, error=error)
+
+
+def _path_in(configuration: Configuration) -> str:
+    return os.path.join(configuration.kubelet_device_plugin_dir, SOCKET_DIRECTORY, FILE_NAME)
 
 
 @contextlib.contextmanager

@@ -8,11 +8,10 @@ import functools
 import os
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 from ..cdi import writer
 from ..cdi.links import Links, node_paths
-from ..declaration import Device, Resource
+from ..declaration import Configuration, Device, Resource
 from ..support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 from ..telemetry.logs import Log
 from .discovery import Discovered, Discoverer, methods_of
@@ -40,20 +39,11 @@ _BUSY = 30.0
 _SETTLES = 5.0
 
 
-class Places(NamedTuple):
-    """Directories of CDI specs, and the file of the record.
-
-    cdi: for the plugin's dynamic specs. specs: where the runtime reads specs; if empty, CDI names are not checked.
-    record: see ``devices.record``; if empty, the record is not kept.
-    """
-
-    cdi: str
-    specs: tuple[str, ...] = ()
-    record: str = ""
-
-
 class DeviceScanner:
     """Scans the devices, one scan at a time. watch: gets the directories to watch, and wakes the reconcile loop."""
+
+    #: Where CDI specs and the record are. The owner sets it before the first scan and at each reload.
+    configuration: Configuration
 
     def __init__(self, watch: Watch) -> None:
         #: Whether this instance writes the CDI specs; if another instance does, a device missing there is unhealthy.
@@ -92,7 +82,7 @@ class DeviceScanner:
         """End the commands that the checks have started."""
         await self._health.close()
 
-    async def scan(self, tables: Sequence[DeviceTable], places: Places) -> None:
+    async def scan(self, tables: Sequence[DeviceTable]) -> None:
         """Scan all devices and update the tables. tables: all of a configuration."""
         async with self._one_at_a_time:
             discoveries = [table.declared.discover for table in tables]
@@ -102,10 +92,10 @@ class DeviceScanner:
             for _pass in range(_MOST_PASSES):
                 current = [table.resource for table in tables]
                 watched = await self._directories_of(current)
-                specs, missing = await self._directories_of_specs(places)
+                specs, missing = await self._directories_of_specs()
                 await self._watch.look_at(watched | missing, buses, specs)
                 self._for_specs = specs - watched - missing
-                await self._scan_once(tables, places)
+                await self._scan_once(tables)
                 found = [table.resource for table in tables]
                 # Unchanged devices are in watched directories; if they moved, an event is pending.
                 if found == current or self._watch.covers(await self._directories_of(found)):
@@ -130,33 +120,31 @@ class DeviceScanner:
                 self._directories[key.group] = frozenset(answer)
         return frozenset().union(*self._directories.values())
 
-    async def _directories_of_specs(self, places: Places) -> tuple[frozenset[str], frozenset[str]]:
+    async def _directories_of_specs(self) -> tuple[frozenset[str], frozenset[str]]:
         """The existing CDI spec directories, and the nearest existing parents of missing directories such as /etc/cdi.
 
         The scanner watches only the existing spec directories for file writes, because a program may write a spec in
         place.
         """
         with contextlib.suppress(NoAnswer):
-            self._spec_directories = await self._calls.ask(_there_and_nearest, places.specs)
+            self._spec_directories = await self._calls.ask(_there_and_nearest, self.configuration.checked_spec_dirs)
         return self._spec_directories
 
-    async def is_news(self, places: Places) -> bool:
+    async def is_news(self) -> bool:
         """Whether the last change that the watch reported needs a scan; a scan's own writes of specs do not.
 
         If a resource discovers devices in specs, each change needs a scan: it reads the specs before the health checks.
         """
         if self._reads_specs or not self._watch.was_only_in(self._for_specs):
             return True
-        return not await self._health.specs_are_as_read(places.specs)
+        return not await self._health.specs_are_as_read(self.configuration.checked_spec_dirs)
 
-    async def answer(
-        self, tables: Sequence[DeviceTable], places: Places, question: int, holdings: Sequence[Holding]
-    ) -> bool:
+    async def answer(self, tables: Sequence[DeviceTable], question: int, holdings: Sequence[Holding]) -> bool:
         """Judge the devices with these holders (see Given). Returns whether a spec must change before an offer."""
         async with self._one_at_a_time:
             self.given.answer(question, holdings)
             await self._judge(tables)
-            await self._save_record(places)
+            await self._save_record()
             return self.writes and self._judged.names != self._written_names
 
     async def judge_again(self, tables: Sequence[DeviceTable]) -> None:
@@ -229,40 +217,40 @@ class DeviceScanner:
         except NoAnswer:
             return self._now.ambiguous
 
-    async def load_record(self, resources: Sequence[Resource], places: Places, again: bool = False) -> None:
+    async def load_record(self, again: bool = False) -> None:
         """Load the record of this boot. again: whether another instance has kept the record since."""
-        await self._record.load(places.record, places.cdi, resources, self._identities, again)
+        await self._record.load(self.configuration, self._identities, again)
 
-    async def _save_record(self, places: Places) -> None:
-        if places.record and self.writes:
-            await self._record.save(places.record, places.cdi)
+    async def _save_record(self) -> None:
+        if self.writes:
+            await self._record.save(self.configuration)
 
-    async def _scan_once(self, tables: Sequence[DeviceTable], places: Places) -> None:
+    async def _scan_once(self, tables: Sequence[DeviceTable]) -> None:
         """Bring a device from the node to its frontend. Each step needs the steps before.
 
         A device is judged before its spec changes, and before its check makes it visible. Its spec exists before a
         container gets it, and tells the check what a container would get. A device that waits for its spec is released
         last: if the spec could not be written, the check has made the device unhealthy.
         """
-        await self._discover(tables, places)
-        resources = [table.resource for table in tables]
+        await self._discover(tables)
+        resources, directory = [table.resource for table in tables], self.configuration.dynamic_cdi_dir
         await self._judge(tables)
         if self.writes:
-            unwritten = await self.our_specs.write(resources, places.cdi, self._judged.names)
+            unwritten = await self.our_specs.write(resources, directory, self._judged.names)
         else:
-            unwritten = await self.our_specs.awaited(resources, places.cdi)
-        await self._save_record(places)
-        await self._check(tables, places, unwritten)
+            unwritten = await self.our_specs.awaited(resources, directory)
+        await self._save_record()
+        await self._check(tables, unwritten)
         self._written_names = self._judged.names
         self._withhold(tables, self._judged.reasons)
 
-    async def _discover(self, tables: Sequence[DeviceTable], places: Places) -> None:
+    async def _discover(self, tables: Sequence[DeviceTable]) -> None:
         found = await self._discoverer.discover(
             [table.declared for table in tables],
-            functools.partial(writer.offered, places.cdi),
+            functools.partial(writer.offered, self.configuration.dynamic_cdi_dir),
             # A device stays with its resource even while it is gone: the kubelet tells devices apart by id alone.
             {table.declared.name: table.resource for table in tables},
-            places.specs,
+            self.configuration.checked_spec_dirs,
         )
         self._log_late()
         for table in tables:
@@ -271,9 +259,10 @@ class DeviceScanner:
                 self._log_left_out(table.declared.name, found[table.declared.name])
                 _log_changes(table, table.set_devices(*found[table.declared.name]))
 
-    async def _check(self, tables: Sequence[DeviceTable], places: Places, unwritten: Mapping[str | None, str]) -> None:
+    async def _check(self, tables: Sequence[DeviceTable], unwritten: Mapping[str | None, str]) -> None:
         """Check the health of all devices. unwritten: the names that our specs do not have as wanted."""
-        checked = await self._health.check([table.resource for table in tables], places.specs, unwritten)
+        specs = self.configuration.checked_spec_dirs
+        checked = await self._health.check([table.resource for table in tables], specs, unwritten)
         for table in tables:
             reasons, judged = checked[table.resource.name], self._judged.reasons[table.resource.name]
             # If the spec closes a device because another one has its path, the verdict says so.
@@ -284,11 +273,11 @@ class DeviceScanner:
             ]
             _log_changes(table, table.update({**reasons, **dict.fromkeys(closed)}))
 
-    async def prune(self, resources: Sequence[Resource], held: Collection[str], places: Places) -> None:
+    async def prune(self, resources: Sequence[Resource], held: Collection[str]) -> None:
         """See OurSpecs. resources: with all their devices."""
         async with self._one_at_a_time:
-            if await self.our_specs.prune(resources, held, places.cdi):
-                await self._save_record(places)
+            if await self.our_specs.prune(resources, held, self.configuration.dynamic_cdi_dir):
+                await self._save_record()
 
     def _log_late(self) -> None:
         late = self._discoverer.late

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..cdi.directories import DEFAULT_DIRECTORIES, SpecFile, check_directories
+from ..cdi.directories import DEFAULT_DIRECTORIES, check_directories
+from ..cdi.resolution import Resolution
 from ..declaration import cdi
 from ..runtime import queries as runtime_queries
 from ..runtime.errors import CriError
@@ -17,7 +18,7 @@ _LIMIT = 30.0
 
 
 class Report(NamedTuple):
-    """The checked spec files. runtime: the runtime's name and version, or the reason why it does not answer.
+    """The checked specs. runtime: the runtime's name and version, or the reason why it does not answer.
 
     accepted: the highest CDI version that the runtime accepts; None if unknown.
     """
@@ -25,12 +26,13 @@ class Report(NamedTuple):
     directories: tuple[str, ...]
     runtime: str
     accepted: str | None
-    files: tuple[SpecFile, ...]
+    specs: Resolution
 
     @property
     def problems(self) -> list[str]:
         """One sentence for each problem."""
-        return [printable(f"{file.path}: {problem}") for file in self.files for problem in file.every_problem]
+        files, problems = self.specs.every.values(), self.specs.problems
+        return [printable(f"{file.path}: {problem}") for file in files for problem in problems(file)]
 
     def to_data(self) -> dict[str, Any]:
         """The report, ready for JSON."""
@@ -45,9 +47,9 @@ class Report(NamedTuple):
                     "kind": file.kind,
                     "version": file.version,
                     "devices": list(file.devices),
-                    "problems": [problem._asdict() for problem in file.every_problem],
+                    "problems": [problem._asdict() for problem in self.specs.problems(file)],
                 }
-                for file in self.files
+                for file in self.specs.every.values()
             ],
         }
 
@@ -55,11 +57,11 @@ class Report(NamedTuple):
         """The report as text."""
         accepts = f"accepts CDI up to {self.accepted}" if self.accepted else "accepted CDI versions unknown"
         lines = [f"{self.runtime}: {accepts}", ""]
-        if not self.files:
+        if not self.specs.every:
             return "\n".join([*lines, "no spec in {}".format(", ".join(self.directories))])
         rows = [
-            [f.path, f.owner, f.kind, f.version, str(len(f.devices)), "wrong" if f.every_problem else "ok"]
-            for f in self.files
+            [f.path, f.owner, f.kind, f.version, str(len(f.devices)), "wrong" if self.specs.problems(f) else "ok"]
+            for f in self.specs.every.values()
         ]
         lines.append(table(["FILE", "OWNER", "KIND", "CDI", "DEVICES", "STATE"], rows))
         return "\n".join(lines + ([""] if self.problems else []) + self.problems)
@@ -77,12 +79,12 @@ async def check(directories: Sequence[str] | None, runtime_socket: str) -> Repor
         if state["name"] == "containerd":
             accepted = cdi.accepted_version(state["version"])
     looked_at = tuple(directories or configured or DEFAULT_DIRECTORIES)
-    return Report(looked_at, runtime, accepted, tuple(await spec_files(looked_at, accepted)))
+    return Report(looked_at, runtime, accepted, await read_specs(looked_at, accepted))
 
 
-async def spec_files(directories: Sequence[str], accepted: str | None) -> list[SpecFile]:
-    """Like check_directories, with a time limit. Raises NoAnswer with the directories if a directory or file hangs."""
+async def read_specs(directories: Sequence[str], accepted: str | None) -> Resolution:
+    """The specs of the directories. Raises NoAnswer with the directories if a directory or file hangs."""
     try:
-        return await BoundedCalls(_LIMIT).ask(check_directories, directories, accepted)
+        return await BoundedCalls(_LIMIT).ask(lambda: Resolution(check_directories(directories, accepted)))
     except NoAnswer as error:
         raise NoAnswer("reading the CDI specs in {} {}".format(", ".join(directories), error)) from error

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Callable, NamedTuple, Union
 
 from ..cdi.directories import check_directories
-from ..cdi.resolution import Resolution, resolution
+from ..cdi.resolution import Resolution
 from ..declaration.model import Discovery, PciSelector, UsbSelector
 from ..declaration.names import foreign_kind_problem
 from ..devices.discovery.method import Found
@@ -279,7 +279,7 @@ def _nodes(pattern: str, root: Root) -> list[str]:
 
 
 def _specs(root: Root) -> Resolution:
-    return resolution(check_directories([root.on_host(directory) for directory in root.spec_dirs], None))
+    return Resolution(check_directories([root.on_host(directory) for directory in root.spec_dirs], None))
 
 
 def _in_specs(root: Root) -> set[str]:

@@ -17,7 +17,7 @@ from ..support.bounded_calls import in_thread
 from ..wire import device_plugin_v1beta1_pb2 as api
 from . import queries
 from .checkpoint import CheckpointError, PodDevices, read_checkpoint
-from .pod_resources import PodResourcesClient, PodResourcesError, Pods
+from .pod_resources import Listing, PodResourcesClient, PodResourcesError
 
 #: Namespace, pod and container.
 _Place = tuple[str, str, str]
@@ -89,7 +89,7 @@ async def cdi_holders(kubelet_root: str, device_plugin_dir: str, socket: str) ->
     return CdiHolders(tuple(CdiHolder(*place, tuple(sorted(found[place]))) for place in sorted(found)), tuple(unknown))
 
 
-async def _pods(kubelet_root: str) -> Pods | None:
+async def _pods(kubelet_root: str) -> Listing | None:
     """The pods that the kubelet lists; None if no kubelet answers, or if it may not know its pods yet."""
     try:
         async with PodResourcesClient(os.path.join(kubelet_root, queries.POD_RESOURCES_SOCKET)) as kubelet:
@@ -100,7 +100,7 @@ async def _pods(kubelet_root: str) -> Pods | None:
 
 
 def _held(
-    checkpointed: Sequence[PodDevices], pods: Pods | None, by_uid: Mapping[str, tuple[str, str]]
+    checkpointed: Sequence[PodDevices], pods: Listing | None, by_uid: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[_Place, str, list[PodDevices], list[str]]]:
     """Yield each container that may still hold devices of a resource, with its entries in the checkpoint.
 

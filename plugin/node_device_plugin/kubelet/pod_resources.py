@@ -55,17 +55,40 @@ class Holder(NamedTuple):
     device_ids: tuple[str, ...]
 
 
-class Pods(NamedTuple):
-    """The number of pods that a kubelet lists, and the holders of devices, sorted.
+class Listing(NamedTuple):
+    """The pods and devices that a running kubelet lists.
 
-    containers: namespace, pod and name of each listed container, also without devices. claimed: the CDI names of the
-    devices that a container has by claims (DRA), for each container with such a device.
+    pods: their number. holders: the containers with devices, sorted. containers: namespace, pod and name of each listed
+    container, also without devices. claimed: the CDI names of the devices that a container has by claims (DRA), for
+    each container with such a device. allocatable: resource to the ids of its healthy devices.
+    checkpointed: the resources in the kubelet's checkpoint, also without a device. The checkpoint may be late: of
+    several registrations at the same time, it may miss one until the kubelet's next write.
     """
 
-    number: int
+    pods: int
     holders: list[Holder]
     containers: frozenset[tuple[str, str, str]] = frozenset()
     claimed: Mapping[tuple[str, str, str], frozenset[str]] = MappingProxyType({})
+    allocatable: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    checkpointed: frozenset[str] = frozenset()
+
+    def knows(self, resource: str, is_registered: bool | None) -> bool:
+        """Whether the kubelet knows a resource, also without a device.
+
+        is_registered: as the running plugin says; None if it says nothing of the resource, which alone then depends on
+        the checkpoint.
+        """
+        by_plugin = resource in self.checkpointed if is_registered is None else is_registered
+        return by_plugin or resource in self.allocatable
+
+    def held(self, resource: str) -> dict[str, str]:
+        """The held ids of a resource, each with its ``namespace/pod``."""
+        return {
+            device: f"{holder.namespace}/{holder.pod}"
+            for holder in self.holders
+            if holder.resource == resource
+            for device in holder.device_ids
+        }
 
 
 class PodResourcesClient(UnixClient):
@@ -79,8 +102,8 @@ class PodResourcesClient(UnixClient):
         """The containers that hold devices, sorted."""
         return (await self.pods()).holders
 
-    async def pods(self) -> Pods:
-        """The number of pods, and the containers that hold devices.
+    async def pods(self) -> Listing:
+        """The pods, without the allocatable devices.
 
         An ended pod holds no device. Kubelets from 1.34 on do not list ended pods.
         """
@@ -100,7 +123,7 @@ class PodResourcesClient(UnixClient):
                     claimed[pod.namespace, pod.name, container.name] = names
         holders = [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
         containers = {(pod.namespace, pod.name, each.name) for pod in answer.pod_resources for each in pod.containers}
-        return Pods(len(answer.pod_resources), holders, frozenset(containers), claimed)
+        return Listing(len(answer.pod_resources), holders, frozenset(containers), claimed)
 
     async def allocatable(self) -> dict[str, tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.

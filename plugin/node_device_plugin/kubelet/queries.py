@@ -15,19 +15,18 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
-from ..cdi.kinds import kinds_of
 from ..cdi.links import Links
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import UUID, HostPaths, Resolution, paths, paths_by_name
 from ..declaration.cdi import names_in
 from ..declaration.device_plugin_api import devices_behind, shares_behind
-from ..declaration.names import ids_of
+from ..declaration.names import ids_of, kinds_of
 from ..devices.holdings import Holding
 from ..support.bounded_calls import NoAnswer
 from ..telemetry.logs import Log, Tries
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .checkpoint import Checkpoint, CheckpointError, PodDevices, read_checkpoint, read_registered
-from .pod_resources import Holder, PodResourcesClient, PodResourcesError, Pods
+from .pod_resources import Listing, PodResourcesClient, PodResourcesError
 
 log = Log(__name__)
 #: The running plugin asks every few seconds.
@@ -56,54 +55,23 @@ class _Socket(NamedTuple):
 _SOCKETS: dict[str, _Socket] = {}
 
 
-class Listing(NamedTuple):
-    """The devices and pods that a running kubelet lists.
-
-    checkpointed: the resources in the kubelet's checkpoint, also without a device. The checkpoint may be late: of
-    several registrations at the same time, it may miss one until the kubelet's next write.
-    allocatable: resource to the ids of its healthy devices. holders: containers with devices. pods: their number.
-    """
-
-    checkpointed: frozenset[str]
-    allocatable: Mapping[str, tuple[str, ...]]
-    holders: list[Holder]
-    pods: int
-
-    def registered(self, served: Mapping[str, bool]) -> frozenset[str]:
-        """The resources that the kubelet knows, also without a device.
-
-        served: each resource of the running plugin, with whether the plugin says that it is registered; empty without
-        an answer. Only a resource that no plugin tells about depends on the checkpoint.
-        """
-        registered = (name for name, is_registered in served.items() if is_registered)
-        return frozenset(self.allocatable) | frozenset(registered) | (self.checkpointed - served.keys())
-
-    def held(self, resource: str) -> dict[str, str]:
-        """The held ids of a resource, each with its ``namespace/pod``."""
-        return {
-            device: f"{holder.namespace}/{holder.pod}"
-            for holder in self.holders
-            if holder.resource == resource
-            for device in holder.device_ids
-        }
-
-
 async def listing(kubelet_root: str, device_plugin_dir: str) -> Listing:
-    """The devices and pods that the kubelet lists.
+    """What the kubelet lists, with the resources in its checkpoint.
 
     While a kubelet that has just started lists no pod, although it has pods on its disk, the question is repeated.
     Raises PodResourcesError if the kubelet does not answer, CheckpointError or OSError for an unreadable checkpoint.
     """
-    allocatable, pods = await _listed(kubelet_root)
-    while not pods.number and has_just_started(kubelet_root) and _has_pods(kubelet_root):
+    listed = await _listed(kubelet_root)
+    while not listed.pods and has_just_started(kubelet_root) and _has_pods(kubelet_root):
         await asyncio.sleep(_PAUSE)
-        allocatable, pods = await _listed(kubelet_root)
-    return Listing(frozenset(read_registered(device_plugin_dir)), allocatable, pods.holders, pods.number)
+        listed = await _listed(kubelet_root)
+    return listed._replace(checkpointed=frozenset(read_registered(device_plugin_dir)))
 
 
-async def _listed(kubelet_root: str) -> tuple[Mapping[str, tuple[str, ...]], Pods]:
+async def _listed(kubelet_root: str) -> Listing:
     async with PodResourcesClient(os.path.join(kubelet_root, POD_RESOURCES_SOCKET)) as kubelet:
-        return await kubelet.allocatable(), await kubelet.pods()
+        allocatable = await kubelet.allocatable()
+        return (await kubelet.pods())._replace(allocatable=allocatable)
 
 
 class HeldDevice(NamedTuple):
@@ -131,7 +99,7 @@ class Holders(NamedTuple):
     """The held devices. source: where they come from: ``kubelet``, its ``checkpoint``, or ``none``.
 
     allocatable: resource to its healthy devices. unanswered: the kubelet's socket and the reason of the failure, which
-    tells a kubelet that hangs from a missing one. containers: see Pods; not part of the data for JSON.
+    tells a kubelet that hangs from a missing one. containers: see Listing; not part of the data for JSON.
     """
 
     source: str
@@ -163,7 +131,7 @@ async def holders(
     """
     links = links or Links()
     try:
-        allocatable, pods = await _listed(kubelet_root)
+        listed = await _listed(kubelet_root)
     except PodResourcesError as error:
         unanswered = f"{error.socket}: {error.code.name}: {error.details}"
         return await checkpointed_holders(device_plugin_dir, spec_dirs, links, unanswered)
@@ -177,11 +145,11 @@ async def holders(
     known = {(each.container, each.resource, each.device): each for each in given}
     is_new = await links.calls.ask(has_just_started, kubelet_root)
     held = {(each.resource, each.device): each for each in (given if is_new else ())}
-    for namespace, pod, container, resource, device_ids in pods.holders:
+    for namespace, pod, container, resource, device_ids in listed.holders:
         for device in device_ids:
             each = known.get((container, resource, device), HeldDevice(resource, device, "", "", container))
             held[resource, device] = each._replace(namespace=namespace, pod=pod)
-    return Holders("kubelet", tuple(held.values()), allocatable, containers=pods.containers)
+    return Holders("kubelet", tuple(held.values()), listed.allocatable, containers=listed.containers)
 
 
 async def checkpointed_holders(

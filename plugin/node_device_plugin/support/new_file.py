@@ -13,6 +13,17 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Add the path to errors inside the block. Without this, the error of a failed write does not name the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
+
+
+@contextlib.contextmanager
 def new_file(path: str) -> Iterator[BinaryIO]:
     """Create a file, and yield it for writing and renaming. An error inside the block removes the file.
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..declaration import Configuration, Resource
 from ..declaration.device_plugin_api import devices_of, kubelet_ids
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
 from ..kubelet.losses import Loss, Offer
-from ..kubelet.pod_resources import Holder, PodResourcesError
+from ..kubelet.pod_resources import Holder, Listing, PodResourcesError
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from . import looking, proof_by_kubelet
 from .expected import Expected, missing
 from .report import EMPTY, FAILED, IN_USE, UNPROVEN, Outcome, Row
-from .scope import Node, Runtime, Scope
+from .scope import Runtime, Scope
 from .slots import NEEDED, SlotCounter
 from .static_pod import is_proof
 
@@ -25,56 +24,45 @@ from .static_pod import is_proof
 class DevicePlugins:
     """The device plugin API. Proves resources first with other pods' containers, then with static pods'.
 
-    listing: the kubelet's lists. said: see expected.said_by_plugin.
+    listing: the kubelet's lists.
     """
 
     kubelet = "running"
     problem = ""
 
-    def __init__(
-        self,
-        listing: kubelet_queries.Listing,
-        said: Mapping[str, Any],
-        configuration: Configuration,
-        runtime: Runtime,
-        node: Node,
-        scope: Scope,
-    ) -> None:
+    def __init__(self, listing: Listing, configuration: Configuration, runtime: Runtime, scope: Scope) -> None:
         self._listing = listing
-        self._said = said
-        self._registered = listing.registered({name: each["registered"] for name, each in said.items()})
         self._configuration = configuration
         self._runtime = runtime
-        self._node = node
         self._scope = scope
-        self._slots = SlotCounter(node.kubelet_kubeconfig, node.max_pods)
+        self._slots = SlotCounter(scope.kubelet_kubeconfig, scope.max_pods)
 
     def is_settled(self, wanted: Sequence[Expected]) -> bool:
         return all(
             sorted(self._listing.allocatable.get(each.resource.name, ())) == sorted(each.ids)
-            and each.resource.name in self._registered
+            and each.is_registered(self._listing)
             for each in wanted
         )
 
     def offer(self, wanted: Expected) -> Offer:
-        return wanted.offer(self._listing, self._said.get(wanted.resource.name))
+        return wanted.offer(self._listing)
 
     def judge(self, wanted: Expected, lost: Sequence[Loss]) -> Row:
-        resource, withheld = wanted.resource, wanted.withheld
+        resource, withheld, ids = wanted.resource, wanted.withheld, wanted.ids
         found = self._listing.allocatable.get(resource.name, ())
-        row = Row(resource.name, len(wanted.ids), len(found), (), EMPTY, "", absent=wanted.absent)
-        if resource.name not in self._registered:
+        row = Row(resource.name, len(ids), len(found), (), EMPTY, "", absent=wanted.absent)
+        if not wanted.is_registered(self._listing):
             detail = "expected the resource to be registered with the kubelet, found no such resource"
             return row._replace(state=FAILED, detail=detail)
-        # A pod may have ended after the holders were read.
+        # A pod may have ended after the plugin was asked.
         freed = {share for each in resource.devices if each.id in withheld for share in kubelet_ids(resource, each)}
-        absent, foreign = sorted(set(wanted.ids) - set(found)), sorted(set(found) - set(wanted.ids) - freed)
+        absent, foreign = sorted(set(ids) - set(found)), sorted(set(found) - set(ids) - freed)
         details = []
         if absent or foreign:
-            detail = "expected %d healthy devices with the kubelet, found %d" % (len(wanted.ids), len(found))
-            for what, ids in (("missing", absent), ("not declared", foreign)):
-                if ids:
-                    detail += " ({}: {})".format(what, " ".join(ids))
+            detail = "expected %d healthy devices with the kubelet, found %d" % (len(ids), len(found))
+            for what, those in (("missing", absent), ("not declared", foreign)):
+                if those:
+                    detail += " ({}: {})".format(what, " ".join(those))
             details.append(detail)
         details += missing(self.offer(wanted), [device.id for device in devices_of(resource, absent)], lost)
         if details:
@@ -95,7 +83,7 @@ class DevicePlugins:
         resources = [each for each in resources if each.name in rows]
         if not resources:
             return outcomes
-        async with CriClient(self._node.runtime_socket) as cri:
+        async with CriClient(self._scope.runtime_socket) as cri:
             try:
                 there = await looking.running(cri)
                 for resource in resources:
@@ -130,10 +118,10 @@ class DevicePlugins:
         return Outcome(unproven="the proof's pod no longer holds a device of this resource")
 
     async def _by_static_pod(self, resource: Resource, cri: CriClient) -> Outcome:
-        directory, image = self._node.static_pod_dir, self._runtime.image
+        directory, image = self._scope.static_pod_dir, self._runtime.image
         if image is None:
             return Outcome(unproven=self._runtime.no_image)
-        if not self._node.makes_static_pods:
+        if not self._scope.makes_static_pods:
             return Outcome(unproven="static pods are turned off (--no-static-pods)")
         if directory is None:
             return Outcome(
@@ -145,7 +133,7 @@ class DevicePlugins:
             return Outcome(unproven=f"the kubelet's static pod directory {directory} does not exist")
         try:
             # Count the free shares again, because a static pod that requests more than is free ends another pod.
-            now = await kubelet_queries.listing(self._node.kubelet_root, self._configuration.kubelet_device_plugin_dir)
+            now = await kubelet_queries.listing(self._scope.kubelet_root, self._configuration.kubelet_device_plugin_dir)
         except (PodResourcesError, OSError, CheckpointError) as error:
             return Outcome(unproven=str(error))
         shares = _free_shares(resource, now, self._scope)
@@ -157,11 +145,10 @@ class DevicePlugins:
         if slots.free < NEEDED:
             why = "the node has %d of %d pod slots free, but a static pod needs %d, or the kubelet may end another pod"
             return Outcome(unproven=why % (slots.free, slots.total, NEEDED))
-        kubelet = proof_by_kubelet.Kubelet(self._node.kubelet_root, directory, image, self._scope.timeout)
-        return await proof_by_kubelet.prove(resource, shares, cri, kubelet)
+        return await proof_by_kubelet.prove(resource, shares, cri, directory, image, self._scope)
 
 
-def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Scope) -> int:
+def _free_shares(resource: Resource, listing: Listing, scope: Scope) -> int:
     """The number of shares that a proof may request."""
     held = listing.held(resource.name)
     free = sum(kubelet_id not in held for kubelet_id in listing.allocatable.get(resource.name, ()))
@@ -169,7 +156,7 @@ def _free_shares(resource: Resource, listing: kubelet_queries.Listing, scope: Sc
     return min(wanted, resource.container_limit or wanted)
 
 
-def _held_by(resource: Resource, listing: kubelet_queries.Listing) -> str:
+def _held_by(resource: Resource, listing: Listing) -> str:
     return "by {}".format(", ".join(sorted(set(listing.held(resource.name).values()))))
 
 

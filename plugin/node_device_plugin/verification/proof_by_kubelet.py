@@ -5,42 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import NamedTuple
 
 from ..declaration import Resource
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.pod_resources import PodResourcesClient, PodResourcesError
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
+from ..support.bounded_calls import in_thread
+from ..support.node_process import answer_of
 from ..wire.cri_v1_pb2 import SANDBOX_READY
-from . import restarts, static_pod
+from . import static_pod
 from .looking import LOOK, look_at_allocated
 from .report import Outcome
+from .scope import Scope
 
 
-class Kubelet(NamedTuple):
-    """The node's settings for a proof.
-
-    image: the image of the pods. timeout: seconds for the pod to run, and again for its removal.
-    """
-
-    root: str
-    static_pod_dir: str
-    image: str
-    timeout: float
-
-
-async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubelet) -> Outcome:
+async def prove(resource: Resource, shares: int, cri: CriClient, directory: str, image: str, scope: Scope) -> Outcome:
     """Place a pod that requests ``shares`` of ``resource``, inspect its container, and remove the pod.
 
-    Returns after the pod's devices are free or the timeout has passed.
+    Returns after the pod's devices are free or the timeout has passed. directory: for static pods. image: of the pod.
     """
     name = static_pod.new_name()
-    pod = static_pod.manifest(name, kubelet.image, resource.name, shares)
     try:
-        with static_pod.placed(kubelet.static_pod_dir, pod):
-            outcome = await _outcome(resource, shares, name, cri, kubelet)
-        await gone(name, cri, kubelet.root, kubelet.timeout)
+        with static_pod.placed(directory, static_pod.manifest(name, image, resource.name, shares)):
+            outcome = await _outcome(resource, shares, name, cri, scope)
+        await gone(name, cri, scope)
     except static_pod.NotPlaced as error:
         return Outcome(unproven=str(error))
     except PodResourcesError as error:
@@ -50,17 +39,17 @@ async def prove(resource: Resource, shares: int, cri: CriClient, kubelet: Kubele
     return outcome
 
 
-async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, kubelet: Kubelet) -> Outcome:
-    deadline = time.monotonic() + kubelet.timeout
+async def _outcome(resource: Resource, shares: int, name: str, cri: CriClient, scope: Scope) -> Outcome:
+    deadline = time.monotonic() + scope.timeout
     container = await _running(name, cri)
     while container is None:
         if time.monotonic() > deadline:
             why = await _why(name)
-            says = f"expected a running container, found none after {kubelet.timeout:g} s{why}"
+            says = f"expected a running container, found none after {scope.timeout:g} s{why}"
             return Outcome(unproven=says) if static_pod.is_no_device_free(why) else Outcome(mismatches=(says,))
         await asyncio.sleep(LOOK)
         container = await _running(name, cri)
-    ids = await _allocated(name, kubelet.root)
+    ids = await _allocated(name, scope.kubelet_root)
     if len(ids) != shares:
         return Outcome(mismatches=("expected %d allocated devices, found %d" % (shares, len(ids)),))
     try:
@@ -87,16 +76,16 @@ async def _allocated(name: str, kubelet_root: str) -> list[str]:
         ]
 
 
-async def gone(name: str, cri: CriClient, kubelet_root: str, timeout: float) -> None:
-    """Wait until the pod of a removed manifest has stopped and holds no device, for at most ``timeout`` seconds.
+async def gone(name: str, cri: CriClient, scope: Scope) -> None:
+    """Wait until the pod of a removed manifest has stopped and holds no device, at most for the scope's timeout.
 
     Raises PodResourcesError, CriError.
     """
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + scope.timeout
     while time.monotonic() < deadline:
         sandboxes = await cri.pod_sandboxes({"io.kubernetes.pod.namespace": static_pod.NAMESPACE})
         stands = any(s.metadata.name.startswith(name) and s.state == SANDBOX_READY for s in sandboxes)
-        if not stands and not await _allocated(name, kubelet_root):
+        if not stands and not await _allocated(name, scope.kubelet_root):
             return
         await asyncio.sleep(LOOK)
 
@@ -104,5 +93,6 @@ async def gone(name: str, cri: CriClient, kubelet_root: str, timeout: float) -> 
 async def _why(name: str) -> str:
     """The kubelet's last log line about a pod, if the journal has one."""
     command = ["journalctl", "--no-pager", "-q", "-o", "cat", "-u", "kubelet", "--since", "-5min", "-g", name]
-    lines = [line for line in (await restarts.output(*command) or "").splitlines() if line.strip()]
+    said, _problem = await in_thread(answer_of, command)
+    lines = [line for line in (said or "").splitlines() if line.strip()]
     return f"; last line of the kubelet's log: {lines[-1][:500]}" if lines else ""

@@ -7,11 +7,11 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Callable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..cdi import writer
-from ..cdi.links import Links, node_paths
+from ..cdi.links import Links
 from ..declaration import Configuration, Resource, foreign_cdi
 from ..devices.discovery import Discoverer
 from ..devices.health import CdiNames
@@ -26,11 +26,11 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
 from . import judging, proof_by_kubelet, restarts
 from .device_plugins import DevicePlugins
-from .expected import Expected, expected, said_by_plugin, withheld_now
+from .expected import Expected, expected, said_by_plugin
 from .judging import Judge
 from .proof_record import Record, read_file
 from .report import FAILED, IN_USE, UNPROVEN, Report
-from .scope import Node, Runtime, Scope
+from .scope import Runtime, Scope
 from .static_pod import remove_leftovers
 from .without_lists import NoKubelet, NoLists
 
@@ -42,7 +42,7 @@ _LOOK = 0.2
 _UNKNOWN = "unknown"
 
 
-async def verify(configuration: Configuration, node: Node, scope: Scope) -> Report:
+async def verify(configuration: Configuration, scope: Scope) -> Report:
     """Verify this node against ``configuration``. The report contains every problem, and none raises an exception."""
     # Discover the expected devices with the plugin's own code.
     offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
@@ -59,29 +59,25 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
     resources = [names.resolution.with_foreign_nodes(resource) for resource in resources]
     problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
     # Remove leftovers before reading the holders, because a leftover's pod still runs and holds a device.
-    await _without_leftovers(node, scope.timeout, problems)
+    await _without_leftovers(scope, problems)
     proven_before = read_file(scope.record)
     record = Record(proven_before, " ".join(filter(None, [version(), scope.plugin])))
-    runtime = await _runtime(node, resources, problems)
+    runtime = await _runtime(scope, resources, problems)
     if runtime.name != _UNKNOWN:
         record.keep_only(resources, runtime.name)
     places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
-    directory = configuration.kubelet_device_plugin_dir
     state = kubelet_queries.Holders("none")
-    # By resource, the devices that the plugin does not offer until their holders end.
-    held: Mapping[str, Mapping[str, str]] = {}
     try:
-        state = await kubelet_queries.holders(node.kubelet_root, directory, places, links)
-        await links.look_at(node_paths(resources))
-        holdings = kubelet_queries.holdings(state, [resource.name for resource in resources])
-        held = await in_thread(withheld_now, configuration, resources, holdings, names.resolution)
+        state = await kubelet_queries.holders(
+            scope.kubelet_root, configuration.kubelet_device_plugin_dir, places, links
+        )
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
-    wanted = [expected(each, found.get(each.name), held.get(each.name, {}), state.held, names) for each in resources]
-    judge = await _settled(lambda: _judge(configuration, node, scope, runtime, names), wanted, scope.timeout)
+    wanted = [expected(each, found.get(each.name), state.held, names) for each in resources]
+    judge, wanted = await _settled(configuration, scope, runtime, names, wanted)
     problems += [f"kubelet: {judge.problem}"] * bool(judge.problem)
     offers = [judge.offer(each) for each in wanted]
-    without = await unserved(node.kubelet_root, node.runtime_socket, state, [each.resource for each in offers])
+    without = await unserved(scope.kubelet_root, scope.runtime_socket, state, [each.resource for each in offers])
     lost = await losses(offers, state, without, configuration.checked_spec_dirs)
     rows, to_prove = [], {}
     for each in wanted:
@@ -99,21 +95,21 @@ async def verify(configuration: Configuration, node: Node, scope: Scope) -> Repo
         problems.extend(f"{name}: in a container: {mismatch}" for mismatch in outcome.mismatches)
     rows = [judging.with_outcome(row, outcomes) for row in rows]
     if scope.invocation:
-        problems += filter(None, [await restarts.problem(scope.invocation)])
+        problems += filter(None, [await in_thread(restarts.problem, scope.invocation)])
     warnings = [f"{resource.name}: {warning}" for resource in resources for warning in foreign_cdi.warnings(resource)]
     warnings += [f"{loss.resource}: {loss.text}" for loss in lost if not loss.fails]
     return Report(runtime.name, judge.kubelet, rows, problems, record.proven, proven_before, runtime.image, warnings)
 
 
-async def _without_leftovers(node: Node, timeout: float, problems: list[str]) -> None:
+async def _without_leftovers(scope: Scope, problems: list[str]) -> None:
     """Remove the static pods of killed proofs, and wait until their devices are free."""
-    if not node.static_pod_dir:
+    if not scope.static_pod_dir:
         return
-    remove = functools.partial(remove_leftovers, node.static_pod_dir)
+    remove = functools.partial(remove_leftovers, scope.static_pod_dir)
     try:
         names = await BoundedCalls().call(Key("", "static pods"), remove)
     except NoAnswer as error:
-        problems.append(f"cannot remove the static pod of a killed proof: {node.static_pod_dir} {error}")
+        problems.append(f"cannot remove the static pod of a killed proof: {scope.static_pod_dir} {error}")
         return
     except OSError as error:
         problems.append(f"cannot remove the static pod of a killed proof: {error.filename}: {error.strerror}")
@@ -121,23 +117,22 @@ async def _without_leftovers(node: Node, timeout: float, problems: list[str]) ->
     # Other checks report a runtime or a kubelet that does not answer.
     with contextlib.suppress(CriError, PodResourcesError):
         if names:
-            async with CriClient(node.runtime_socket) as cri:
-                waits = [proof_by_kubelet.gone(name, cri, node.kubelet_root, timeout) for name in names]
-                await asyncio.gather(*waits)
+            async with CriClient(scope.runtime_socket) as cri:
+                await asyncio.gather(*(proof_by_kubelet.gone(name, cri, scope) for name in names))
 
 
-async def _runtime(node: Node, resources: Sequence[Resource], problems: list[str]) -> Runtime:
+async def _runtime(scope: Scope, resources: Sequence[Resource], problems: list[str]) -> Runtime:
     try:
-        state = await runtime_queries.runtime(node.runtime_socket)
+        state = await runtime_queries.runtime(scope.runtime_socket)
         image, no_image = (
             state["sandbox_image"],
             "the runtime has no sandbox image yet; set verification_image to another image",
         )
-        if node.image is not None:
-            async with CriClient(node.runtime_socket) as cri:
-                image = node.image if await cri.image(node.image) else None
+        if scope.image is not None:
+            async with CriClient(scope.runtime_socket) as cri:
+                image = scope.image if await cri.image(scope.image) else None
             no_image = (
-                f"the node has no image {node.image} (verification_image): pull it, because a proof pulls no image"
+                f"the node has no image {scope.image} (verification_image): pull it, because a proof pulls no image"
             )
     except CriError as error:
         problems.append(str(error))
@@ -164,32 +159,37 @@ def _without_cdi(state: Mapping[str, Any], by_cdi: Sequence[str]) -> str:
     )
 
 
-async def _settled(look: Callable[[], Awaitable[Judge]], wanted: Sequence[Expected], timeout: float) -> Judge:
-    """Wait until the kubelet's lists are as expected, at most ``timeout`` seconds. Returns the judge then."""
-    deadline = time.monotonic() + timeout
+async def _settled(
+    configuration: Configuration, scope: Scope, runtime: Runtime, names: CdiNames, wanted: Sequence[Expected]
+) -> tuple[Judge, list[Expected]]:
+    """Wait until the kubelet's lists are as expected, at most for the scope's timeout.
+
+    Returns the judge then, and what is expected by what the plugin says then.
+    """
+    deadline = time.monotonic() + scope.timeout
     while True:
-        judge = await look()
-        if judge.is_settled(wanted) or time.monotonic() > deadline:
-            return judge
+        said = await said_by_plugin(configuration.kubelet_device_plugin_dir)
+        asked = [each._replace(said=said.get(each.resource.name)) for each in wanted]
+        judge = await _judge(configuration, scope, runtime, names)
+        if judge.is_settled(asked) or time.monotonic() > deadline:
+            return judge, asked
         await asyncio.sleep(_LOOK)
 
 
 async def _judge(
-    configuration: Configuration, node: Node, scope: Scope, runtime: Runtime, names: CdiNames
+    configuration: Configuration, scope: Scope, runtime: Runtime, names: CdiNames
 ) -> NoLists | DevicePlugins:
     """The API of the kubelet that gives containers their devices now."""
-    socket = os.path.join(node.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
-    directory = configuration.kubelet_device_plugin_dir
-    said = await said_by_plugin(directory)
+    socket = os.path.join(scope.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     try:
-        listing = await kubelet_queries.listing(node.kubelet_root, directory)
+        listing = await kubelet_queries.listing(scope.kubelet_root, configuration.kubelet_device_plugin_dir)
     except PodResourcesError as error:
         if not os.path.exists(socket):
-            return NoKubelet(said, runtime, node, names)
+            return NoKubelet(runtime, scope, names)
         if error.is_limited:
-            return NoLists(said, str(error), "the kubelet gets too many requests", "rate limited")
+            return NoLists(str(error), "the kubelet gets too many requests", "rate limited")
         problem = f"expected an answer on {socket}, found none in {scope.timeout:g} s"
-        return NoLists(said, problem, "the kubelet does not answer", "not answering")
+        return NoLists(problem, "the kubelet does not answer", "not answering")
     except (OSError, CheckpointError) as error:
-        return NoLists(said, str(error), "the kubelet's checkpoint cannot be read", "running")
-    return DevicePlugins(listing, said, configuration, runtime, node, scope)
+        return NoLists(str(error), "the kubelet's checkpoint cannot be read", "running")
+    return DevicePlugins(listing, configuration, runtime, scope)

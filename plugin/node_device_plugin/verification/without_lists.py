@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..declaration import Resource
 from ..devices.health import CdiNames, problem_of
@@ -17,25 +16,23 @@ from . import static_pod
 from .expected import Expected
 from .looking import look
 from .report import FAILED, PENDING, Outcome, Row
-from .scope import Node, Runtime
+from .scope import Runtime, Scope
 
 
 class NoLists:
     """A kubelet whose lists are missing.
 
-    said: see expected.said_by_plugin. problem: a sentence for the report. why: text for each row.
-    kubelet: the kubelet's state for the report.
+    problem: a sentence for the report. why: text for each row. kubelet: the kubelet's state for the report.
     """
 
-    def __init__(self, said: Mapping[str, Any], problem: str, why: str, kubelet: str) -> None:
-        self._said, self._why = said, why
-        self.problem, self.kubelet = problem, kubelet
+    def __init__(self, problem: str, why: str, kubelet: str) -> None:
+        self.problem, self._why, self.kubelet = problem, why, kubelet
 
     def is_settled(self, wanted: Sequence[Expected]) -> bool:
         return False
 
     def offer(self, wanted: Expected) -> Offer:
-        return wanted.offer(None, self._said.get(wanted.resource.name))
+        return wanted.offer(None)
 
     def judge(self, wanted: Expected, lost: Sequence[Loss]) -> Row:
         row = Row(wanted.resource.name, len(wanted.ids), 0, (), PENDING, self._why, absent=wanted.absent)
@@ -49,9 +46,9 @@ class NoLists:
 class NoKubelet(NoLists):
     """A node without a kubelet."""
 
-    def __init__(self, said: Mapping[str, Any], runtime: Runtime, node: Node, names: CdiNames) -> None:
-        super().__init__(said, "", "no kubelet yet", "none")
-        self._runtime, self._node, self._names = runtime, node, names
+    def __init__(self, runtime: Runtime, scope: Scope, names: CdiNames) -> None:
+        super().__init__("", "no kubelet yet", "none")
+        self._runtime, self._scope, self._names = runtime, scope, names
 
     def is_settled(self, wanted: Sequence[Expected]) -> bool:
         return True
@@ -60,7 +57,7 @@ class NoKubelet(NoLists):
         image = self._runtime.image
         if image is None or not self._runtime.gives_cdi:
             return {}
-        async with CriClient(self._node.runtime_socket) as cri:
+        async with CriClient(self._scope.runtime_socket) as cri:
             proofs = {r.name: prove_by_runtime(r, cri, image, self._names) for r in resources if r.uses_cdi}
             return dict(zip(proofs, await asyncio.gather(*proofs.values())))
 

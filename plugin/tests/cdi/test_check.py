@@ -10,6 +10,7 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.cdi.directories import check_directories, check_file
+from node_device_plugin.cdi.resolution import Resolution
 from node_device_plugin.cdi.spec import VERSIONS, spec_problems
 from node_device_plugin.cli.main import main
 from node_device_plugin.declaration import cdi, parse_resources
@@ -264,18 +265,20 @@ def test_a_hostile_file_costs_no_other_file(tmp_path: Path, content: str, says: 
 def test_a_file_that_crashes_a_runtime_is_harm(tmp_path: Path, path: str, value: Any, where: str) -> None:
     """Its owner may be anybody: a runtime with CDI reads every file before it starts."""
     (tmp_path / "foreign.json").write_text(json.dumps(changed(path, value, FULL)))
-    (file,) = check_directories([str(tmp_path)], None)
+    specs = Resolution(check_directories([str(tmp_path)], None))
+    (file,) = specs.every.values()
     (crash,) = file.crashes
     assert (crash.where, "crashes containerd" in crash.message) == (where, True)
-    assert crash in file.harm
+    assert crash in specs.harm(file)
 
 
 def test_what_runtimes_only_refuse_is_no_crash(tmp_path: Path) -> None:
     for number, kind in enumerate(["1/x", "vendor.com/1", "x", "/x", "x/", "\u00e9/x", "vendor.com/-"]):
         (tmp_path / f"{number}.json").write_text(json.dumps({**SMALL, "kind": kind}))
     (tmp_path / "null.json").write_text(json.dumps({**SMALL, "devices": [None], "containerEdits": {"env": [None]}}))
-    files = check_directories([str(tmp_path)], None)
-    assert [(bool(file.refusals), file.crashes, file.harm) for file in files] == [(True, (), ())] * 8
+    specs = Resolution(check_directories([str(tmp_path)], None))
+    found = [(bool(file.refusals), file.crashes, specs.harm(file)) for file in specs.every.values()]
+    assert found == [(True, (), ())] * 8
 
 
 def test_aliases_are_read(tmp_path: Path) -> None:
@@ -320,8 +323,9 @@ def write(path: Path, spec: Any, mode: int = 0o644) -> Path:
 
 
 def findings(*directories: Path) -> dict[str, list[str]]:
-    files = check_directories([str(directory) for directory in directories], None)
-    return {os.path.basename(file.path): [str(problem) for problem in file.problems] for file in files}
+    specs = Resolution(check_directories([str(directory) for directory in directories], None))
+    files = specs.every.values()
+    return {os.path.basename(file.path): [str(problem) for problem in specs.problems(file)] for file in files}
 
 
 def test_files(tmp_path: Path) -> None:
@@ -393,6 +397,45 @@ def test_the_command_names_what_overrides_ours(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out.splitlines()[-1] == "%s: %s" % (theirs, says)
 
 
+def test_a_directory_that_is_named_twice_is_read_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one.json", "two.json"):
+        write(tmp_path / name, SMALL)
+    places = ["--dir", str(tmp_path), "--dir", str(tmp_path)]
+    assert main(["cdi", "check", *places, "--socket", str(tmp_path / "none.sock")]) == 1
+    assert capsys.readouterr().out.count("is also defined in") == 2
+
+
+def test_one_of_ours_among_several_makes_it_harm(tmp_path: Path) -> None:
+    ours = "node-device-plugin_vendor.com_class.json"
+    stolen = {**SMALL, "devices": [{"name": "d0", "containerEdits": {"env": ["STOLEN=1"]}}]}
+    for name in (f"a/{ours}", f"b/{ours}"):
+        write(tmp_path / name, SMALL)
+    theirs = [write(tmp_path / name, stolen) for name in ("c/one.json", "c/two.json")]
+    places = [str(tmp_path / name) for name in "abc"]
+
+    def harm() -> list[str]:
+        specs = Resolution(check_directories(places, None))
+        return [str(problem) for path in theirs if path.exists() for problem in specs.harm(specs.every[str(path)])]
+
+    # Runtimes drop both.
+    assert harm() == []
+    theirs[1].unlink()
+    # Of ours, the file that a container would get the device of.
+    (overrides,) = harm()
+    assert f"overrides the same name in {tmp_path}/b/{ours}, so that" in overrides
+    for path in (theirs[1], tmp_path / "c" / ours):
+        write(path, stolen)
+    assert len(harm()) == 2
+
+
+def test_a_refused_file_of_ours_takes_no_device_from_another_of_ours(tmp_path: Path) -> None:
+    ours = "node-device-plugin_vendor.com_class.json"
+    good, refused = write(tmp_path / "a" / ours, SMALL), write(tmp_path / "b" / ours, {**SMALL, "colour": "red"})
+    specs = Resolution(check_directories([str(path.parent) for path in (good, refused)], None))
+    assert [file.path for file in specs.files.values()] == [str(good)]
+    assert (specs.overridden, specs.harm(specs.every[str(good)])) == ({}, ())
+
+
 def test_a_file_that_is_refused_takes_no_device_from_another(tmp_path: Path) -> None:
     write(tmp_path / "bad.json", {**SMALL, "colour": "red"})
     write(tmp_path / "good.json", SMALL, 0o600)
@@ -454,7 +497,7 @@ def test_a_link_to_another_file_tells_nothing_of_it(tmp_path: Path) -> None:
 
 def test_no_control_character_of_a_file_reaches_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "a\x1b[31m\nb.json").write_text('{"kind": "\\u001b[2J"}')
-    report = Report((str(tmp_path),), "x", None, tuple(check_directories([str(tmp_path)], None)))
+    report = Report((str(tmp_path),), "x", None, Resolution(check_directories([str(tmp_path)], None)))
     assert report.problems
     assert "\x1b" not in report.to_text()
     assert not [line for line in report.to_text().splitlines() if line.startswith("b.json")]

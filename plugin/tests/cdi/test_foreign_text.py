@@ -8,7 +8,7 @@ import pytest
 
 from node_device_plugin.cdi import parsing
 from node_device_plugin.cdi.directories import check_content, check_directories
-from node_device_plugin.cdi.resolution import Resolution, resolution
+from node_device_plugin.cdi.resolution import Resolution
 from node_device_plugin.devices.health.cdi_names import CdiNames
 from node_device_plugin.support import documents
 
@@ -39,7 +39,7 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def names(*directories: Path) -> Resolution:
-    return resolution(check_directories([str(directory) for directory in directories], None))
+    return Resolution(check_directories([str(directory) for directory in directories], None))
 
 
 def spec(name: str, edits: str = "env: [A=b]", kind: str = "acme.example/npu") -> str:
@@ -107,8 +107,9 @@ def test_ours_and_an_unclear_name_of_another_program(tmp_path: Path) -> None:
         )
     )
     (theirs / "a.yaml").write_text(spec("010"))
-    *_, file = check_directories([str(ours), str(theirs)], None)
-    assert [problem.where for problem in file.harm] == ["device acme.example/npu=8"]
+    specs = names(ours, theirs)
+    *_, file = specs.every.values()
+    assert [problem.where for problem in specs.harm(file)] == ["device acme.example/npu=8"]
 
 
 def test_text_that_differs_beside_a_clear_name(tmp_path: Path) -> None:

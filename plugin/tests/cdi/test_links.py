@@ -25,7 +25,7 @@ async def test_a_directory_that_cannot_be_read_has_the_links_that_it_had(
     assert links.real(str(link)) == "/dev/null"
     tmp_path.rename(tmp_path.with_name("elsewhere"))
     await links.look_at([str(link)])
-    assert not links.is_link(str(link))
+    assert not links.target(str(link))
 
 
 async def test_links_that_are_gone_are_not_kept(tmp_path: Path) -> None:
@@ -39,8 +39,8 @@ async def test_links_that_are_gone_are_not_kept(tmp_path: Path) -> None:
     kept.symlink_to("/dev/zero")
     await links.look_at([str(kept)])
     await links.look_at([str(tmp_path / "other")])
-    assert [name for name in os.listdir(tmp_path) if links.is_link(str(tmp_path / name))] == ["kept"]
-    assert not any(links.is_link(str(tmp_path / str(number))) for number in range(9))
+    assert [name for name in os.listdir(tmp_path) if links.target(str(tmp_path / name))] == ["kept"]
+    assert not any(links.target(str(tmp_path / str(number))) for number in range(9))
 
 
 @pytest.mark.parametrize("through", ["", "folder-link/"])
@@ -74,4 +74,4 @@ async def test_a_link_leads_where_the_kernel_finds_it(tmp_path: Path, through: s
     paths = [str(tmp_path / (through or "folder/") / name) for name in targets]
     await links.look_at(paths)
     assert {path: links.real(path) for path in paths} == {path: os.path.realpath(path) for path in paths}
-    assert all(map(links.is_link, paths))
+    assert all(map(links.target, paths))

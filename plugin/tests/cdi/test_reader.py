@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from node_device_plugin.cdi import directories, reader
-from node_device_plugin.cdi.directories import check_directories
-from node_device_plugin.cdi.kinds import may_have
+from node_device_plugin.cdi.directories import check_directories, may_have
 from node_device_plugin.cdi.reader import SpecReader
-from node_device_plugin.cdi.resolution import resolution
+from node_device_plugin.cdi.resolution import Resolution
 
 #: Kinds that no other test has, because the tests look for them in memory.
 KIND, OTHER = "kinds.example/class", "others.example/class"
@@ -43,7 +42,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def kept(*kinds: str) -> int:
     """How many parsed specs of these kinds are in memory."""
     gc.collect()
-    return sum(type(each) is dict and each.get("kind") in kinds and "devices" in each for each in gc.get_objects())
+    return sum(type(each) is dict and each.get("kind") in kinds and "cdiVersion" in each for each in gc.get_objects())
 
 
 @pytest.mark.parametrize("kind", [KIND, OTHER, KIND + "es", KIND[:-1], "a." + KIND])
@@ -81,7 +80,7 @@ def test_a_kind_is_found_however_it_is_written(tmp_path: Path, kind: str, writte
         separator=kind.replace("/", "/\\\u2028  "),
     )
     (tmp_path / "a.yaml").write_bytes((FLOW % text).encode(encoding))
-    whole = resolution(check_directories([str(tmp_path)], None))
+    whole = Resolution(check_directories([str(tmp_path)], None))
     assert list(whole.files) == [f"{kind}=0"]
     found = SpecReader([str(tmp_path)]).read({KIND})
     assert (list(found.files), found.broken) == (([f"{KIND}=0"], {}) if kind == KIND else ([], {}))
@@ -136,7 +135,7 @@ def test_the_names_of_a_kind_are_those_of_all_specs_read_together(tmp_path: Path
         (tmp_path / path).write_text(json.dumps(content))
     (tmp_path / "high/cut.json").write_text('{"kind": "%s"' % KIND)
     places = [str(tmp_path / place) for place in ("low", "high")]
-    whole, found = resolution(check_directories(places, None)), SpecReader(places).read({KIND})
+    whole, found = Resolution(check_directories(places, None)), SpecReader(places).read({KIND})
 
     def of_kind(names: Collection[str]) -> set[str]:
         return {name for name in names if name.startswith(KIND + "=")}
@@ -217,6 +216,18 @@ def test_after_a_change_only_the_changed_file_is_parsed(tmp_path: Path, parsed: 
     assert files.is_as_read()
     (tmp_path / "other.json").write_text(json.dumps(spec(KIND, "other")))
     assert f"{KIND}=other" in files.read({KIND}).files
+
+
+def test_a_file_that_is_written_again_alike_is_no_news(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(spec(KIND)))
+    files = SpecReader([str(tmp_path)])
+    before = files.read({KIND})
+    os.utime(path, (0, 0))
+    assert not files.is_as_read()
+    for _again in range(2):
+        assert files.read({KIND}) is before
+        assert files.is_as_read()
 
 
 def test_what_cannot_be_opened_or_is_no_file_has_no_kind(tmp_path: Path) -> None:

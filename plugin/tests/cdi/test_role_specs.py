@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from typing import NamedTuple
@@ -48,7 +49,7 @@ def node(*files, ours=(PATH,), version="1.7.24", name="containerd"):
             present[base] = role_specs.read_spec(content.encode())
         else:
             checked = directories.check_content(path, (content or "").encode(), runtime.accepted)
-            others[directory].append(checked._replace(owner=directories.FOREIGN))
+            others[directory].append(dataclasses.replace(checked, owner=directories.FOREIGN))
     return Node(role_specs.Found(present, others), runtime)
 
 
@@ -210,6 +211,8 @@ def test_a_device_that_another_file_has_is_refused(directory, says, form):
 def test_a_device_that_another_file_gives_just_so_is_not():
     same = {"deviceNodes": [{"path": "/dev/a", "permissions": "rw"}]}
     assert refused(made(node(foreign("/var/run/cdi/other.json", same)), resource("a"))) == []
+    # Nor does an empty list make a difference.
+    assert refused(made(node(foreign("/var/run/cdi/other.json", {**same, "mounts": []})), resource("a"))) == []
     # Runtimes drop both, of two in one directory.
     assert len(refused(made(node(foreign("/etc/cdi/other.json", same)), resource("a")))) == 1
     # Nor does one that ours goes before.
@@ -348,6 +351,9 @@ def test_of_several_problems_of_a_file_the_first_is_named_and_the_others_are_cou
     (line,) = made(node(broken), resource("a")).broken()
     assert line.startswith("/var/run/cdi/other.json: colour: is not a field of CDI")
     assert " (and 2 more); the file belongs to another owner" in line
+    two = foreign("/var/run/cdi/other.json", {"env": ["A=B"]}, colour="red", shape="round")
+    (line,) = made(node(two), resource("a")).broken()
+    assert " (and 1 more); the file belongs to another owner" in line
 
 
 def test_what_the_runtime_would_refuse_is_refused():
@@ -403,7 +409,7 @@ def test_a_held_name_does_not_become_another_device():
     (a, b, _c) = changed["devices"]
     a["nodes"], b["nodes"] = b["nodes"], a["nodes"]
     wanted = made(node_with(resource("a", "b", "c")), changed)
-    assert sorted(device.device for device in wanted.redefined()) == ["a", "b"]
+    assert sorted(wanted.redefined()) == ["example.com/camera=a", "example.com/camera=b"]
     held = {"resource": "example.com/camera", "namespace": "default", "pod": "viewer"}
     assert wanted.held_otherwise({"held": [{**held, "device": "a"}, {**held, "device": "c"}]}) == [
         "example.com/camera=a is held by default/viewer and would become another device (/dev/b instead of /dev/a): "
@@ -467,6 +473,7 @@ def test_a_file_that_crashes_the_runtime_is_named_with_its_fix():
         "choose a longer name; with CDI on, the container runtime would not start: move the file elsewhere, e.g. mv "
         "'/opt/cdi/x y.json' /root/, until its owner has fixed it"
     ]
+    assert refused(crash) == []
     (line,) = crash.broken()
     assert line.endswith("a container runtime with CDI would not start: its owner has to fix the file")
 
@@ -549,6 +556,21 @@ def test_a_foreign_file_at_the_path_of_a_declared_spec_counts_as_replaced():
     taken = foreign(PATH, {"env": ["A=B"]})
     assert refused(made(node(taken, ours=()), resource("a"))) == []
     assert len(refused(made(node(taken._replace(path="/etc/cdi/x.json")), resource("a")))) == 1
+
+
+def test_the_problems_of_a_replaced_file_are_those_of_the_declared_spec():
+    """Another file of the directory has the name, too: it alone belongs to another owner."""
+    taken, other = foreign(PATH, {"env": ["A=B"]}), foreign("/etc/cdi/other.json", {"env": ["A=B"]})
+    (line,) = refused(made(node(taken, other, ours=()), resource("a")))
+    assert line.startswith(f"/etc/cdi/other.json: device example.com/camera=a: is also defined in {PATH}, and runtimes")
+
+
+def test_a_kept_device_without_edits_is_compared_as_any_other():
+    text = "kind: example.com/camera\ndevices: [{name: old, containerEdits: null}, {name: older}]"
+    wanted = made(node(file(PATH, text), foreign("/var/run/cdi/other.json", {"env": ["A=B"]})), resource("b"))
+    assert [leftover.device for leftover in wanted.leftovers] == ["old", "older"]
+    assert wanted.refused(wanted.to_write(wanted.leftovers)) == []
+    assert wanted.redefined() == {}
 
 
 def test_an_empty_directory_of_the_role_keeps_its_place():

@@ -20,7 +20,7 @@ from node_device_plugin.kubelet.queries import Holders
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.support.channels import grpc
 from node_device_plugin.verification.report import Report
-from node_device_plugin.verification.scope import Node, Scope
+from node_device_plugin.verification.scope import Scope
 
 PLUGIN = Path(__file__).parents[2]
 
@@ -315,8 +315,8 @@ def test_verify_fails_where_it_found_a_problem(
 def test_what_the_options_of_verify_ask_for(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    async def verified(_configuration: object, *given: object) -> Report:
-        asked.append(given)
+    async def verified(_configuration: object, scope: Scope) -> Report:
+        asked.append(scope)
         return Report("containerd 2.3.1", "running", [], [], {}, {}, None)
 
     monkeypatch.setattr("node_device_plugin.verification.verify.verify", verified)
@@ -328,14 +328,8 @@ def test_what_the_options_of_verify_ask_for(config: str, monkeypatch: pytest.Mon
     )
     assert main([*verify, *more.split()]) == 0
     assert asked == [
-        (
-            Node("/run/x.sock", "/var/lib/kubelet", None, None, None, None, makes_static_pods=True),
-            Scope("one", unproven_only=False, record=None, timeout=60.0, plugin="", proof_pods=(), invocation=None),
-        ),
-        (
-            Node("/run/x.sock", "/k", "/pods", "i", "/kc", 7, makes_static_pods=False),
-            Scope("all", True, "/r", 9.0, "p", ("a/b", "c/d"), "5"),
-        ),
+        Scope("/run/x.sock", "/var/lib/kubelet", None, None, "one", False, None, 60.0),
+        Scope("/run/x.sock", "/k", "/pods", "i", "all", True, "/r", 9.0, "/kc", 7, False, "p", ("a/b", "c/d"), "5"),
     ]
 
 

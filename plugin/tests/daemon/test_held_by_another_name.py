@@ -24,7 +24,7 @@ from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
-from node_device_plugin.kubelet.pod_resources import Pods
+from node_device_plugin.kubelet.pod_resources import Listing
 from node_device_plugin.support.bounded_calls import NoAnswer
 
 from ..devices.discovery.conftest import Machine
@@ -444,10 +444,10 @@ async def test_a_kubelet_that_does_not_list_its_pods_yet_frees_no_device(
     listed = queries._listed
     asked = 0
 
-    async def without_pods(kubelet_root: str) -> tuple[Any, Pods]:
+    async def without_pods(kubelet_root: str) -> Listing:
         nonlocal asked
         asked += 1
-        return (await listed(kubelet_root))[0], Pods(0, [])
+        return Listing(0, [], allocatable=(await listed(kubelet_root)).allocatable)
 
     await node.start(resource(OLD, NULL))
     pod = await hold(kubelet, OLD)

@@ -173,6 +173,55 @@ async def test_a_kubelet_that_does_not_say_who_holds_what_holds_nothing_up(
         watch.close()
 
 
+async def test_an_answer_from_before_another_configuration_prunes_nothing(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet was asked what containers hold by the specs in another directory."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def holders(*_: str) -> kubelet_queries.Holders:
+        asked.set()
+        await answer.wait()
+        return kubelet_queries.Holders("kubelet")
+
+    def configuration(directory: str) -> Any:
+        settings = {"kubelet_device_plugin_dir": str(short_path / "dp"), "cdi_spec_dirs": []}
+        found = [{"name": "example.com/dev", "discover": {"paths": ["/dev/null"]}}]
+        return parse_configuration({**settings, "dynamic_cdi_dir": str(short_path / directory), "resources": found})
+
+    def path(directory: str) -> Path:
+        return short_path / directory / "node-device-plugin_example.com_dev.json"
+
+    def names(directory: str) -> list[str]:
+        return [device["name"] for device in json.loads(path(directory).read_text())["devices"]]
+
+    monkeypatch.setattr(kubelet_queries, "holders", holders)
+    tasks, watch = TaskGroup(), Watch()
+    resources = managed(tasks, watch)
+    try:
+        answer.set()
+        await resources.apply(configuration("one"))
+        (short_path / "two").mkdir()
+        # With a device that no resource has.
+        spec = json.loads(path("one").read_text())
+        spec["devices"].append({**spec["devices"][0], "name": "left"})
+        for directory in ("one", "two"):
+            path(directory).write_text(json.dumps(spec))
+        asked.clear()
+        answer.clear()
+        pruning = asyncio.create_task(resources.prune())
+        await asyncio.wait_for(asked.wait(), 10)
+        assert await done_within(resources.apply(configuration("two")), 10)
+        answer.set()
+        await pruning
+        assert (names("one"), names("two")) == (["null", "left"], ["null", "left"])
+        await resources.prune()
+        assert (names("one"), names("two")) == (["null", "left"], ["null"])
+    finally:
+        await tasks.stop()
+        watch.close()
+
+
 async def test_orphans_stay_while_nobody_says_who_holds_them_and_without_orphans_nobody_is_asked(
     short_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

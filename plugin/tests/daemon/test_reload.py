@@ -16,7 +16,7 @@ import yaml
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import reload
 from node_device_plugin.daemon.reload import Outcome, Reloader
-from node_device_plugin.daemon.resource_manager import Change, ServedResource
+from node_device_plugin.daemon.resource_manager import ServedResource
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.configuration_file import LoadedConfiguration, Source, load
 from node_device_plugin.devices.events.watch import Watch
@@ -60,7 +60,7 @@ class Running:
         self.tasks = TaskGroup()
         self.watch = Watch()
         self.resources = managed(self.tasks, self.watch)
-        self.changes: dict[str, Change] = {}
+        self.changes: dict[str, str] = {}
         self.reloader = Reloader(Source(str(self.file)), load(str(self.file)), self.apply)
 
     def write(self, text: str) -> None:
@@ -93,12 +93,9 @@ async def test_only_what_changed_is_touched(running: Running) -> None:
         }
         running.write(AFTER)
         assert await running.reloader.reload() == Outcome("applied")
-        assert running.changes[running.reloader.loaded.sha256] == Change(
-            added=("example.com/added",),
-            changed=("example.com/changed",),
-            registered_again=("example.com/options",),
-            removed=("example.com/removed",),
-            kept=("example.com/kept",),
+        assert running.changes[running.reloader.loaded.sha256] == (
+            "added example.com/added; changed example.com/changed; registered again example.com/options; "
+            "removed example.com/removed; kept example.com/kept"
         )
         assert await kubelet.registered("example.com/added") == {"r0": "Healthy"}
         await kubelet.until(lambda: kubelet.devices("example.com/changed") == {"c0": "Healthy", "c1": "Healthy"})
@@ -148,14 +145,14 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
         ):
             running.write("recovery_delay: 5\n" + resource % (more, keys))
             assert await running.reloader.reload() == Outcome("applied")
-            assert running.changes[running.reloader.loaded.sha256].changed == ("example.com/dev",)
+            assert running.changes[running.reloader.loaded.sha256] == "changed example.com/dev"
             wanted = {entry.kubelet_id: "Healthy" for entry in plugin.offered.listed()}
             await kubelet.until(functools.partial(has_devices, kubelet, wanted))
         assert lists == [{"a": "Healthy", "b": "Healthy"}, {"a": "Healthy"}, {"a::0": "Healthy", "a::1": "Healthy"}]
         # The kubelet calls PreStartContainer only if a registration says so.
         running.write(resource % ("", ", injection: device_nodes, container_edits: {env: [A=b]}"))
         assert await running.reloader.reload() == Outcome("applied")
-        assert running.changes[running.reloader.loaded.sha256].registered_again == ("example.com/dev",)
+        assert running.changes[running.reloader.loaded.sha256] == "registered again example.com/dev"
         assert await kubelet.registered("example.com/dev") == {"a": "Healthy"}
         plugin = frontend._offers["example.com/dev"].connection.service
         answer = await plugin.Allocate(api.AllocateRequest(container_requests=[{"devices_ids": ["a"]}]), None)
@@ -188,12 +185,6 @@ resources:
     assert await listed("b", "other") == {"found": False}
 
 
-def test_the_log_names_what_changed() -> None:
-    change = Change(added=("a.b/c", "a.b/d"), changed=(), registered_again=("a.b/e",), removed=(), kept=())
-    assert str(change) == "added a.b/c a.b/d; registered again a.b/e"
-    assert str(Change((), (), (), (), ())) == "no resources"
-
-
 async def test_the_same_content_touches_nothing(running: Running) -> None:
     tables = running.resources.tables
     assert await running.reloader.reload() == Outcome("unchanged")
@@ -201,9 +192,11 @@ async def test_the_same_content_touches_nothing(running: Running) -> None:
     assert await running.reloader.reload() == Outcome("applied")
     assert running.resources.tables == tables
     change = running.changes[running.reloader.loaded.sha256]
-    assert change == Change(
-        added=(), changed=(), registered_again=(), removed=(), kept=tuple(table.resource.name for table in tables)
+    assert change == " ".join(["kept", *(table.resource.name for table in tables)])
+    assert await running.resources.apply(running.reloader.loaded.configuration._replace(resources=())) == (
+        " ".join(["removed", *(table.resource.name for table in tables)])
     )
+    assert await running.resources.apply(running.reloader.loaded.configuration._replace(resources=())) == "no resources"
 
 
 @pytest.mark.parametrize("text", ["resources: [{name: x}]", "resources: [", "resources: 5", ""])

@@ -316,6 +316,18 @@ def test_what_a_spec_leaves_out_of_a_node_is_read_from_the_host(
         assert found.startswith(f"{node.get('hostPath') or node['path']}: the device node of its CDI spec {says}")
 
 
+def test_a_pipe_has_no_numbers_but_a_type(tmp_path: Path) -> None:
+    specs, pipe = Specs(tmp_path), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    given = {"major": 226}, {"type": "c"}, {"type": "c", "major": 226}, {"type": "b", "major": 226}
+    found = []
+    for more in given:
+        node = {"path": "/dev/a", "hostPath": str(pipe), **more}
+        (specs.dynamic / "vendor.json").write_text(foreign(deviceNodes=[node]))
+        found.append(specs.problem("vendor.com/gpu=0").partition(" spec ")[2].partition(", so")[0])
+    assert found == ["", "is not the device char", "is not the device char/226:0", "is not the device block/226:0"]
+
+
 def test_a_device_of_ours_needs_what_its_mounts_and_hooks_name(tmp_path: Path) -> None:
     mount = {"hostPath": "/no-such", "containerPath": "/a", "options": ["rbind"]}
     edits = {"deviceNodes": [{"path": "/dev/checked-elsewhere"}], "mounts": [mount]}

@@ -11,11 +11,11 @@ from typing import Any, Callable
 import pytest
 
 from node_device_plugin.cdi import directories, writer
-from node_device_plugin.declaration import Device, parse_resources
+from node_device_plugin.declaration import Device, parse_configuration, parse_resources
 from node_device_plugin.devices import our_specs
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.health import Health
-from node_device_plugin.devices.scanner import DeviceScanner, Places
+from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.support.bounded_calls import NoAnswer
 
@@ -36,20 +36,26 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.dev = folder / "dev"
         self.dev.mkdir()
-        self.places = Places(str(folder / "cdi"))
+        self.cdi = str(folder / "cdi")
         self.watch = Watch()
         self.scanner = DeviceScanner(self.watch)
+        directories = {"kubelet_device_plugin_dir": str(folder / "dp"), "dynamic_cdi_dir": self.cdi}
+        self.scanner.configuration = parse_configuration({**directories, "cdi_spec_dirs": [], "resources": []})
         self.tables: dict[str, DeviceTable] = {}
 
     def declare(self, *resources: dict[str, Any]) -> None:
         self.tables = {resource.name: DeviceTable(resource) for resource in parse_resources(list(resources))}
 
+    def runtime_reads(self, specs: Path) -> None:
+        """The runtime reads this directory of CDI specs. Without a call, the plugin checks no CDI name."""
+        self.scanner.configuration = self.scanner.configuration._replace(cdi_spec_dirs=(str(specs),))
+
     async def scan(self) -> None:
-        await self.scanner.scan(list(self.tables.values()), self.places)
+        await self.scanner.scan(list(self.tables.values()))
 
     async def nobody_holds(self) -> None:
         """The kubelet's answer, and the scan that follows it."""
-        if await self.scanner.answer(list(self.tables.values()), self.places, self.scanner.given.ask(), ()):
+        if await self.scanner.answer(list(self.tables.values()), self.scanner.given.ask(), ()):
             await self.scan()
 
     def listed(self, name: str = "example.com/dev") -> dict[str, bool]:
@@ -95,7 +101,7 @@ async def test_the_spec_is_there_before_the_device_is_listed(node: Node, monkeyp
     real = Health.check
 
     def check(*arguments: Any) -> Any:
-        seen.append(os.path.exists(os.path.join(node.places.cdi, FILE)))
+        seen.append(os.path.exists(os.path.join(node.cdi, FILE)))
         assert node.listed() == {}
         return real(*arguments)
 
@@ -115,12 +121,12 @@ async def test_a_device_whose_spec_cannot_be_written_is_not_given_away(node: Nod
     devices = [{"id": "plain"}, {"id": "d", "nodes": [{"path": "/dev/null"}]}]
     node.declare(node.discovering("tty*", devices=devices, env={"DEV_{index}": "{id}"}))
     (node.dev / "tty0").touch()
-    Path(node.places.cdi).touch()
+    Path(node.cdi).touch()
     await node.scan()
     assert node.listed() == {"plain": True, "d": False}
     table = node.tables["example.com/dev"]
     assert "cannot write the CDI spec" in str(table.reason(table.resource.devices[1]))
-    Path(node.places.cdi).unlink()
+    Path(node.cdi).unlink()
     await node.scan()
     assert node.listed() == {"plain": True, "d": True, "tty0": True}
 
@@ -150,8 +156,8 @@ async def test_while_writing_a_spec_hangs_what_is_in_it_is_offered(node: Node, m
 
 async def test_a_follower_that_cannot_read_our_specs_offers_nothing_by_cdi(node: Node) -> None:
     declared = {"id": "d", "nodes": [{"path": "/dev/null"}]}
-    Path(node.places.cdi).touch()
-    assert writer.offered(node.places.cdi) == {}
+    Path(node.cdi).touch()
+    assert writer.offered(node.cdi) == {}
     node.declare(node.discovering("tty*", devices=[declared]))
     node.scanner.writes = False
     await node.scan()
@@ -197,7 +203,7 @@ async def test_the_host_path_changes_under_a_stable_id(node: Node) -> None:
         (node.dev / "by-id" / "x").symlink_to("../" + name)
         await node.scan()
         await node.nobody_holds()
-        (device,) = json.loads((Path(node.places.cdi) / FILE).read_text())["devices"]
+        (device,) = json.loads((Path(node.cdi) / FILE).read_text())["devices"]
         (given,) = device["containerEdits"]["deviceNodes"]
         assert given["hostPath"] == str(node.dev / name)
         assert given["path"] == str(node.dev / "by-id" / "x")
@@ -235,14 +241,14 @@ async def test_orphans_go_unless_somebody_holds_them(node: Node) -> None:
     (node.dev / "tty0").touch()
     await node.scan()
     resources = [table.resource for table in node.tables.values()]
-    assert not await node.scanner.our_specs.has_orphans(resources, node.places.cdi)
-    assert await node.scanner.our_specs.has_orphans([], node.places.cdi)
-    await node.scanner.prune([], [device.id for device in devices_of(node)], node.places)
-    assert os.listdir(node.places.cdi) == [FILE]
-    await node.scanner.prune(resources, [], node.places)
-    assert os.listdir(node.places.cdi) == [FILE]
-    await node.scanner.prune([], [], node.places)
-    assert os.listdir(node.places.cdi) == []
+    assert not await node.scanner.our_specs.has_orphans(resources, node.cdi)
+    assert await node.scanner.our_specs.has_orphans([], node.cdi)
+    await node.scanner.prune([], [device.id for device in devices_of(node)])
+    assert os.listdir(node.cdi) == [FILE]
+    await node.scanner.prune(resources, [])
+    assert os.listdir(node.cdi) == [FILE]
+    await node.scanner.prune([], [])
+    assert os.listdir(node.cdi) == []
 
 
 async def test_a_device_that_is_gone_stays_with_its_resource(node: Node, caplog: pytest.LogCaptureFixture) -> None:
@@ -321,7 +327,7 @@ async def test_hot_plug_without_polling(node: Node) -> None:
 async def test_specs_that_come_later_or_are_written_in_place_are_news(node: Node, short_path: Path) -> None:
     """As a copied spec is: its file appears empty, and its text comes after that."""
     specs = short_path / "etc" / "cdi"
-    node.places = node.places._replace(specs=(str(specs),))
+    node.runtime_reads(specs)
     node.declare({"name": "example.com/dev", "devices": [{"id": "d"}], "container_edits": {"env": ["A=b"]}})
     table = node.tables["example.com/dev"]
     # Directory by directory, then the file, its text, and another text in its place.
@@ -368,7 +374,7 @@ async def test_a_declared_link_that_leads_elsewhere_is_news_and_its_spec_follows
         link.unlink(missing_ok=True)
         link.symlink_to(name)
         await node.scan()
-        (device,) = json.loads((Path(node.places.cdi) / FILE).read_text())["devices"]
+        (device,) = json.loads((Path(node.cdi) / FILE).read_text())["devices"]
         assert device["containerEdits"]["deviceNodes"][0]["hostPath"] == str(node.dev / name)
         assert node.listed() == {"d": True}
         while await node.watch.changed(0.0):
@@ -381,27 +387,27 @@ async def test_a_spec_that_changes_between_discovery_and_the_health_checks_is_ne
     """The health checks have read the change, and discovery has not."""
     specs = node.dev.parent / "cdi"
     specs.mkdir()
-    node.places = node.places._replace(specs=(str(specs),))
+    node.runtime_reads(specs)
     node.declare({"name": "example.com/gpu", "discover": {"cdi": {"kind": "vendor.com/gpu"}}})
     await node.scan()
     spec = {"cdiVersion": "0.5.0", "kind": "vendor.com/gpu"}
     devices = [{"name": "gpu0", "containerEdits": {"env": ["A=B"]}}]
     (specs / "vendor.json").write_text(json.dumps({**spec, "devices": devices}))
-    await node.scanner._health.check([], node.places.specs)
+    await node.scanner._health.check([], node.scanner.configuration.checked_spec_dirs)
     assert await node.watch.changed(5)
-    assert await node.scanner.is_news(node.places)
+    assert await node.scanner.is_news()
 
 
 async def test_the_spec_that_a_look_wrote_itself_calls_for_no_other_look(node: Node) -> None:
     """10,000 devices are half a second's work: a hot-plug costs one look, not two."""
     specs = node.dev.parent / "cdi"
     specs.mkdir()
-    node.places = node.places._replace(specs=(str(specs),))
+    node.runtime_reads(specs)
     node.declare(node.discovering("tty*"))
 
     async def is_news() -> bool:
         assert await node.watch.changed(5)
-        return await node.scanner.is_news(node.places)
+        return await node.scanner.is_news()
 
     await node.scan()
     (node.dev / "tty1").touch()
@@ -444,7 +450,7 @@ def foreign(node: Node, *kinds: str) -> None:
     """Other programs' specs of these kinds, each with a device 0 of another node."""
     specs = node.dev.parent / "cdi"
     specs.mkdir(exist_ok=True)
-    node.places = node.places._replace(specs=(str(specs),))
+    node.runtime_reads(specs)
     for number, (kind, path) in enumerate(zip(kinds, ("/dev/null", "/dev/zero", "/dev/full"))):
         (specs / f"{number}.yaml").write_text(
             f"cdiVersion: 0.6.0\nkind: {kind}\ndevices:\n"
@@ -466,7 +472,7 @@ async def test_where_no_device_uses_cdi_no_spec_is_opened(node: Node, monkeypatc
         pass
     (node.dev.parent / "cdi" / "new.json").write_text("{}")
     assert await node.watch.changed(10.0)
-    assert not await node.scanner.is_news(node.places)
+    assert not await node.scanner.is_news()
     assert opened == []
 
 

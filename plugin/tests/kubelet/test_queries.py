@@ -10,19 +10,19 @@ import pytest
 
 from node_device_plugin.cdi.links import Links
 from node_device_plugin.kubelet import queries
-from node_device_plugin.kubelet.pod_resources import Holder, Pods
+from node_device_plugin.kubelet.pod_resources import Holder, Listing
 from node_device_plugin.support.bounded_calls import BoundedCalls, NoAnswer
 
-KNOWN = Pods(1, [Holder("default", "own", "main", "example.com/dev", ("d0",))])
+KNOWN = Listing(1, [Holder("default", "own", "main", "example.com/dev", ("d0",))])
 
 
 @pytest.fixture
-def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Pods]:
+def kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Listing]:
     """The answers of a kubelet that started now and has a pod on its disk; the last answer stays."""
     answers = [KNOWN]
 
-    async def listed(_kubelet_root: str) -> tuple[dict[str, tuple[str, ...]], Pods]:
-        return {"example.com/dev": ("d0",)}, answers.pop(0) if len(answers) > 1 else answers[0]
+    async def listed(_kubelet_root: str) -> Listing:
+        return answers.pop(0) if len(answers) > 1 else answers[0]
 
     (tmp_path / "pod-resources").mkdir()
     (tmp_path / "pod-resources" / "kubelet.sock").touch()
@@ -36,13 +36,13 @@ async def listing(folder: Path) -> Any:
     return await queries.listing(str(folder), str(folder / "dp"))
 
 
-async def test_a_kubelet_is_asked_until_it_knows_its_pods(tmp_path: Path, kubelet: list[Pods]) -> None:
-    kubelet[:] = [Pods(0, []), Pods(0, []), KNOWN]
+async def test_a_kubelet_is_asked_until_it_knows_its_pods(tmp_path: Path, kubelet: list[Listing]) -> None:
+    kubelet[:] = [Listing(0, []), Listing(0, []), KNOWN]
     assert (await listing(tmp_path)).holders == KNOWN.holders
 
 
 async def test_a_socket_on_a_dead_mount_holds_up_no_other_task(
-    tmp_path: Path, kubelet: list[Pods], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kubelet: list[Listing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounted_again = threading.Event()
     monkeypatch.setattr(queries, "has_just_started", lambda _kubelet_root: mounted_again.wait(30))
@@ -55,16 +55,16 @@ async def test_a_socket_on_a_dead_mount_holds_up_no_other_task(
         mounted_again.set()
 
 
-async def test_a_kubelet_without_pods_is_believed(tmp_path: Path, kubelet: list[Pods]) -> None:
-    kubelet[:] = [Pods(0, []), KNOWN]
+async def test_a_kubelet_without_pods_is_believed(tmp_path: Path, kubelet: list[Listing]) -> None:
+    kubelet[:] = [Listing(0, []), KNOWN]
     (tmp_path / "pods" / "uid").rmdir()
     assert (await listing(tmp_path)).pods == 0
 
 
 async def test_a_kubelet_that_has_had_the_time_is_believed(
-    tmp_path: Path, kubelet: list[Pods], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kubelet: list[Listing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kubelet[:] = [Pods(0, []), KNOWN]
+    kubelet[:] = [Listing(0, []), KNOWN]
     monkeypatch.setattr(queries, "_STARTING", 0.0)
     assert (await listing(tmp_path)).pods == 0
 

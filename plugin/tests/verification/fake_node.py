@@ -11,15 +11,14 @@ import pytest
 from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.declaration import Device, Resource, parse_configuration
 from node_device_plugin.kubelet import queries as kubelet_queries
-from node_device_plugin.kubelet.pod_resources import Holder
-from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.kubelet.pod_resources import Holder, Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
 from node_device_plugin.verification import device_plugins, looking, proof_by_kubelet, without_lists
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report
-from node_device_plugin.verification.scope import Node, Scope
+from node_device_plugin.verification.scope import Scope
 from node_device_plugin.verification.verify import verify
 from node_device_plugin.wire import cri_v1_pb2 as cri
 
@@ -39,7 +38,7 @@ class FakeNode:
         #: Resources that the kubelet knows, and that its checkpoint misses until its next write.
         self.unwritten: set[str] = set()
         self.holders: list[Holder] = []
-        #: What is held, as ``holders`` tells it: by other names than are declared.
+        #: What is held, as ``holders`` tells it.
         self.held: list[kubelet_queries.HeldDevice] = []
         self.running: list[cri.Container] = []
         self.shows: dict[int, list[str]] = {}
@@ -104,11 +103,19 @@ class FakeNode:
     async def verify(self, *resources: Mapping[str, Any], **scope: Any) -> Report:
         """What is found of these, as the command does it. scope: other than the defaults here."""
         configuration = parse_configuration({"resources": list(resources)})
-        defaults: dict[str, Any] = {"devices": "one", "unproven_only": False, "record": None, "timeout": 0.0}
-        place = scope.pop("static_pod_dir", str(self.path))
-        makes = scope.pop("makes_static_pods", True)
-        node = Node("/none.sock", str(self.path), place, scope.pop("image", None), "/kubelet.conf", 10, makes)
-        return await verify(configuration, node, Scope(**{**defaults, **scope}))
+        defaults: dict[str, Any] = {
+            "runtime_socket": "/none.sock",
+            "kubelet_root": str(self.path),
+            "static_pod_dir": str(self.path),
+            "kubelet_kubeconfig": "/kubelet.conf",
+            "max_pods": 10,
+            "image": None,
+            "devices": "one",
+            "unproven_only": False,
+            "record": None,
+            "timeout": 0.0,
+        }
+        return await verify(configuration, Scope(**{**defaults, **scope}))
 
     # What the code under test asks: the kubelet, then the runtime.
 
@@ -116,7 +123,8 @@ class FakeNode:
         self.lists += 1
         # Like the kubelet, list no resource without devices.
         listed = {name: ids for name, ids in self.allocatable.items() if ids}
-        return Listing(frozenset(self.allocatable) - self.unwritten, listed, self.holders, 3)
+        checkpointed = frozenset(self.allocatable) - self.unwritten
+        return Listing(3, self.holders, allocatable=listed, checkpointed=checkpointed)
 
     async def _holders(self, *_: object) -> kubelet_queries.Holders:
         return kubelet_queries.Holders("kubelet", tuple(self.held))

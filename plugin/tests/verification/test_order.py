@@ -11,8 +11,7 @@ import pytest
 
 from node_device_plugin.cluster.pods import Slots
 from node_device_plugin.kubelet import queries as kubelet_queries
-from node_device_plugin.kubelet.pod_resources import Holder, PodResourcesError
-from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.kubelet.pod_resources import Holder, Listing, PodResourcesError
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.support.bounded_calls import BoundedCalls
 from node_device_plugin.support.channels import grpc

@@ -14,6 +14,7 @@ from node_device_plugin.kubelet.pod_resources import Holder
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.verification import looking, proof_by_kubelet, static_pod
 from node_device_plugin.verification.looking import Outcome, look, look_at_allocated
+from node_device_plugin.verification.scope import Scope
 from node_device_plugin.wire import cri_v1_pb2 as api
 
 NAME = "node-device-proof-0badcafe"
@@ -77,8 +78,8 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 async def prove(node: Node, path: Path) -> Outcome:
     devices = [{"id": "l0"}, {"id": "l1"}]
     (lamp,) = parse_resources([{"name": "example.com/lamp", "devices": devices, "env": {"LAMP_{index}": "{id}"}}])
-    kubelet = proof_by_kubelet.Kubelet("/none", str(path), "pause", 0.0)
-    return await proof_by_kubelet.prove(lamp, 2, cast(CriClient, node), kubelet)
+    scope = Scope("/none.sock", "/none", None, None, "all", False, None, 0.0)
+    return await proof_by_kubelet.prove(lamp, 2, cast(CriClient, node), str(path), "pause", scope)
 
 
 async def test_a_container_that_shows_as_many_devices_as_it_asked_for_is_a_proof(node: Node, tmp_path: Path) -> None:

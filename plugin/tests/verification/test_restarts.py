@@ -46,16 +46,16 @@ ENDED = "node-device-plugin.service ended after it was started, and systemd star
         ("second", "no json", ENDED + "journalctl --unit node-device-plugin.service has its log"),
     ],
 )
-async def test_a_restart_is_told_with_the_last_error_of_the_first_process(
+def test_a_restart_is_told_with_the_last_error_of_the_first_process(
     systemd: Path, invocation: str, entry: str, says: str
 ) -> None:
     answers(systemd, invocation, entry)
-    assert await restarts.problem("first") == says
+    assert restarts.problem("first") == says
 
 
-async def test_without_systemd_nothing_is_told(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_nothing_is_told(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(systemd))
-    assert await restarts.problem("first") is None
+    assert restarts.problem("first") is None
 
 
 async def test_a_restart_fails_a_verification(systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from node_device_plugin.devices.health import CdiNames
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet import queries as kubelet_queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
-from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.kubelet.pod_resources import Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.client import CriClient
 from node_device_plugin.support.bounded_calls import NoAnswer
@@ -22,7 +22,7 @@ from node_device_plugin.verification.device_plugins import DevicePlugins
 from node_device_plugin.verification.expected import Expected, expected
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Row
-from node_device_plugin.verification.scope import Node, Runtime, Scope
+from node_device_plugin.verification.scope import Runtime, Scope
 from node_device_plugin.verification.verify import _runtime, verify
 
 SHARED = {"name": "example.com/dev", "devices": [{"id": "d0"}], "env": {"DEV": "x"}, "replicas": 4}
@@ -30,15 +30,14 @@ IDS = ("d0::0", "d0::1", "d0::2", "d0::3")
 
 
 def judged(resource: Resource, listing: Listing, devices: str) -> Row:
-    return row_of(expected(resource, None, {}, (), CdiNames(())), listing, devices)
+    return row_of(expected(resource, None, (), CdiNames(())), listing, devices)
 
 
 def row_of(wanted: Expected, listing: Listing, devices: str) -> Row:
-    node = Node("/none.sock", "/kubelet", None, None)
     runtime = Runtime("containerd 2.1.9", None, True)
-    scope = Scope(devices, False, None, 1.0)
+    scope = Scope("/none.sock", "/kubelet", None, None, devices, False, None, 1.0)
     configuration = parse_configuration({"resources": []})
-    return DevicePlugins(listing, {}, configuration, runtime, node, scope).judge(wanted, [])
+    return DevicePlugins(listing, configuration, runtime, scope).judge(wanted, [])
 
 
 @pytest.mark.parametrize(
@@ -46,7 +45,7 @@ def row_of(wanted: Expected, listing: Listing, devices: str) -> Row:
 )
 def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int], devices: str, shares: int) -> None:
     (resource,) = parse_resources([{**SHARED, "container_limit": limit}])
-    listing = Listing(frozenset({"example.com/dev"}), {"example.com/dev": IDS}, [], 0)
+    listing = Listing(0, [], allocatable={"example.com/dev": IDS}, checkpointed=frozenset({"example.com/dev"}))
     row = judged(resource, listing, devices)
     assert (row.state, row.shares, row.capacity) == ("unproven", shares, 4)
 
@@ -61,7 +60,7 @@ def test_a_proof_asks_for_no_more_than_a_container_may_have(limit: Optional[int]
 )
 def test_other_devices_than_are_declared_are_a_failure(found: dict[str, tuple[str, ...]], says: str) -> None:
     (resource,) = parse_resources([SHARED])
-    row = judged(resource, Listing(frozenset(found), found, [], 0), "all")
+    row = judged(resource, Listing(0, [], allocatable=found, checkpointed=frozenset(found)), "all")
     assert (row.state, row.shares, row.detail) == ("failed", 0, says)
 
 
@@ -115,7 +114,8 @@ async def test_a_runtime_without_cdi(
     device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}
     resources = parse_resources([{"name": "example.com/dev", "devices": [device]}])
     problems: list[str] = []
-    found = await _runtime(Node("/run/x.sock", "/var/lib/kubelet", None, None), resources, problems)
+    scope = Scope("/run/x.sock", "/var/lib/kubelet", None, None, "one", False, None, 0.0)
+    found = await _runtime(scope, resources, problems)
     assert found.gives_cdi is (said is None)
     assert [said in problem and problem.endswith("of example.com/dev") for problem in problems] == [True] * bool(said)
 
@@ -132,8 +132,8 @@ async def test_a_kubelet_with_too_many_questions_is_not_one_that_does_not_answer
     (short_path / kubelet_queries.POD_RESOURCES_SOCKET).parent.mkdir()
     (short_path / kubelet_queries.POD_RESOURCES_SOCKET).touch()
     resources = [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}]
-    node = Node("/run/x.sock", str(short_path), None, None)
-    report = await verify(parse_configuration({"resources": resources}), node, Scope("all", False, None, 0.0))
+    scope = Scope("/run/x.sock", str(short_path), None, None, "all", False, None, 0.0)
+    report = await verify(parse_configuration({"resources": resources}), scope)
     assert (report.kubelet, report.rows[0].detail) == ("rate limited", "the kubelet gets too many requests")
 
 
@@ -161,12 +161,12 @@ async def test_a_kubelet_that_hangs_is_another_than_none(
     path.parent.mkdir()
     device = {"id": "d0", "nodes": [{"path": "/dev/null"}]}
     configuration = parse_configuration({"resources": [{"name": "example.com/dev", "devices": [device]}]})
-    node = Node("/run/x.sock", str(short_path), str(short_path), None)
+    scope = Scope("/run/x.sock", str(short_path), str(short_path), None, "all", False, None, 0.0)
     with socket.socket(socket.AF_UNIX) as listening:
         if is_there:
             listening.bind(str(path))
             listening.listen()
-        report = await verify(configuration, node, Scope("all", False, None, 0.0))
+        report = await verify(configuration, scope)
     (row,) = report.rows
     assert (report.kubelet, row.state, row.detail) == (kubelet, "pending", detail)
     problem = "kubelet: expected an answer on %s, found none in 0 s" % path
@@ -185,8 +185,8 @@ async def test_a_checkpoint_that_cannot_be_read_is_a_problem(
 
     monkeypatch.setattr(kubelet_queries, "listing", listing)
     resources = [{"name": "example.com/dev", "devices": [{"id": "d0", "nodes": [{"path": "/dev/null"}]}]}]
-    node = Node(str(short_path / "none"), str(short_path), None, None)
-    report = await verify(parse_configuration({"resources": resources}), node, Scope("all", False, None, 0.0))
+    scope = Scope(str(short_path / "none"), str(short_path), None, None, "all", False, None, 0.0)
+    report = await verify(parse_configuration({"resources": resources}), scope)
     assert "kubelet: %s" % error in report.problems
     (row,) = report.rows
     assert (report.kubelet, row.state, row.detail) == ("running", "pending", "the kubelet's checkpoint cannot be read")
@@ -198,8 +198,8 @@ async def test_what_nobody_says_of_holders_is_a_problem(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(kubelet_queries, "holders", holders)
     configuration = parse_configuration({"resources": [{"name": "example.com/dev", "devices": []}]})
-    node = Node(str(short_path / "none"), str(short_path), None, None)
-    report = await verify(configuration, node, Scope("all", False, None, 0.0))
+    scope = Scope(str(short_path / "none"), str(short_path), None, None, "all", False, None, 0.0)
+    report = await verify(configuration, scope)
     said = "cannot find out which pods hold devices: what containers were given: it did not answer in 5 s"
     assert said in report.problems
 
@@ -212,7 +212,7 @@ def test_an_optional_device_that_no_spec_has_is_not_expected(tmp_path: Path) -> 
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
     names = CdiNames([str(tmp_path)])
     names.read(name for device in resource.devices for name in device.cdi_devices)
-    wanted = expected(resource, None, {}, (), names)
+    wanted = expected(resource, None, (), names)
     why = f"b: the CDI name vendor.com/gpu=b is in no valid spec of {tmp_path}"
     assert (wanted.ids, wanted.absent) == (["a"], (why,))
 
@@ -242,10 +242,10 @@ def test_a_device_whose_mount_has_no_source_is_missing_for_this_reason(
     (tmp_path / "node-device-plugin_example.com_fpga.json").write_text(cdi.serialise(spec))
     names = CdiNames([str(tmp_path)])
     names.read([])
-    wanted = expected(resource, None, {}, (), names)
+    wanted = expected(resource, None, (), names)
     assert wanted.ids == ids
     found = {"example.com/fpga": ("a",)}
-    listing = Listing(frozenset(found), found, [], 0)
+    listing = Listing(0, [], allocatable=found, checkpointed=frozenset(found))
     row = row_of(wanted, listing, "one")
     if is_required:
         why = "/no-such: " + MISSING.format("b")

@@ -3,17 +3,17 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
 from node_device_plugin.cdi.directories import check_directories
-from node_device_plugin.cdi.resolution import resolution
+from node_device_plugin.cdi.resolution import Resolution
 from node_device_plugin.declaration import cdi, parse_resources
 from node_device_plugin.devices.discovery import Discoverer
+from node_device_plugin.devices.given import IN_DOUBT
 from node_device_plugin.kubelet import queries as kubelet_queries
-from node_device_plugin.kubelet.pod_resources import Holder
-from node_device_plugin.kubelet.queries import Listing
+from node_device_plugin.kubelet.pod_resources import Holder, Listing
 from node_device_plugin.verification.container_view import expected_in_container
 from node_device_plugin.verification.report import Report
 
@@ -93,16 +93,43 @@ async def test_a_kubelet_that_needs_a_moment_for_what_was_plugged_in_gets_it(
 async def test_what_a_pod_holds_by_another_name_is_in_use_and_proves_nothing(node: FakeNode, tmp_path: Path) -> None:
     """Nor is it missed; and it may have come free since."""
     plug(tmp_path, "lamp0")
-    node.held = [kubelet_queries.HeldDevice("example.com/old", "lamp0", "default", "own", "main", by_our_cdi=True)]
+    why = "held by default/own as example.com/old"
+    device = {"id": "lamp0", "reason": why, "withheld": True}
+    others = {"id": "first", "reason": None, "withheld": False}
+    resource = {"name": "example.com/lamp", "registered": True, "devices": [others, device]}
+    node.plugin = {"resources": [resource]}
     for listed in (["first"], ["first", "lamp0"]):
         report = await verified(node, listed)
-        says = "lamp0: held by default/own as example.com/old"
+        says = f"lamp0: {why}"
         assert [(row.state, row.detail) for row in report.rows] == [("in use", says)]
         assert (report.problems, node.asked, report.proven) == ([], [], {})
     # Nor does the container of another device of the resource prove it.
     node.holds("app", [], "first")
     (row,) = (await verified(node, ["first"])).rows
-    assert (row.state, row.seen) == ("in use", ())
+    assert (row.state, row.seen, row.capacity) == ("in use", (), 1)
+
+
+async def test_a_doubt_of_the_plugin_is_waited_for(node: FakeNode, tmp_path: Path) -> None:
+    """It lasts until the kubelet has told the plugin who holds the device."""
+    plug(tmp_path, "lamp0")
+    device = {"id": "lamp0", "reason": IN_DOUBT, "withheld": True}
+    resource = {"name": "example.com/lamp", "registered": True, "devices": [device]}
+    node.plugin = {"resources": [resource]}
+    report = await verified(node, ["first"])
+    says = f"expected 2 healthy devices with the kubelet, found 1 (missing: lamp0); lamp0: {IN_DOUBT}"
+    assert [(row.state, row.detail) for row in report.rows] == [("failed", says)]
+    ask, asked = node._ask_plugin, []
+
+    async def answered(*_: object) -> dict[str, Any]:
+        asked.append(None)
+        if len(asked) == 3:
+            device["reason"] = "held by default/own as example.com/old"
+        return await ask()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("node_device_plugin.status_api.client.ask", answered)
+        report = await verified(node, ["first"], timeout=30.0)
+    assert ([row.state for row in report.rows], report.problems, len(asked)) == (["in use"], [], 3)
 
 
 async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
@@ -117,7 +144,7 @@ async def test_a_container_must_show_the_nodes_that_another_programs_spec_gives(
     spec = {"cdiVersion": "0.6.0", "kind": "vendor.com/gpu", "devices": devices, "containerEdits": common}
     (tmp_path / "vendor.json").write_text(json.dumps(spec))
     (declared,) = parse_resources([{"name": "example.com/gpu", "devices": [{"id": "gpu0", "cdi_devices": names}]}])
-    known = resolution(check_directories([str(tmp_path)], None)).with_foreign_nodes(declared)
+    known = Resolution(check_directories([str(tmp_path)], None)).with_foreign_nodes(declared)
     expected = expected_in_container(known, known.devices)
     assert [(node.path, node.host_path, node.type, node.major, node.minor) for node in expected.nodes] == [
         ("/dev/gpu0", "/dev/null", None, None, None),

@@ -10,15 +10,18 @@ import base64
 import contextlib
 import functools
 import os
+import uuid
 
-from .. import cdi_needed, node_code, plugin_command, runtime_trial
-from .. import runtime_restart as restarts
+from .. import cdi_needed, node_code, plugin_command
+from ..directory_names import CDI_DIRS
 from ..ledger import Ledger, LedgerConflict, sha256
+from ..managed import add_file
 from ..node_device_plugin.support.kubelet_process import running_kubelet
 from ..node_device_plugin.support.node_process import NotTrusted
-from ..runtime_facts import runtime_facts, socket_of
-from ..runtime_restart import OWNER
+from ..runtime_facts import runtime_facts, socket_of, written_since
 from ..transaction import launch
+from ..transaction.plan import Places, Plan
+from ..writable import obstacle
 from . import files
 
 PARAMS = {
@@ -32,6 +35,14 @@ PARAMS = {
     "code": node_code.ARGUMENT,
 }
 CHECKS = {"required_if": [("state", state, ["command"]) for state in ("present", "absent")]}
+OWNER = "cdi_runtime"
+PLACES = Places()
+# Seconds that the runtime may take to answer. If the runtime ends, the wait ends.
+_TIMEOUT = 120
+
+
+class NotApplied(LedgerConflict):
+    """A change could not be made, or was undone."""
 
 
 def converge(node, params):
@@ -53,17 +64,17 @@ def converge(node, params):
     except plugin_command.CommandError:
         raise
     except (UnsupportedConfig, LedgerConflict) as error:
-        answers = {"answers": role.daemon.answers} if isinstance(error, restarts.NotApplied) else {}
+        answers = {"answers": role.answers} if isinstance(error, NotApplied) else {}
         return {"changed": False, "problems": [f"{role.path}: {error}"], **answers}
 
 
 def _recover(node):
     """Finish or undo an interrupted change. The answer says whether it had ``begun``, and its ``error``."""
-    if not restarts.PLACES.left():
+    if not PLACES.left():
         return {"changed": False}
     if node.check_mode:
         return {"changed": True}
-    outcome = launch.settle(restarts.PLACES)
+    outcome = launch.settle(PLACES)
     return {"changed": True, "begun": outcome is not None, "error": outcome and outcome.error}
 
 
@@ -73,7 +84,7 @@ class _Role:
     def __init__(self, node, params):
         self._node = node
         self._params = params
-        self._entries = Ledger(restarts.PLACES.directory).entries
+        self._entries = Ledger(PLACES.directory).entries
 
     @functools.cached_property
     def _kubelet(self):
@@ -99,38 +110,52 @@ class _Role:
 
         return configuration.of(self._runtime)
 
-    @functools.cached_property
-    def _check(self):
-        return functools.partial(runtime_trial.check, self._adapter)
+    def _asked(self):
+        return plugin_command.runtime(self._node, self._params["command"], self._runtime["socket"])
 
     @functools.cached_property
-    def daemon(self):
-        return restarts.Daemon(self._node, self._params, self._runtime, self._adapter, self._entries)
+    def _said(self):
+        """The daemon's answer; None in check mode if the command is not installed yet. Raises CommandError."""
+        try:
+            return self._asked()
+        except plugin_command.CommandMissing:
+            if self._node.check_mode:
+                return None
+            raise
+
+    @property
+    def answers(self):
+        """Whether the daemon answers now."""
+        try:
+            self._asked()
+        except plugin_command.CommandError:
+            return False
+        return True
 
     def make_effective(self):
         """Turn CDI on, or restart a daemon that does not use its files yet."""
-        from node_device_plugin.runtime.configuration import obstacles, running
+        from node_device_plugin.runtime.configuration import obstacles
 
         problems = list(obstacles(self._runtime, cdi=True))
         if problems:
             return {"changed": False, "problems": problems}
-        change = self._adapter.plan(self._check)
+        change = self._adapter.plan()
         if change is not None:
-            shortfall = running.shortfall(self._adapter.cdi)
+            shortfall = self._adapter.cdi.shortfall
             self._require_writable(change, shortfall)
             self._require_command()
-            return self.daemon.restart(shortfall, [change], original=self._original(change))
-        cdi = (self.daemon.said or {}).get("cdi")
-        difference = running.difference(cdi) if cdi else None
+            return self._restart(shortfall, [change])
+        cdi = (self._said or {}).get("cdi")
+        difference = self._adapter.difference(cdi) if cdi else None
         if difference is None:
-            wrong_order = running.wrong_order(self._adapter.name, cdi) if cdi else None
+            wrong_order = self._adapter.wrong_order(cdi) if cdi else None
             if wrong_order:
                 self._node.warn(wrong_order)
             return {"changed": False, "msg": "CDI is effective"}
         if self._adapter.by_hand:
             raise LedgerConflict(f"{difference}: restart {self._runtime['unit'] or 'the runtime'}")
         # The files are right, but the daemon started before someone wrote them.
-        return self.daemon.restart(difference, [])
+        return self._restart(difference, [])
 
     def take_back(self):
         """Restore the CDI keys of each file that we changed, unless something still needs CDI."""
@@ -148,7 +173,7 @@ class _Role:
         reasons = cdi_needed.by_containers(self._node, self._params, self._runtime["socket"], self._kubelet)
         if reasons:
             return self._kept(reasons)
-        answer = self.daemon.restart("this collection's change is undone", changes, undo=True)
+        answer = self._restart("this collection's change is undone", changes, undo=True)
         left_on = self._adapter.left_on(changes)
         if left_on:
             self._node.warn(
@@ -170,7 +195,7 @@ class _Role:
             now = self._adapter.text(path)
             if now is not None:
                 ours = sha256(now.encode()) == entry["sha256"]
-                changes.append(self._adapter.undo(path, ours, _text_before(entry), self._check))
+                changes.append(self._adapter.undo(path, ours, _text_before(entry)))
         different = [change for change in changes if change is not None and change.before != change.after]
         return sorted(different, key=lambda change: change.path != config["real_path"])
 
@@ -214,6 +239,115 @@ class _Role:
 
     def _put_back(self):
         return files.converge(self._node, {"owner": OWNER, "files": []})
+
+    def _restart(self, reason, changes, undo=False):
+        """Change the files and restart the daemon, if the module may. Return the answer.
+
+        reason: why. changes: of files, as adapters plan them; empty if the daemon alone is outdated. undo: whether our
+        change is undone. Raises LedgerConflict if this is not possible.
+        """
+        self._require_same_start(reason)
+        self._require_harmless()
+        plan = self._plan(changes, undo)
+        told = self._told(reason, changes)
+        if self._node.check_mode or not self._params["may_restart"]:
+            return told
+        try:
+            outcome = launch.carry_out(PLACES, plan)
+        except LedgerConflict as error:
+            raise self._not_applied(error) from error
+        if outcome.error:
+            raise self._not_applied(outcome.error)
+        # Unknown if the recovery at boot completed the change.
+        paused = "" if outcome.seconds is None else f"; it did not answer for {outcome.seconds} s"
+        return {
+            **told,
+            "msg": told["msg"] + paused,
+            "seconds": outcome.seconds,
+            "written": [file.path for file in plan.files if file.content is not None],
+            "removed": [file.path for file in plan.files if file.content is None],
+        }
+
+    def _require_same_start(self, reason):
+        """Raise LedgerConflict unless systemd would start the daemon with the options that it runs with."""
+        if self._runtime["unit"] is None:
+            raise LedgerConflict(
+                f"{reason}, but process {self._runtime['pid']} belongs to no systemd service that could be restarted: "
+                f"run {self._adapter.name} as a systemd service"
+            )
+        other_start = self._adapter.other_start
+        if other_start:
+            raise LedgerConflict(other_start)
+
+    def _require_harmless(self):
+        """Raise LedgerConflict if the restart would end containers."""
+        if self._adapter.keeps_containers or self._said is None:
+            return
+        number, advice = self._adapter.ended(self._said)
+        if number:
+            raise LedgerConflict(
+                f"a restart of {self._adapter.name} would stop its running containers ({number}): {advice}, or stop "
+                "the containers first"
+            )
+
+    def _plan(self, changes, undo):
+        """Return the transaction's plan. Raises NotApplied if one of the files cannot be written."""
+        plan = Plan(
+            identity=uuid.uuid4().hex,
+            owner=OWNER,
+            files=[],
+            directories=[],
+            entries={},
+            undo=undo,
+            unit=self._runtime["unit"],
+            question=plugin_command.runtime_question(self._params["command"], self._runtime["socket"]),
+            spec_dirs=list(CDI_DIRS) if self._adapter.tells_cdi and not undo else None,
+            timeout=_TIMEOUT,
+        )
+        try:
+            for change in changes:
+                original = None if undo else self._original(change)
+                add_file(plan, self._entries, change, original, self._node.context_of)
+                reason = obstacle(change.path)
+                if reason:
+                    raise LedgerConflict(f"{change.path}: {reason}; nothing was changed")
+        except LedgerConflict as error:
+            raise self._not_applied(error) from error
+        return plan
+
+    def _told(self, reason, changes):
+        """Return what check mode answers to a restart, and warn about what the restart also does."""
+        from node_device_plugin.runtime.configuration.diff import diff
+
+        config = self._runtime["config"]
+        different = [change for change in changes if change.before != change.after]
+        if config.get("other_names") and config["real_path"] in [change.path for change in different]:
+            self._node.warn(
+                f"{config['real_path']} has other hard links ({config['other_names']}), which keep the former text: "
+                "update them by hand"
+            )
+        for warning in self._pending:
+            self._node.warn(warning)
+        return {
+            "changed": True,
+            "restarted": True,
+            "msg": f"{reason}: {self._runtime['unit']} is restarted",
+            "diff": [{"path": change.path, "prepared": diff(change)} for change in different],
+        }
+
+    def _not_applied(self, why):
+        return NotApplied("\n".join([str(why), *self._pending]))
+
+    @functools.cached_property
+    def _pending(self):
+        """One message for each file that someone changed after the daemon started, and before our change.
+
+        A restart also applies this change, and a rollback cannot restore the daemon's earlier settings.
+        """
+        return [
+            f"by its time, {path} was changed after {self._adapter.name} started: a restart also applies that change"
+            for path in written_since(self._runtime["pid"], self._adapter.read_at_start)
+        ]
 
 
 def _text_before(entry):

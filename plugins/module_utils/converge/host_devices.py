@@ -134,7 +134,8 @@ class HostDevices:
 
     def converge(self):
         """Converge to the wanted state. The report and the actions have the changes."""
-        wanted, records = device_nodes.parsed(self._new[NODES]), self._records()
+        wanted = device_nodes.parsed(self._new[NODES])
+        records = self._records(wanted)
         leaving = {path: self._leaving(path, wanted, records) for path in self._old}
         as_made = {path: [*lines, *leaving[path]] for path, lines in self._new.items()}
         gone = self._gone(wanted, records)
@@ -151,7 +152,7 @@ class HostDevices:
             for path, lines in self._new.items()
             if lines
         ]
-        self._claim(wanted, records, replaced)
+        self._claim(records)
         self._managed.converge(files)
         for path in [*gone, *replaced]:
             self._take_away(path, records[path], wanted.get(path))
@@ -163,10 +164,10 @@ class HostDevices:
         if loads and not self._check:
             self._await_devices()
 
-    def _records(self):
-        """Return the device nodes' ledger entries.
+    def _records(self, wanted):
+        """Return the ledger entries of our device nodes and of the wanted ones.
 
-        If an earlier release created a node without a ledger entry, the result has a new entry for that node.
+        If an earlier release created a node without a ledger entry, the result has a new entry for that node, too.
         """
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
         for path, node in device_nodes.parsed(self._old[NODES]).items():
@@ -178,6 +179,10 @@ class HostDevices:
                         "what was there before: an uninstall deletes it"
                     )
                 records[path] = node.entry(device_nodes.access_of(path) if is_the_kernels else None)
+        for path, node in wanted.items():
+            if path not in records:
+                there = device_nodes.is_node(path, node.device)
+                records[path] = node.entry(device_nodes.access_of(path) if there else None)
         return records
 
     def _gone(self, wanted, records):
@@ -213,9 +218,8 @@ class HostDevices:
         for path, node in wanted.items():
             if device_nodes.is_node(path, node.device) is not False:
                 continue
-            entry = records.get(path)
-            is_ours = entry is not None and entry["before"] is None
-            if not is_ours or not device_nodes.is_node(path, device_nodes.of_entry(entry)):
+            entry = records[path]
+            if entry["before"] is not None or not device_nodes.is_node(path, device_nodes.of_entry(entry)):
                 raise LedgerConflict(
                     f"{path} already exists and is another device or file: remove it, or declare another path"
                 )
@@ -259,16 +263,9 @@ class HostDevices:
             if device_nodes.is_device(path) and (not are_rules or _are_about(gone, path))
         }
 
-    def _claim(self, wanted, records, replaced):
-        """Record the nodes to create and the rules that udev must apply in the ledger, before any change."""
-        for path, node in wanted.items():
-            if path in records and path not in replaced:
-                self._ledger.entries[path] = records[path]
-            elif path not in records:
-                there = device_nodes.is_node(path, node.device)
-                self._ledger.entries[path] = node.entry(device_nodes.access_of(path) if there else None)
-        for path, entry in records.items():
-            self._ledger.entries.setdefault(path, entry)
+    def _claim(self, records):
+        """Record the device nodes and the rules that udev must apply in the ledger, before any change."""
+        self._ledger.entries.update(records)
         rules = self._changed_rules()
         if rules:
             entry = {"kind": "udev rules", "owner": "host_devices udev", "rules": rules}
@@ -293,14 +290,12 @@ class HostDevices:
         if device_nodes.is_node(path, device):
             access = device_nodes.access_of(path)
             if before is None and not device_nodes.is_the_kernels(path, device):
-                self._diff(path, device_nodes.shown(device, access), "")
-                self.actions.append(f"removed {path}")
+                self._tell("removed", path, device, access, None)
                 self.report.removed.append(path)
                 if not self._check:
                     os.unlink(path)
             elif before is not None and before != access:
-                self._diff(path, device_nodes.shown(device, access), device_nodes.shown(device, before))
-                self.actions.append(f"restored {path}")
+                self._tell("restored", path, device, access, before)
                 if not self._check:
                     device_nodes.set_access(path, before)
         self._ledger.entries.pop(path, None)
@@ -338,17 +333,10 @@ class HostDevices:
     def _make(self, wanted, access):
         todo = False
         for path, node in wanted.items():
-            there = device_nodes.is_node(path, node.device)
-            found = device_nodes.access_of(path) if there else None
-            if found == access[path]:
-                continue
-            todo = True
-            self.actions.append("{} {}".format("changed" if there else "made", path))
-            self._diff(
-                path,
-                device_nodes.shown(node.device, found) if found else "",
-                device_nodes.shown(node.device, access[path]),
-            )
+            found = device_nodes.access_of(path) if device_nodes.is_node(path, node.device) else None
+            if found != access[path]:
+                todo = True
+                self._tell("changed" if found else "made", path, node.device, found, access[path])
         if todo:
             self._run("systemd-tmpfiles", "--create", NODES)
 
@@ -386,8 +374,11 @@ class HostDevices:
         while not all(map(os.path.exists, self._node.facts.get("awaited", ()))) and time.monotonic() < last:
             time.sleep(_PAUSE)
 
-    def _diff(self, path, before, after):
-        self.report.diffs.append({"before_header": path, "after_header": path, "before": before, "after": after})
+    def _tell(self, action, path, device, before, after):
+        """Report a device node's change. before, after: its mode, uid and gid; None if it does not exist."""
+        self.actions.append(f"{action} {path}")
+        texts = [device_nodes.shown(device, access) if access else "" for access in (before, after)]
+        self.report.diffs.append({"before_header": path, "after_header": path, "before": texts[0], "after": texts[1]})
 
     def _run(self, *command):
         if self._check:

@@ -17,7 +17,6 @@ PARAMS = {
     "name": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["started", "absent"], "default": "started"},
     "files": {"type": "list", "elements": "path", "default": []},
-    "reload_files": {"type": "list", "elements": "path", "default": []},
     "reload_check": {"type": "list", "elements": "str", "default": []},
     "pending": {"type": "bool", "default": False},
     "pending_reload": {"type": "bool", "default": False},
@@ -38,7 +37,7 @@ DIRECTORY = "/run"
 
 def converge(node, params):
     """Converge a unit to its state."""
-    unit, problems = Service(node, params["name"]), []
+    unit, problems = Service(node, params["name"], params["files"]), []
     try:
         if params["state"] == "started":
             run(unit, params)
@@ -55,12 +54,20 @@ def converge(node, params):
 
 
 class Service:
-    """A systemd unit and this run's actions on the unit."""
+    """A systemd unit, this run's actions on the unit, and the record of the files with which the unit started.
 
-    def __init__(self, node, name):
+    With the record, a later run knows whether the unit must start again. Times of files decide nothing, because a
+    node's clock may be wrong. The record has the unit's InvocationID, which changes at each start, and the hash of each
+    file. files: what the unit reads when it starts. A link leads to the program's version.
+    """
+
+    def __init__(self, node, name, files=()):
         self.node = node
         self.name = name
         self.actions = []
+        self._path = os.path.join(DIRECTORY, f"node-devices.{name}.started")
+        self._now = {path: _hash_of(path) for path in files if not os.path.islink(path)}
+        self._links = [path for path in files if os.path.islink(path)]
         self.look()
 
     def look(self):
@@ -97,12 +104,47 @@ class Service:
                 )
             )
 
+    def is_stale(self, pending):
+        """Return whether the running unit may have started with other files.
+
+        pending: whether this play changed a file. This, and a file that systemd has not read, count only if this module
+        has not recorded the unit's present start.
+        """
+        if any(_runs_another_version(self.state.get("MainPID", "0"), link) for link in self._links):
+            return True
+        record = self.record()
+        if record and record["files"] != self._now:
+            return True
+        is_unread = pending or self.state["NeedDaemonReload"] == "yes"
+        return is_unread and not (record and record["invocation"] == self.state.get("InvocationID"))
+
+    def record(self):
+        """Return the record; None if there is none."""
+        with contextlib.suppress(OSError, ValueError, RecursionError), open(self._path, encoding="utf-8") as file:
+            record = json.load(file)
+            if isinstance(record, dict) and set(record) == {"invocation", "files"}:
+                return record
+        return None
+
+    def wanted_record(self):
+        """Return the record of the unit's present start and files; None without files."""
+        return {"invocation": self.state.get("InvocationID"), "files": self._now} if self._now else None
+
+    def write_record(self):
+        """Record the unit's present start."""
+        record = self.wanted_record()
+        if record not in (None, self.record()):
+            ledgers.write_file(self._path, json.dumps(record).encode(), 0o600)
+
+    def remove_record(self):
+        """Remove the record."""
+        ledgers.remove_file(self._path)
+
 
 def run(service, parameters):
     """Enable and start a unit. If the unit started with other files, restart or reload the unit."""
-    check_mode = service.node.check_mode
-    files = StartedWith(service.name, parameters["files"])
-    is_stale = files.is_stale(service.state, service.state["NeedDaemonReload"] == "yes" or parameters["pending"])
+    check_mode, reload_check = service.node.check_mode, parameters["reload_check"]
+    is_stale = service.is_stale(parameters["pending"])
     # `enable` also makes systemd reload its units.
     if service.state["UnitFileState"] not in ("enabled", "enabled-runtime"):
         service.do("enabled", "enable", service.name)
@@ -112,17 +154,17 @@ def run(service, parameters):
         service.do("started", "restart", service.name)
     elif (parameters["pending"] and check_mode) or is_stale:
         service.do("restarted", "restart", service.name)
-    elif parameters["pending_reload"] and (check_mode or service.holds(parameters["reload_check"])):
+    elif parameters["pending_reload"] and (check_mode or service.holds(reload_check)):
         # The process loads a new configuration by itself, so no reload is needed.
         service.actions.append("reloaded")
-    elif parameters["pending_reload"] or (parameters["reload_files"] and not service.holds(parameters["reload_check"])):
+    elif parameters["pending_reload"] or (reload_check and not service.holds(reload_check)):
         service.do("reloaded", "reload", service.name)
     if check_mode:
-        service.node.has_unshown_work = not files.is_recorded(service.state)
+        service.node.has_unshown_work = service.record() != service.wanted_record()
         return
     if service.actions:
         service.look()
-    files.write(service.state)
+    service.write_record()
 
 
 def stop(service):
@@ -131,61 +173,10 @@ def stop(service):
         service.do("stopped", "stop", service.name)
     if service.state["UnitFileState"] in ("enabled", "enabled-runtime"):
         service.do("disabled", "disable", service.name)
-    record = StartedWith(service.name, ())
     if service.node.check_mode:
-        service.node.has_unshown_work = not record.is_recorded(service.state)
-        return
-    record.remove()
-
-
-class StartedWith:
-    """The record with which files a unit was started, so that a later run knows whether the unit must start again.
-
-    Times of files decide nothing, because a node's clock may be wrong. The record has the unit's InvocationID, which
-    changes at each start, and the hash of each file. files: what the unit reads when it starts. A link leads to the
-    program's version.
-    """
-
-    def __init__(self, unit, files):
-        self._path = os.path.join(DIRECTORY, f"node-devices.{unit}.started")
-        self._now = {path: _hash_of(path) for path in files if not os.path.islink(path)}
-        self._links = [path for path in files if os.path.islink(path)]
-
-    def is_stale(self, state, is_unread):
-        """Return whether the running unit may have started with other files.
-
-        state: the unit's properties in systemd. is_unread: whether systemd has not read the unit's present file, or
-        this play changed a file. Both count only if this module has not recorded the unit's present start.
-        """
-        if any(_runs_another_version(state.get("MainPID", "0"), link) for link in self._links):
-            return True
-        record = self._read()
-        if record and record["files"] != self._now:
-            return True
-        return is_unread and not (record and record["invocation"] == state.get("InvocationID"))
-
-    def is_recorded(self, state):
-        """Return whether the record describes the unit's present start and files."""
-        return self._read() == self._record(state)
-
-    def write(self, state):
-        """Record the unit's present start."""
-        if self._now and not self.is_recorded(state):
-            ledgers.write_file(self._path, json.dumps(self._record(state)).encode(), 0o600)
-
-    def remove(self):
-        """Remove the record."""
-        ledgers.remove_file(self._path)
-
-    def _record(self, state):
-        return {"invocation": state.get("InvocationID"), "files": self._now} if self._now else None
-
-    def _read(self):
-        with contextlib.suppress(OSError, ValueError, RecursionError), open(self._path, encoding="utf-8") as file:
-            record = json.load(file)
-            if isinstance(record, dict) and set(record) == {"invocation", "files"}:
-                return record
-        return None
+        service.node.has_unshown_work = service.record() is not None
+    else:
+        service.remove_record()
 
 
 def _hash_of(path):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import configparser
 import ctypes
 import io
 import json
@@ -22,13 +21,14 @@ COMMAND = "node-device-plugin"
 _MARKER = "complete.json"
 # Seconds that a slow node may take to import the plugin for the first time.
 _LOADING = 300
+#: The program of the command. It calls the function that pyproject.toml names.
 SCRIPT = """\
 #!{python} -I
 import sys
 
-from {module} import {function}
+from node_device_plugin.cli.main import main
 
-sys.exit({function}())
+sys.exit(main())
 """
 
 
@@ -95,7 +95,7 @@ def _files_of(directory):
 
 
 def unpack_wheel(archive, member, digest, site):
-    """Unpack a wheel into site-packages if its SHA-256 hash is ``digest``. Returns the name of its dist-info directory.
+    """Unpack a wheel into site-packages if its SHA-256 hash is ``digest``.
 
     Raises VersionError if the hash differs or a file belongs outside site-packages.
     """
@@ -115,22 +115,12 @@ def unpack_wheel(archive, member, digest, site):
         if data:
             raise VersionError(f"{member} contains files outside site-packages: {data[0]}")
         wheel.extractall(site)  # noqa: S202 (its names are checked above)
-    return next(name.split("/")[0] for name in names if name.split("/")[0].endswith(".dist-info"))
 
 
-def entry_point(site, dist_info):
-    """Return the command's module and function from the wheel's metadata."""
-    points = configparser.ConfigParser()
-    points.optionxform = str
-    points.read(os.path.join(site, dist_info, "entry_points.txt"), encoding="utf-8")
-    module, function = points["console_scripts"][COMMAND].split(":")
-    return module.strip(), function.strip()
-
-
-def _try_to_load(partial, module):
+def _try_to_load(partial):
     """Import the command and the compiled package grpc. Raises VersionError if the import fails."""
     python = os.path.join(partial, "bin", "python")
-    tried = [python, "-I", "-c", f"import {module}, grpc"]
+    tried = [python, "-I", "-c", "import node_device_plugin.cli.main, grpc"]
     _said, problem = answer_of(tried, _LOADING)
     if problem:
         raise VersionError(
@@ -177,17 +167,17 @@ def _build(directory, name, archive_path, wheels):
             os.unlink(os.path.join(partial, "bin", script))
     site = os.path.join(partial, "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
     with tarfile.open(archive_path) as archive:
-        infos = [unpack_wheel(archive, member, digest, site) for member, digest in wheels.items()]
-    module, function = entry_point(site, infos[0])
+        for member, digest in wheels.items():
+            unpack_wheel(archive, member, digest, site)
     script = os.path.join(partial, "bin", COMMAND)
     python = os.path.join(directory, "bin", "python")
     with open(script, "w", encoding="utf-8") as file:
-        file.write(SCRIPT.format(python=python, module=module, function=function))
+        file.write(SCRIPT.format(python=python))
     os.chmod(script, 0o755)  # noqa: S103 (a program)
     # Compile now, because services cannot write here. -s and -p record the final directory in the code.
     compile_all = ["-m", "compileall", "-q", "-j", "0", "-s", partial, "-p", directory, site]
     run([os.path.join(partial, "bin", "python"), "-I", *compile_all])
-    _try_to_load(partial, module)
+    _try_to_load(partial)
     marker = {"name": name, "python": list(sys.version_info[:2]), "wheels": wheels, "files": _files_of(partial)}
     with open(os.path.join(partial, _MARKER), "w", encoding="utf-8") as file:
         json.dump(marker, file)

@@ -12,7 +12,7 @@ import os
 import time
 
 from .. import ledger as ledgers
-from ..node_device_plugin.support.new_file import new_file
+from ..node_device_plugin.support.new_file import naming, new_file
 
 NAME = "journal"
 # By default a node runs up to 110 pods. Each container needs a few hundred bytes.
@@ -43,7 +43,7 @@ class Journal:
     def create(cls, directory):
         """Create an empty journal. Raises OSError if the disk is full."""
         path = os.path.join(directory, NAME)
-        with ledgers.naming(path), new_file(path) as file:
+        with naming(path), new_file(path) as file:
             os.posix_fallocate(file.fileno(), 0, _SPACE)
             os.fsync(file.fileno())
         ledgers.sync(directory)

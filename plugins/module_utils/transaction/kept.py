@@ -7,16 +7,14 @@ in its drop-in directory, so both versions are outside that directory.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import shutil
 import stat
 
 from .. import ledger as ledgers
+from ..node_device_plugin.support.file_identity import identity
 from ..writable import mount_points
-
-_CONTEXT = "security.selinux"
 
 
 def old(path):
@@ -55,42 +53,39 @@ def look(path):
     return state and (ledgers.sha256(state["content"]) if state["kind"] == "file" else state["kind"])
 
 
-def keep(path):
-    """If there is a file, copy it with mode, owner, times and extended attributes."""
-    copy = old(path)
-    _discard(copy)
+def seen(path):
+    """Return what every write to the file at ``path`` changes; None if nothing exists."""
+    return identity(path, with_status=True)
+
+
+def keep(file):
+    """Write a copy of a plan's old file: the plan's content, with the file's mode, owner, times and attributes."""
+    copy = old(file.path)
     with contextlib.suppress(FileNotFoundError):
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode):
+        status = os.lstat(file.path)
+        if file.before is None or not stat.S_ISREG(status.st_mode):
             return
         # Until the copy has the original's mode, only root may read it.
-        os.close(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        shutil.copyfile(path, copy)
-        # Set the owner first, because chown clears file capabilities and set-id bits.
-        os.chown(copy, status.st_uid, status.st_gid)
-        shutil.copystat(path, copy)
+        ledgers.stage_file(file.path, file.before, 0o600, status.st_uid, status.st_gid, staged=copy)
+        shutil.copystat(file.path, copy)
         ledgers.sync(copy)
         ledgers.sync(os.path.dirname(copy))
 
 
 def stage(file):
     """Write a plan's file beside its path, with the old file's extended attributes."""
-    is_new = not os.path.lexists(file.path)
-    context = {_CONTEXT: base64.b64encode(_label(file.context))} if is_new and file.context is not None else None
-    like = None if is_new else file.path
-    new_path = new(file.path)
-    ledgers.stage_file(file.path, file.content, file.mode, file.uid, file.gid, context, staged=new_path, like=like)
-    ledgers.sync(os.path.dirname(new_path))
+    staged, like = new(file.path), file.path if os.path.lexists(file.path) else None
+    ledgers.stage_file(file.path, file.content, file.mode, file.uid, file.gid, staged=staged, like=like)
+    if like is None:
+        label(staged, file.context)
+        ledgers.sync(staged)
+    ledgers.sync(os.path.dirname(staged))
 
 
 def label(path, context):
     """Set a path's SELinux context. context: None without SELinux."""
     if context is not None:
-        os.setxattr(path, _CONTEXT, _label(context), follow_symlinks=False)
-
-
-def _label(context):
-    return context.encode() + b"\0"
+        os.setxattr(path, "security.selinux", context.encode() + b"\0", follow_symlinks=False)
 
 
 def put_in_place(file):
@@ -168,11 +163,7 @@ def _all_of(path):
 
 def forget(path):
     """Remove both copies if they exist."""
-    if os.path.isdir(os.path.dirname(path)):
-        _discard(old(path))
-        _discard(new(path))
-
-
-def _discard(path):
-    if os.path.lexists(path):
-        ledgers.remove_file(path)
+    for copy in (old(path), new(path)):
+        # A read-only file system refuses the removal even of a missing file.
+        if os.path.lexists(copy):
+            ledgers.remove_file(copy)

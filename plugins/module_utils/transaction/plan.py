@@ -59,7 +59,7 @@ class File(NamedTuple):
 
     content: bytes; None to remove the file.
     mode, uid, gid: of the new file, which also gets the old file's extended attributes.
-    expected_sha256: of the file before the change; None if no file may exist.
+    before, expected_sha256: the file's content before the change, and its hash; None if no file may exist.
     context: SELinux context of a file that did not exist before; None without SELinux.
     """
 
@@ -70,6 +70,8 @@ class File(NamedTuple):
     gid: int
     expected_sha256: str | None
     context: str | None = None
+    # A plan of an earlier release has only the hash, which suffices to finish or undo the transaction.
+    before: bytes | None = None
 
 
 class Directory(NamedTuple):
@@ -103,12 +105,10 @@ class Plan(NamedTuple):
 
     def save(self, directory):
         """Write the plan into a transaction's directory, durably."""
-        files = [file._asdict() for file in self.files]
-        for file in files:
-            if file["content"] is not None:
-                file["content"] = base64.b64encode(file["content"]).decode("ascii")
-        data = dict(self._asdict(), files=files, directories=[each._asdict() for each in self.directories])
-        ledgers.write_file(os.path.join(directory, _NAME), json.dumps(data).encode(), 0o600)
+        lists = {name: [each._asdict() for each in getattr(self, name)] for name in ("files", "directories")}
+        # Only contents are no JSON values.
+        text = json.dumps({**self._asdict(), **lists}, default=lambda content: base64.b64encode(content).decode())
+        ledgers.write_file(os.path.join(directory, _NAME), text.encode(), 0o600)
 
     @classmethod
     def load(cls, directory):
@@ -120,8 +120,9 @@ class Plan(NamedTuple):
             # A plan of an earlier release has the command of a step that this release does not have.
             data.pop("check", None)
             for each in data["files"]:
-                if each["content"] is not None:
-                    each["content"] = base64.b64decode(each["content"])
+                for name in ("content", "before"):
+                    if each.get(name) is not None:
+                        each[name] = base64.b64decode(each[name])
             data["files"] = [File(**each) for each in data["files"]]
             data["directories"] = [Directory(**each) for each in data["directories"]]
             return cls(**data)

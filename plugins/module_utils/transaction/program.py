@@ -68,7 +68,7 @@ def exclusive(places):
     Does not wait, because the other transaction may wait for the caller.
     """
     try:
-        lock = kernel_lock.locked(places.lock, wait=False)
+        lock = kernel_lock.locked(places.lock, limit=0)
     except BlockingIOError as error:
         raise Failed(
             "another change of the container runtime is in progress on this node: run again when it has ended"

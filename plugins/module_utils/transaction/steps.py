@@ -49,6 +49,7 @@ class Transaction:
         self.plan = Plan.load(places.open)
         self.journal = Journal(places.open)
         self.runtime = Runtime(self.plan)
+        self._seen = {}
         self._away_since = None
         self._seconds = None
 
@@ -71,10 +72,9 @@ class Transaction:
         return {"start": self.runtime.state()[1]}
 
     def keep(self):
-        """Copy the old files. Raises Failed if someone else changed a file."""
+        """Keep copies of the old files."""
         for file in self.plan.files:
-            kept.keep(file.path)
-            _refuse_changed(file, kept.old(file.path))
+            kept.keep(file)
 
     def stage(self):
         """Create the directories, and write the new files beside the old files."""
@@ -96,11 +96,21 @@ class Transaction:
         )
         boot_unit.write(self.places.units, GUARD, text)
 
+    def unchanged(self):
+        """Read the files, before the journal says that a file may be replaced. Raises Failed if a file changed."""
+        for file in self.plan.files:
+            # A write during or after the reading changes this, too.
+            self._seen[file.path] = kept.seen(file.path)
+            if kept.look(file.path) != file.expected_sha256:
+                raise _changed(file)
+        return {}
+
     def write(self):
-        """Move the new files into place."""
+        """Move the new files into place. Raises Failed if a file changed."""
         for file in self.plan.files:
             # If someone writes the file between this check and the next system call, that write is lost.
-            _refuse_changed(file, file.path)
+            if kept.seen(file.path) != self._seen[file.path]:
+                raise _changed(file)
             kept.put_in_place(file)
 
     def running(self):
@@ -232,10 +242,8 @@ class Transaction:
             self.journal.records.append({"step": step, **fields})
 
 
-def _refuse_changed(file, path):
-    """Raise Failed if a file changed since the plan's creation. path: of the file or of its copy."""
-    if kept.look(path) != file.expected_sha256:
-        raise Failed(f"{file.path} was changed by someone else in the meantime: run again")
+def _changed(file):
+    return Failed(f"{file.path} was changed by someone else in the meantime: run again")
 
 
 def _restored(others, is_restored):
@@ -282,7 +290,7 @@ STEPS = (
     Step("snapshot", Transaction.snapshot, Transaction.keep),
     Step("stage", _nothing, Transaction.stage),
     Step("guard", _nothing, Transaction.guard),
-    Step("write", _nothing, Transaction.write),
+    Step("write", Transaction.unchanged, Transaction.write),
     Step("restart", Transaction.running, Transaction.restart),
     Step("probe", _nothing, Transaction.probe),
     Step("ledger", _nothing, Transaction.enter),

@@ -71,13 +71,12 @@ def entry(name: str, read: Read) -> dict[str, Any]:
     effective = runtime and runtime["cdi"]["effective"]
     plugin = status.get("plugin")
     provisioned = read.facts is None or bool(facts.get("commands"))
-    served = resources.Served(status, bool(kubelet and kubelet["running"]), effective, provisioned)
+    shown = {row["resource"]: row for row in (read.cluster or ()) if read.is_by_api}
+    served = resources.Served(status, bool(kubelet and kubelet["running"]), effective, provisioned, shown)
     rows = list(resources.of_plugin(read.declaration, served))
     known = {row["name"] for row in rows}
     capacities = (read.declaration or {}).get("capacities", {})
     rows += [row for row in resources.of_cluster(read.cluster, capacities) if row["name"] not in known]
-    if read.is_by_api:
-        rows = [resources.by_node_object(row, read.cluster, read.declaration) for row in rows]
     problems = [
         *read.problems,
         *_of_runtime(read, runtime),

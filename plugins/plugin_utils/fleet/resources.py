@@ -33,12 +33,15 @@ class Served(NamedTuple):
     node_device_plugin.kubelet.losses.
     kubelet: whether a kubelet runs. cdi: whether the running container runtime supports CDI; None if unknown.
     provisioned: False if the plugin is known to be not installed.
+    shown: of a node that only the Kubernetes API reaches, the node object's rows by resource
+    (node_device_plugin.cluster.extended_resources).
     """
 
     status: Mapping[str, Any]
     kubelet: bool
     cdi: bool | None
     provisioned: bool
+    shown: Mapping[str, Mapping[str, str]]
 
 
 def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator[dict[str, Any]]:
@@ -56,6 +59,8 @@ def of_plugin(declaration: Mapping[str, Any] | None, served: Served) -> Iterator
             if declaration is not None and name not in declared:
                 row["reasons"].append("it is served but not declared: run site.yml to remove it")
                 row["state"] = _worse(row["state"], "not declared")
+        elif name in served.shown:
+            row = _by_node_object(declared[name], served.shown[name])
         else:
             row = _not_served(name, served)
         yield {**row, "declared": None if declaration is None else name in declared}
@@ -93,25 +98,19 @@ def _of_row(row: Mapping[str, str], capacity: int | None) -> str:
     return "not as declared"
 
 
-def by_node_object(
-    row: dict[str, Any], shown: list[Mapping[str, str]] | None, declaration: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """Return a plugin resource's row with the node object's numbers, for a node that only the API reaches."""
-    found = next((each for each in shown or () if each["resource"] == row["name"]), None)
-    if row["kind"] != "plugin" or not row["declared"] or found is None:
-        return row
-    capacity, healthy = _number(found["capacity"]), _number(found["allocatable"])
+def _by_node_object(declared: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
+    """Return a declared resource's row with the node object's numbers."""
+    row = _row(declared["name"], "plugin")
+    capacity, healthy = _number(shown["capacity"]), _number(shown["allocatable"])
     if capacity is None or healthy is None:
         return {**row, "state": "not registered", "reasons": ["the node object does not list it"]}
-    state = _health(capacity, healthy, False)
-    declared = next((each for each in (declaration or {}).get("resources", ()) if each["name"] == row["name"]), {})
+    row.update(capacity=capacity, healthy=healthy, state=_health(capacity, healthy, False))
     needed = declared.get("min_devices", 0) * declared.get("replicas", 1)
     if healthy < needed:
         # As kubernetes/api_verification.py judges.
-        reason = f"expected at least {needed} healthy devices (min_devices), found {healthy}"
-        row = {**row, "reasons": [*row["reasons"], reason]}
-        state = _worse(state, "degraded")
-    return {**row, "capacity": capacity, "healthy": healthy, "state": state}
+        row["reasons"].append(f"expected at least {needed} healthy devices (min_devices), found {healthy}")
+        row["state"] = _worse(row["state"], "degraded")
+    return row
 
 
 def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:

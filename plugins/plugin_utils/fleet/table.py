@@ -4,27 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
 
-
-class Column(NamedTuple):
-    """A column. title: its heading. value: returns the text for a node's entry; "-" if unknown."""
-
-    title: str
-    value: Callable[[Mapping[str, Any]], str]
-
-
-#: The columns for a node's facts in the table and on the page.
-COLUMNS = (
-    Column("Runtime", lambda node: _known((node["runtime"] or {}).get("name"), (node["runtime"] or {}).get("version"))),
-    Column("CDI", lambda node: _cdi(node)),
-    Column("Plugin", lambda node: _known((node["plugin"] or {}).get("version"), _unready(node), _pod(node))),
-    Column("Configuration", lambda node: _known(((node["plugin"] or {}).get("configuration_sha256") or "")[:12])),
-    Column("Kubelet", lambda node: _kubelet(node)),
-)
-_OF_NODE = ("NODE", "STATE", *(column.title.upper() for column in COLUMNS), "PROBLEMS")
+#: The columns for a node's facts in the table and on the page. Maps a heading to the text of an entry; "-" if unknown.
+COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "Runtime": lambda node: _known((node["runtime"] or {}).get("name"), (node["runtime"] or {}).get("version")),
+    "CDI": lambda node: _cdi(node),
+    "Plugin": lambda node: _known((node["plugin"] or {}).get("version"), _unready(node), _pod(node)),
+    "Configuration": lambda node: _known(((node["plugin"] or {}).get("configuration_sha256") or "")[:12]),
+    "Kubelet": lambda node: _kubelet(node),
+}
+_OF_NODE = ("NODE", "STATE", *map(str.upper, COLUMNS), "PROBLEMS")
 _OF_RESOURCE = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "ALLOCATED", "STATE", "REASONS")
 
 
@@ -37,7 +29,7 @@ def text(document: Mapping[str, Any]) -> str:
             (
                 node["name"],
                 node["state"],
-                *(column.value(node) for column in COLUMNS),
+                *(text_of(node) for text_of in COLUMNS.values()),
                 "; ".join(map(_line, node["problems"])),
             )
         )

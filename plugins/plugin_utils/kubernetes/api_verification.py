@@ -45,13 +45,12 @@ def verify(
     timeout: float,
     unproven_only: bool,
     all_devices: bool,
-    invocation: str | None,
 ) -> tuple[dict[str, Any], bool]:
     """Return a report in the form of `node-device-plugin verify`, and whether the record of proofs changed.
 
     timeout: seconds until the node object shows the devices, and again until pods are ready. unproven_only: whether to
-    skip resources with a recorded proof. all_devices: whether a proof requests all free devices instead of one.
-    invocation: of the plugin that the play started, see ``rollout.invocation_id``. Raises ApiError, DeploymentError.
+    skip resources with a recorded proof. all_devices: whether a proof requests all free devices instead of one. Raises
+    ApiError, DeploymentError.
     """
     shown, held = _once_followed(cluster, node, resources, timeout)
     info = (shown.get("status") or {}).get("nodeInfo") or {}
@@ -72,13 +71,11 @@ def verify(
     if record.proven != before:
         proof.write_record(cluster.api, node, record.proven)
     rows = [judging.with_outcome(row, outcomes) for row in rows]
-    problems = [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED]
-    problems += filter(None, [rollout.restarted(cluster, node, invocation) if invocation else ""])
     report = {
         "runtime": runtime,
         "kubelet": info.get("kubeletVersion", ""),
         "resources": [row._asdict() for row in rows],
-        "problems": problems,
+        "problems": [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED],
     }
     return report, record.proven != before
 

@@ -27,31 +27,41 @@ _DRA_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.
 class Answer(NamedTuple):
     """The cluster's answer. problems: why the run cannot do its work on the node, one message each.
 
+    warnings: why the drivers are unknown, if they are relevant.
     drivers: the DRA drivers whose ResourceSlices offer devices of the node; an empty list if the cluster has none.
-    unknown: why the drivers are unknown; empty if they are known or irrelevant.
     removed: the resources of an earlier run that the node object has and the declaration does not have.
     """
 
     problems: list[str]
+    warnings: list[str]
     drivers: list[str]
-    unknown: str
     removed: set[str]
 
 
 def ask(asked: Asked, api_only: bool) -> Answer:
-    """Ask the API server about a node, and whether it would do what the run needs. Raises ApiError.
+    """Ask the API server about a node, and whether it would do what the run needs. Without a kubeconfig, ask nothing.
 
     api_only: whether only the API reaches the node.
     """
+    if not asked.kubeconfig:
+        return Answer([], [], [], set())
+    try:
+        return _answered(asked, asked.kubeconfig, api_only)
+    except ApiError as error:
+        return Answer([failure(asked.kubeconfig, error)], [], [], set())
+
+
+def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
+    """Return the answer of the API server. Raises ApiError."""
     # In a dry run, the API server checks the requests and the permissions, and stores nothing.
-    api, name, declared = Api.of(asked.kubeconfig or "", dry_run=True), asked.node_name, asked.declared or {}
+    api, name, declared = Api.of(path, dry_run=True), asked.node_name, asked.declared or {}
     needs_drivers = asked.mode and not asked.takeover and declared.get("foreign_kinds")
-    drivers, unknown = _dra_drivers(api, name) if needs_drivers else ([], "")
+    drivers, warnings = _dra_drivers(api, name) if needs_drivers else ([], [])
     # An uninstall accepts the absence of a node, and the play skips a node that only the API reaches.
     must_exist = bool(declared or asked.drain) and not api_only
     node = api.node(name) if must_exist else api.get(Place("nodes", name))
     if node is None:
-        return Answer([], drivers, unknown, set())
+        return Answer([], warnings, drivers, set())
     if declared.get("capacities"):
         api.patch_node_status(name, [{"op": "test", "path": "/metadata/name", "value": name}])
     problems = []
@@ -60,7 +70,7 @@ def ask(asked: Asked, api_only: bool) -> Answer:
         with contextlib.suppress(ApiError, DeclarationError):
             problems += filter(None, [deployed.without_slot(api, node, deployed.parse(asked.deployment))])
     is_removing = declared and asked.mode and not problems
-    return Answer(problems, drivers, unknown, removed(node, declared, api_only) if is_removing else set())
+    return Answer(problems, warnings, drivers, removed(node, declared, api_only) if is_removing else set())
 
 
 def not_joined(path: str, node: str) -> str:
@@ -98,8 +108,8 @@ def removed(node: Mapping[str, Any], declared: Mapping[str, Any], api_only: bool
     return ours.difference(declared["capacities"])
 
 
-def _dra_drivers(api: Api, node: str) -> tuple[list[str], str]:
-    """Return the DRA drivers of a node, and a message if they are unknown.
+def _dra_drivers(api: Api, node: str) -> tuple[list[str], list[str]]:
+    """Return the DRA drivers of a node, and one message if they are unknown.
 
     A cluster without the API for ResourceSlices has no drivers.
     """
@@ -107,8 +117,8 @@ def _dra_drivers(api: Api, node: str) -> tuple[list[str], str]:
         for version in _DRA_VERSIONS:
             with contextlib.suppress(NotFound):
                 slices = api.list(Place("resourceslices", group=version), fieldSelector=f"spec.nodeName={node}")
-                return sorted({each["spec"]["driver"] for each in slices}), ""
+                return sorted({each["spec"]["driver"] for each in slices}), []
     except ApiError as error:
         said = " ".join(str(error).split())
-        return [], f"cannot check whether a DRA driver offers this node's devices in ResourceSlices: {said}"
-    return [], ""
+        return [], [f"cannot check whether a DRA driver offers this node's devices in ResourceSlices: {said}"]
+    return [], []

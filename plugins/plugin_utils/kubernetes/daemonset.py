@@ -203,14 +203,10 @@ class DaemonSet:
         return [*changes, config_map, *self.namespace.remove()]
 
     def pods(self, node: str) -> list[dict[str, Any]]:
-        """Return the pods on a node, including terminating ones."""
+        """Return the pods on a node, including terminating ones. An empty node: the pods not scheduled yet."""
         selector = f"app.kubernetes.io/name=node-device-plugin,app.kubernetes.io/instance={self.deployment.name}"
         place = Place("pods", namespace=self.deployment.namespace)
         return self.api.list(place, labelSelector=selector, fieldSelector=f"spec.nodeName={node}")
-
-    def unassigned(self) -> list[dict[str, Any]]:
-        """Return the pods that are not scheduled yet."""
-        return self.pods("")
 
     def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
         """Make the kubelet sync a pod's volumes now. reason: a different text for each call."""

@@ -13,10 +13,10 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
     parse_configuration,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments, wheels
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, wheels
 
 #: The message if no kubeconfig is set.
-NO_CLUSTER = task_arguments.without_kubeconfig("a DaemonSet needs the Kubernetes API")
+NO_CLUSTER = asked.without_kubeconfig("a DaemonSet needs the Kubernetes API")
 # The image that `make image` builds.
 _IMAGE = "localhost/node-devices/node-device-plugin"
 

@@ -25,7 +25,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     is_finished,
     name_of,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import task_arguments
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked
 
 from .waiting import until
 
@@ -37,7 +37,7 @@ _PAUSE = 1.0
 _TRY_AGAIN = 5.0
 _MIRROR = "kubernetes.io/config.mirror"
 
-NO_CLUSTER = task_arguments.without_kubeconfig("a drain needs the Kubernetes API")
+NO_CLUSTER = asked.without_kubeconfig("a drain needs the Kubernetes API")
 
 
 class NotDrained(Exception):

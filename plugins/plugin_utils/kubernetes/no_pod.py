@@ -34,7 +34,7 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
             "tolerate: add a toleration, or remove the taint"
         )
     try:
-        pod = next((pod for pod in cluster.unassigned() if node["metadata"]["name"] in _meant_for(pod)), None)
+        pod = next((pod for pod in cluster.pods("") if node["metadata"]["name"] in _meant_for(pod)), None)
     except ApiError:
         return ""
     if pod is None:

@@ -108,15 +108,15 @@ def await_node(
     cluster: DaemonSet,
     node: str,
     sha256: str,
-    ask: Callable[[Mapping[str, Any]], Running],
+    ask: Callable[[Mapping[str, Any]], Running] | None,
     timeout: float,
     renew: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Wait until a node's pod is ready and runs with the configuration ``sha256``. Return the pod.
 
     A plugin that ends meanwhile is an error, even if the kubelet has started it again.
-    ask: returns the report of a pod's plugin. timeout: seconds without progress. renew: called at each check. Raises
-    DeploymentError with the reason.
+    ask: returns the report of a pod's plugin; None to read its metrics through the API server. timeout: seconds without
+    progress. renew: called at each check. Raises DeploymentError with the reason.
     """
     deadline, progress = time.monotonic() + timeout, None
     look_again, looks, most_ready = time.monotonic(), 0, 0
@@ -130,7 +130,7 @@ def await_node(
             if pod is not None and _restarts(pod) > due.setdefault(pod["metadata"]["name"], _restarts_due(pod)):
                 raise DeploymentError(_ended(pod, "while the play waited for it"))
             if pod is not None and is_started(pod):
-                said = ask(pod)
+                said = ask(pod) if ask else ask_through_api(cluster.api, pod)
                 others = [each["metadata"]["name"] for each in pods if each is not pod]
                 if others and not said.not_ready:
                     # A terminating pod may still answer on the node and write the CDI specs.

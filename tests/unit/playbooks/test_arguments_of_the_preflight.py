@@ -14,7 +14,7 @@ import sys
 import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.module_arguments import completed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import completed
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 ACTION = """
@@ -173,3 +173,14 @@ def test_an_uninstall_asks_whether_the_role_has_devices(given):
     assert given_to_role["state"] == "absent"
     asked_by_role = completed("host_devices", given_to_role)
     assert asked == {name: value for name, value in asked_by_role.items() if value is not None}
+
+
+@pytest.mark.parametrize(("own", "root"), [(None, "/opt/node-devices"), ("/srv/devices", "/srv/devices")])
+def test_an_uninstall_asks_with_the_roles_commands(given, own, root):
+    """Tasks before the roles use the roles' defaults."""
+    roots = {"node_tools_root": own} if own else {}
+    kubeconfig = {"node_devices_kubeconfig": "x", "node_devices_drain": True}
+    done = given("uninstall.yml", node_devices_in_use="wait", **roots, **kubeconfig)
+    command = f"{root}/current/bin/node-device-plugin"
+    assert [each["command"] for each in done["device_holders"]] == [command]
+    assert [each["command"] for each in done["cdi_runtime"]] == [command] * 2

@@ -22,7 +22,7 @@ from typing import Any
 
 import crash_states
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Planning
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import add_file
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
     launch,
     program,
@@ -105,25 +105,26 @@ class Node:
         self, content: str | None = NEW, *, undo: bool = False, original: str | None = None, drop_in: bool = False
     ) -> Plan:
         """The root file, and with NEW or drop_in a drop-in in a folder that is to be made."""
-        planning = Planning(ledger.Ledger(self.places.directory).entries, "cdi_runtime", undo)
-        wanted = {self.config: content}
-        if undo or drop_in or content == NEW:
-            wanted[self.drop_in] = None if undo else DROP_IN
-        for path, text in wanted.items():
-            now = ledger.sha256(path.read_bytes()) if path.exists() else None
-            planning.add(str(path), text, now, original if path == self.config else None)
-        return Plan(
+        plan = Plan(
             identity="mine",
             owner="cdi_runtime",
-            files=planning.files,
-            directories=planning.directories,
-            entries=planning.entries,
+            files=[],
+            directories=[],
+            entries={},
             undo=undo,
             unit="containerd.service",
             question=["ask"],
             spec_dirs=None if undo else ["/etc/cdi"],
             timeout=0,
         )
+        wanted = {self.config: content}
+        if undo or drop_in or content == NEW:
+            wanted[self.drop_in] = None if undo else DROP_IN
+        entries = ledger.Ledger(self.places.directory).entries
+        for path, text in wanted.items():
+            now = path.read_text() if path.exists() else None
+            add_file(plan, entries, (str(path), now, text), original if path == self.config else None)
+        return plan
 
     def carry_out(self, plan: Plan | None = None, *, hook: Any = None) -> launch.Outcome | None:
         """As the module does it; None where its process was killed. hook: see ``in_child``."""

@@ -37,21 +37,23 @@ def adapter(name, version, dump, content="", path=ROOT_FILE, **config):
 
 
 def merging(dump, root_counts=True):
-    """A check by a containerd that merges the text into ``dump``. root_counts: whether no import overrides the file."""
+    """A containerd that merges the text into ``dump``. root_counts: whether no import overrides the file."""
 
-    def check(text, beside, drop_in):
+    def effective_with(text, drop_in):
         data = tomllib.loads(dump)
         for table in tomllib.loads(drop_in or text)["plugins"].values() if drop_in or root_counts else ():
             for settings in data["plugins"].values():
                 settings.update(table)
         return tomlkit.dumps(data)
 
-    return check
+    return effective_with
 
 
-def written(name, version, dump, check=None, **config):
+def written(name, version, dump, effective_with=None, **config):
     """Path and text that the role writes."""
-    change = adapter(name, version, dump, **config).plan(check or merging(dump))
+    its_adapter = adapter(name, version, dump, **config)
+    its_adapter.effective_with = effective_with or merging(dump)
+    change = its_adapter.plan()
     return change.path, change.after
 
 
@@ -75,7 +77,7 @@ def test_the_page_prints_every_file():
         ),
         written("containerd", "2.1.4-k3s1", OFF_3, content=generated, **k3s),
         written("containerd", "1.7.26-k3s1", OFF_2 + "enable_selinux = false\n", **template, **k3s),
-        written("crio", "1.36.3", CRIO, lambda text, beside, drop_in, as_drop_in: text),
+        written("crio", "1.36.3", CRIO, lambda path, text: text),
     ]
     # The last two are files that the role does not write.
     for (path, text), (its_path, its_text) in zip(PRINTED[:-2], by_role, strict=True):
@@ -102,7 +104,7 @@ def test_the_page_prints_every_file():
 def test_the_page_prints_what_a_message_says_to_write(printed, version, dump, config):
     (message,) = adapter("containerd", version, dump, **config).obstacles(True)
     with pytest.raises(UnsupportedConfig):
-        adapter("containerd", version, dump, **config).plan(None)
+        adapter("containerd", version, dump, **config).plan()
     path, text = printed
     assert path in message
     for line in filter(None, text.splitlines()):

@@ -83,7 +83,7 @@ def test_a_daemonset_is_deployed_once_for_the_hosts_of_both_plays(found):
 
 
 @pytest.mark.parametrize(
-    ("tasks", "state", "option"), [("daemonset_deployed", "deployed", "nodes"), ("daemonset_left", "absent", "known")]
+    ("tasks", "state", "option"), [("daemonset_deployed", "deployed", "nodes"), ("daemonset_left", "absent", "nodes")]
 )
 def test_the_steps_that_take_nodes_out_are_told_which_there_are(tasks, state, option):
     modules = [task.get("nodedevices.kubernetes.daemonset", {}) for task in _tasks(tasks)]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import nodes
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import nodes, pod
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration
 
@@ -45,4 +45,5 @@ def test_they_are_what_the_pod_mounts(settings, directories):
         *({"path": path, "type": "directory"} for path in directories),
     ]
     ground = nodes.common_ground({"node1": parse_configuration(read["configuration"])})
-    assert list(ground.static_cdi_dirs) == directories
+    volumes = [volume.path for volume in pod._volumes(ground) if volume.name.startswith("cdi-static")]
+    assert volumes == directories

@@ -12,7 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs,
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import framed, preflight
 
 CONFIG = "/etc/containerd/config.toml"
 SPEC = "/etc/cdi/node-device-plugin_example.com_camera.json"
@@ -28,12 +28,15 @@ PRUNED = {
 def run(monkeypatch):
     """Runs an action: run(action, arguments, modules' answers, check, commands' exit codes, what modules are given).
 
-    Gives its result and the names of the modules that were executed.
+    The arguments have the preflight's facts as ``node``. Gives its result and the names of the executed modules.
     """
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
     def run_action(module, arguments, answers, check=False, commands=(), given=None):
         action = object.__new__(module.ActionModule)
+        facts = arguments.get("node", {})
+        arguments = {name: value for name, value in arguments.items() if name != "node"}
+        monkeypatch.setattr(preflight.Preflight, "look", lambda self, asked: facts)
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         executed = []
 

@@ -31,14 +31,14 @@ _SHARED = ("kubelet_device_plugin_dir", "kubelet_root_dir", "dynamic_cdi_dir", "
 
 
 class CommonGround(NamedTuple):
-    """The shared settings. port: the HTTP port. device_directories: host directories that may contain devices."""
+    """What all pods share.
 
+    settings: a node's configuration, whose settings in _SHARED apply to all nodes. port: the HTTP port.
+    device_directories: host directories that may contain devices.
+    """
+
+    settings: Configuration
     port: int
-    kubelet_device_plugin_dir: str
-    kubelet_root_dir: str
-    registration: str
-    static_cdi_dirs: tuple[str, ...]
-    dynamic_cdi_dir: str
     device_directories: tuple[str, ...]
 
 
@@ -99,12 +99,8 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
     if problems:
         raise DeclarationError(problems)
     return CommonGround(
+        settings=first,
         port=parse_http_address(ports[nodes[0]])[1],
-        kubelet_device_plugin_dir=first.kubelet_device_plugin_dir,
-        kubelet_root_dir=first.kubelet_root_dir,
-        registration=first.registration,
-        static_cdi_dirs=tuple(path for path in first.cdi_spec_dirs if path != first.dynamic_cdi_dir),
-        dynamic_cdi_dir=first.dynamic_cdi_dir,
         device_directories=outermost(
             path for node in nodes for resource in configurations[node].resources for path in directories(resource)
         ),

@@ -103,7 +103,7 @@ def pod_spec(
 def _container(
     deployment: Deployment, ground: CommonGround, source: _Source, volumes: list[_Volume], overlaps: bool
 ) -> dict[str, Any]:
-    socket = _INSTANCE + "/status.sock" if overlaps else status_socket(ground.kubelet_device_plugin_dir)
+    socket = _INSTANCE + "/status.sock" if overlaps else status_socket(ground.settings.kubelet_device_plugin_dir)
     environment = [source.variable]
     if overlaps:
         environment += [{"name": OVERLAP, "value": "true"}, {"name": INSTANCE_SOCKET, "value": socket}]
@@ -152,19 +152,19 @@ def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]
 
 def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     """The host's directories. The paths in the pod are the same, because the kubelet and the runtime receive them."""
-    device_plugins = ground.kubelet_device_plugin_dir
+    settings, device_plugins = ground.settings, ground.settings.kubelet_device_plugin_dir
     yield _Volume("device-plugins", device_plugins, "Directory")
     # The plugin writes only in this subdirectory of the kubelet's directory.
     yield _Volume("sockets", posixpath.join(device_plugins, SOCKET_DIRECTORY), "DirectoryOrCreate", writable=True)
-    if ground.registration == "plugins_registry":
-        registry = posixpath.join(ground.kubelet_root_dir, "plugins_registry")
+    if settings.registration == "plugins_registry":
+        registry = posixpath.join(settings.kubelet_root_dir, "plugins_registry")
         yield _Volume("plugins-registry", registry, "Directory", writable=True)
     # The plugin asks here which pods hold devices, because it keeps the CDI spec of a held device.
-    yield _Volume("pod-resources", posixpath.join(ground.kubelet_root_dir, "pod-resources"), "Directory")
-    for number, path in enumerate(ground.static_cdi_dirs):
+    yield _Volume("pod-resources", posixpath.join(settings.kubelet_root_dir, "pod-resources"), "Directory")
+    for number, path in enumerate(path for path in settings.cdi_spec_dirs if path != settings.dynamic_cdi_dir):
         yield _Volume("cdi-static-%d" % number if number else "cdi-static", path, "DirectoryOrCreate")
     # The plugin writes the CDI specs of discovered devices here.
-    yield _Volume("cdi-dynamic", ground.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
+    yield _Volume("cdi-dynamic", settings.dynamic_cdi_dir, "DirectoryOrCreate", writable=True)
     for number, path in enumerate(ground.device_directories):
         # A node may not have the directory, so the kubelet creates it. In /dev and /sys, nobody can create a directory.
         is_the_kernels = path == "/dev" or path.startswith("/sys/")

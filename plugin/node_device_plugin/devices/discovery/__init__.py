@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Callable
 
-from ...cdi.kinds import kinds_of
 from ...cdi.links import Links, node_paths
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS
 from ...declaration import Device, Resource
 from ...declaration.device_plugin_api import longest_device_id
 from ...declaration.model import ContainerEdits, DeviceNode, Discovery
-from ...declaration.names import device_id
+from ...declaration.names import device_id, kinds_of
 from ...declaration.patterns import compiled
 from ...support.bounded_calls import Key, NoAnswer, in_thread
 from ..table import natural_order

@@ -6,10 +6,10 @@ import collections
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
-from ...cdi.kinds import kinds_of
 from ...cdi.resolution import Resolution
 from ...declaration import Device, Resource
 from ...declaration.model import DISCOVERY_METHODS
+from ...declaration.names import kinds_of
 from .cdi import Cdi
 from .method import Found, Node
 from .spec_devices import listed, part_of, with_other_names

@@ -12,7 +12,7 @@ from ...declaration.names import cdi_device_problem, kind_and_name, qualified_cd
 from ...declaration.patterns import compiled
 from .method import DiscoveryMethod, Found
 from .root import Root
-from .spec_devices import ALL, Choice, Chooser, SpecDevice, listed
+from .spec_devices import ALL, Chooser, SpecDevice, listed
 from .sysfs import directory_of, driver_and_subsystem, numa_node, pci_directory
 
 #: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.
@@ -28,11 +28,11 @@ class Cdi(DiscoveryMethod):
     def find(self, discovery: Discovery, root: Root) -> Iterator[Found]:
         """Every device of the kind that a container can get alone, by name."""
         selector = discovery.cdi
-        chosen = Chooser(selector.kind, root.specs, root).choose(listed(selector.kind, root.specs))
-        owners = collections.Counter(node for device in chosen.offered for node in device.nodes)
-        directories = [_pci_directory_of(device, root) for device in chosen.offered]
+        offered, left_out = Chooser(selector.kind, root.specs, root).choose(listed(selector.kind, root.specs))
+        owners = collections.Counter(node for device in offered for node in device.nodes)
+        directories = [_pci_directory_of(device, root) for device in offered]
         on_bus = collections.Counter(directories)
-        for device, directory in zip(chosen.offered, directories):
+        for device, directory in zip(offered, directories):
             if not _is_selected(selector, device.names):
                 continue
             part, address = device.part_of, os.path.basename(directory)
@@ -48,21 +48,20 @@ class Cdi(DiscoveryMethod):
                 # Drivers number device nodes again at each start, while a UUID stays.
                 identity=found.cdi_name if UUID.search(device.names[0]) else "",
             )
-        for names, why in _left_out(selector.kind, chosen, root.specs):
+        others = [(device.names, why) for device, why in left_out.items()]
+        for names, why in [*others, *_broken(selector.kind, bool(offered), root.specs)]:
             if _is_selected(selector, names):
                 yield _named(selector.kind, names)._replace(problem=why)
 
 
-def _left_out(kind: str, chosen: Choice, specs: Resolution) -> Iterator[tuple[Sequence[str], str]]:
-    """The names of each device that is left out, with the reason: of a choice, or of names that do not resolve."""
-    for device, why in chosen.left_out:
-        yield device.names, why
+def _broken(kind: str, is_any_offered: bool, specs: Resolution) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Each name that does not resolve, with the reason."""
     prefix = kind + "="
     broken = {name: why for name, why in specs.broken.items() if name.startswith(prefix) and name not in specs.files}
     for qualified, why in broken.items():
         name = qualified[len(prefix) :]
         # "all" is not offered beside other devices anyway. A refused file may have any text as a name.
-        is_one = name != ALL or not (chosen.offered or len(broken) > 1)
+        is_one = name != ALL or not (is_any_offered or len(broken) > 1)
         if is_one and cdi_device_problem(name) is None:
             yield (name,), f"{why}: node-device-plugin cdi check says what to correct"
 

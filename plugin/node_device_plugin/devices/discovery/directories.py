@@ -26,7 +26,7 @@ def directories(resource: Resource, links: Links) -> set[str]:
     found = {directory for pattern in patterns for directory in _of_pattern(pattern)}
     nodes = node_paths([resource])
     # If a node is a link, its target may go while the link stays.
-    nodes.update(links.real(path) for path in list(nodes) if links.is_link(path))
+    nodes.update(list(filter(None, map(links.target, nodes))))
     if resource.discover.cdi or any(device.cdi_devices for device in resource.devices):
         # Most nodes of other programs' specs are here; the sweep sees the others.
         found.add(nearest(DEV))

@@ -57,13 +57,6 @@ class SpecDevice(NamedTuple):
         return min(self.files)
 
 
-class Choice(NamedTuple):
-    """The devices that can be offered, in natural order, and devices that are left out, each with the reason."""
-
-    offered: Sequence[SpecDevice]
-    left_out: Sequence[tuple[SpecDevice, str]]
-
-
 #: The devices by specs and kind: to compare the edits of thousands of devices takes seconds.
 _LISTED: MutableMapping[Resolution, dict[str, list[SpecDevice]]] = weakref.WeakKeyDictionary()
 
@@ -133,8 +126,11 @@ class Chooser:
         self._root = root
         self._lacks: dict[HostPath, bool] = {}
 
-    def choose(self, devices: Sequence[SpecDevice]) -> Choice:
-        """The devices without those that are given under another name or in parts."""
+    def choose(self, devices: Sequence[SpecDevice]) -> tuple[Sequence[SpecDevice], Mapping[SpecDevice, str]]:
+        """The devices to offer, in natural order, and those that are left out with a reason.
+
+        A device that is given under another name or in parts is left out; within one file, this needs no reason.
+        """
         left_out: dict[SpecDevice, str] = {}
         for rivals in _of_hardware(devices):
             left_out.update(self._of_other_files(rivals))
@@ -151,7 +147,7 @@ class Chooser:
             there = [] if whole.part_of else [part for node in whole.nodes for part in parts.get(node, ())]
             left_out.update(self._whole_or_parts(whole, there) if there else ())
         offered = [device for device in devices if device not in left_out]
-        return Choice(offered, [(device, why) for device, why in left_out.items() if why])
+        return offered, {device: why for device, why in left_out.items() if why}
 
     def _of_other_files(self, rivals: Sequence[SpecDevice]) -> Iterator[tuple[SpecDevice, str]]:
         """Of devices that are the same hardware, those to leave out, with the reasons.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...cdi.directories import OURS, SpecFile
-from ...cdi.kinds import kinds_of
 from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS, HostPath, Resolution
 from ...declaration import Device, Resource
 from ...declaration.cdi import TEMPLATE_PREFIX
 from ...declaration.named_directories import HIDDEN
+from ...declaration.names import kinds_of
 from ...support.bounded_calls import BoundedCalls, Key
 from ..reason import Reason
 
@@ -50,8 +51,8 @@ class CdiNames:
         names = self.resolution
         if name in names.files:
             if name in names.overridden:
-                path, why = names.overridden[name]
-                return Reason(why, path)
+                file, problem = names.overridden[name]
+                return Reason(f"{file.path}: {problem}", file.path)
             missing = next((each for each in _to_check(name, names) if not self._exists(each)), None)
             return None if missing is None else _missing(name, missing, names.files[name])
         directories = ", ".join(self._reader.directories)
@@ -152,32 +153,30 @@ def _is_device_node(path: str) -> bool:
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode) or stat.S_ISFIFO(mode)
 
 
+def _is(number: str, found: os.stat_result) -> bool:
+    """Whether a node has the type, and the numbers, that the spec gives (HostPath.number). A pipe has no numbers."""
+    kind, _slash, numbers = number.partition("/")
+    is_kind = {"": True, "block": stat.S_ISBLK(found.st_mode), "char": stat.S_ISCHR(found.st_mode)}.get(kind, False)
+    own = "%d:%d" % (os.major(found.st_rdev), os.minor(found.st_rdev))
+    return is_kind and (stat.S_ISFIFO(found.st_mode) or numbers in ("", own))
+
+
 def _fits(each: HostPath) -> bool:
     """Whether the node at the path is of the type, or has the numbers, that the spec gives."""
-    kind, _slash, numbers = each.number.partition("/")
     try:
-        found = os.lstat(each.path) if each.number else None
+        return _is(each.number, os.lstat(each.path))
     except OSError:
-        found = None
-    # A pipe has no numbers.
-    if found is None or (numbers and stat.S_ISFIFO(found.st_mode)):
         return True
-    is_kind = {"": True, "block": stat.S_ISBLK(found.st_mode), "char": stat.S_ISCHR(found.st_mode)}.get(kind, False)
-    return is_kind and numbers in ("", "%d:%d" % (os.major(found.st_rdev), os.minor(found.st_rdev)))
 
 
 def _has_number(each: HostPath) -> bool:
     """Whether the kernel has the device with the spec's numbers. If the path exists, it must be this device."""
     if each.number == "pipe":
         return True
-    try:
-        found = os.stat(each.path) if each.is_of_host else None
-    except (OSError, ValueError):
-        found = None
-    if found is None:
-        return os.path.exists("/sys/dev/" + each.number) or _has_driver(each.number)
-    kind = "block" if stat.S_ISBLK(found.st_mode) else "char"
-    return each.number == "%s/%d:%d" % (kind, os.major(found.st_rdev), os.minor(found.st_rdev))
+    with contextlib.suppress(OSError, ValueError):
+        if each.is_of_host:
+            return _is(each.number, os.stat(each.path))
+    return os.path.exists("/sys/dev/" + each.number) or _has_driver(each.number)
 
 
 def _has_driver(number: str) -> bool:

@@ -33,14 +33,6 @@ log = Log(__name__)
 _ANSWER = 2.0
 
 
-class _Place(NamedTuple):
-    """How to reach the kubelet: the settings of the configuration with these names."""
-
-    registration: str
-    device_plugin_dir: str
-    kubelet_root: str
-
-
 class _Offer(NamedTuple):
     connection: KubeletConnection
     task: asyncio.Task[Any]
@@ -57,7 +49,8 @@ class DevicePluginFrontend:
 
     def __init__(self, scanner: DeviceScanner, overlaps: bool = False) -> None:
         self._scanner, self._overlaps = scanner, overlaps
-        self._place = _Place("", "", "")
+        #: How to reach the kubelet: the registration, and the kubelet's directories of device plugins and of all.
+        self._way = ("", "", "")
         self._kubelet = KubeletSocket("")
         self._tasks = TaskGroup()
         self._offers: dict[str, _Offer] = {}
@@ -73,14 +66,13 @@ class DevicePluginFrontend:
 
     async def settle(self, configuration: Configuration) -> None:
         """Close every socket if the registration or a directory of the kubelet is another one now."""
-        place = _Place(
-            configuration.registration, configuration.kubelet_device_plugin_dir, configuration.kubelet_root_dir
-        )
-        if place != self._place:
+        directory = configuration.kubelet_device_plugin_dir
+        way = configuration.registration, directory, configuration.kubelet_root_dir
+        if way != self._way:
             for name in list(self._offers):
                 await self._close(name)
             self._kubelet.close()
-            self._place, self._kubelet = place, KubeletSocket(place.device_plugin_dir)
+            self._way, self._kubelet = way, KubeletSocket(directory)
 
     async def offer(self, table: DeviceTable) -> bool:
         """Keep an open stream if the options stay, which the kubelet reads only at registration."""
@@ -118,7 +110,7 @@ class DevicePluginFrontend:
 
     async def held(self, own: Collection[str], spec_dirs: Sequence[str]) -> Held:
         """What containers hold by the kubelet, or by its checkpoint, which lists every allocated device."""
-        root, directory, links = self._place.kubelet_root, self._place.device_plugin_dir, self._scanner.links
+        (_registration, directory, root), links = self._way, self._scanner.links
         try:
             try:
                 state = await result_within(queries.holders(root, directory, spec_dirs, links), _ANSWER)
@@ -159,7 +151,7 @@ class DevicePluginFrontend:
     ) -> str | None:
         """See server.Keeper."""
         given: Sequence[frozenset[str]] = ()
-        read = functools.partial(queries.given_paths, self._place.device_plugin_dir, resource.name, kubelet_ids)
+        read = functools.partial(queries.given_paths, self._kubelet.directory, resource.name, kubelet_ids)
         try:
             given = await self._scanner.links.calls.call(Key("", "what a starting container was given"), read)
         except (CheckpointError, OSError) as error:
@@ -167,10 +159,10 @@ class DevicePluginFrontend:
         return await self._scanner.why_changed(resource.name, [device.id for device in devices], given)
 
     def _connection(self, table: DeviceTable) -> KubeletConnection:
-        service = DevicePluginServer(table, keeper=self)
-        if self._place.registration == "device_plugins":
+        (registration, _directory, root), service = self._way, DevicePluginServer(table, keeper=self)
+        if registration == "device_plugins":
             return Registration(service, self._kubelet)
-        return PluginWatcherRegistration(service, self._place.kubelet_root, self._overlaps)
+        return PluginWatcherRegistration(service, root, self._overlaps)
 
     async def _close(self, resource: str) -> None:
         self._refused.pop(resource, None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...declaration.cdi import always_on, version_tuple
 from .adapter import Adapter
-from .cdi import Change, Check, UnsupportedConfig
+from .cdi import Change, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import ENABLE, TABLES, wanted_keys
 from .toml_edit import header, key_lines, lenient
@@ -33,13 +33,13 @@ class ByHand(Adapter):
         if cdi and not self.suffices:
             yield f"the container runtime at {self.runtime['socket']} is {self.name}: {self.advice}"
 
-    def plan(self, check: Check) -> Change | None:
+    def plan(self) -> Change | None:
         """Return None if CDI is effective. Otherwise raise UnsupportedConfig with the advice."""
         if not self.suffices:
             raise UnsupportedConfig(self.advice)
         return None
 
-    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
+    def undo(self, path: str, ours: bool, before: str | None) -> Change | None:
         """Return None, because we never change this runtime's files."""
         return None
 

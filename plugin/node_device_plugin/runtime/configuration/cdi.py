@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...support import directory_names
 
@@ -41,6 +41,13 @@ class Cdi(NamedTuple):
         return directory_names.missing(SPEC_DIRS, self.spec_dirs)
 
     @property
+    def shortfall(self) -> str:
+        """Why CDI is not effective with these settings."""
+        if not self.enabled:
+            return "CDI is off in the runtime's configuration"
+        return f"the runtime's configuration does not list {', '.join(self.missing_dirs)} in cdi_spec_dirs"
+
+    @property
     def wanted_dirs(self) -> list[str]:
         """The configuration's spec directories and ours."""
         return directory_names.with_ours(self.spec_dirs, *SPEC_DIRS)
@@ -65,17 +72,5 @@ class Change(NamedTuple):
     after: str | None
 
 
-class Check(Protocol):
-    """Returns the effective configuration with a new text. Raises UnsupportedConfig if the runtime rejects the text.
-
-    beside: whether imports are relative to the file's directory.
-    drop_in: text of the file that the text imports as STAGED_DROP_IN, or None.
-    as_drop_in: None for a root file. If the text is a drop-in, its path in the drop-in directory; the adapter's
-    ``staged_command`` then reads a copy of the directory.
-    """
-
-    def __call__(self, text: str, beside: bool, drop_in: str | None = None, as_drop_in: str | None = None) -> str: ...
-
-
-#: Placeholder for the path of a drop-in's copy. Only the node knows this path.
+#: Placeholder for the path of a drop-in's copy.
 STAGED_DROP_IN = "/{drop_in}"

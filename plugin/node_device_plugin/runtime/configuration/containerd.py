@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...declaration.cdi import always_on, version_tuple
+from ...support.new_file import naming
 from . import containerd_imports
 from .adapter import Adapter
-from .cdi import Cdi, Change, Check, UnsupportedConfig
+from .cdi import STAGED_DROP_IN, Cdi, Change, UnsupportedConfig
 from .containerd_config import (
     DIRS,
     ENABLE,
@@ -37,7 +40,7 @@ class Containerd(Adapter):
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Yield messages about an unsuitable version, and about files that containerd or the kubelet cannot use."""
-        yield from obstacles(self.program, self.version, self.config, self._imports, cdi)
+        yield from obstacles(self, self._imports, cdi)
 
     @property
     def read_at_start(self) -> list[str]:
@@ -51,17 +54,17 @@ class Containerd(Adapter):
             raise UnsupportedConfig(f"`{command}` fails ({self.config['problem']}): fix the file first")
         return effective(self.config["effective"])
 
-    def plan(self, check: Check) -> Change | None:
+    def plan(self) -> Change | None:
         """Return an edit of the root file or an import; None if CDI is effective. Raises UnsupportedConfig."""
         if self._is_effective():
             return None
         self._require_one_version()
         content = self.config["content"]
         after = self._turned_on(content or "")
-        checked = self._checked(after, check)
+        checked = self._checked(after)
         if checked.suffices:
             return Change(self.config["real_path"], content, after)
-        change = self._by_drop_in(check)
+        change = self._by_drop_in()
         if change is None:
             raise UnsupportedConfig(self._overridden())
         return change
@@ -105,15 +108,15 @@ class Containerd(Adapter):
             return f"its import {unreadable[0]} is not UTF-8 and may override this file: fix the import first"
         return containerd_imports.overridden(self._imported, self.version, wanted_keys(self.cdi))
 
-    def undo(self, path: str, ours: bool, before: str | None, check: Check) -> Change | None:
+    def undo(self, path: str, ours: bool, before: str | None) -> Change | None:
         """Return the checked change that restores the file, or only the two keys if others changed the file."""
-        change = super().undo(path, ours, before, check)
+        change = super().undo(path, ours, before)
         # A template of k3s is no TOML, so nothing checks it.
         is_template = path in self.config.get("files", ())
         if change and change.after is not None and change.after != change.before and not is_template:
             is_root = path == self.config["real_path"]
             root, drop_in = (change.after, None) if is_root else (self.config["content"] or "", (path, change.after))
-            self._checked(root, check, drop_in)
+            self._checked(root, drop_in)
         return change
 
     def text(self, path: str) -> str | None:
@@ -209,7 +212,7 @@ class Containerd(Adapter):
             now = edited(now, name, differing) if differing else now
         return now
 
-    def _by_drop_in(self, check: Check) -> Change | None:
+    def _by_drop_in(self) -> Change | None:
         """Return an effective change for a root file with imports that override it; None if there is no such change.
 
         containerd 2 merges imports, so our drop-in is effective if containerd reads it last. If our drop-in would have
@@ -218,7 +221,7 @@ class Containerd(Adapter):
         """
         for path, after in self._drop_ins():
             try:
-                checked = self._checked(self.config["content"] or "", check, (path, after))
+                checked = self._checked(self.config["content"] or "", (path, after))
             except UnsupportedConfig:
                 continue
             if checked.suffices:
@@ -254,7 +257,7 @@ class Containerd(Adapter):
     def _imported(self) -> Mapping[str, str]:
         return self._imports.texts
 
-    def _checked(self, text: str, check: Check, drop_in: tuple[str, str] | None = None) -> Cdi:
+    def _checked(self, text: str, drop_in: tuple[str, str] | None = None) -> Cdi:
         """Return the CDI settings after an edit. Raises UnsupportedConfig if the edit would change other keys.
 
         drop_in: path and new text of an import.
@@ -262,8 +265,7 @@ class Containerd(Adapter):
         paths = (self.config["path"], self.config["real_path"])
         place, new_text = drop_in or (None, None)
         staged = containerd_imports.staged(text, *paths, self._imported, place)
-        is_relative = any(not name.startswith("/") for name in texts_in(parsed(staged), "imports"))
-        after = check(staged, is_relative, new_text)
+        after = self.effective_with(staged, new_text)
         differences = containerd_imports.unexpected_changes(self.config["effective"], after, *paths)
         if drop_in:
             # Ignore the imports, because the staged copy imports the staged drop-in.
@@ -274,6 +276,29 @@ class Containerd(Adapter):
                 "nothing was written: edit the CDI keys by hand"
             )
         return effective(after)
+
+    def effective_with(self, text: str, drop_in: str | None = None) -> str:
+        """Return the effective configuration with a new root file. Raises UnsupportedConfig if containerd rejects it.
+
+        drop_in: text of the file that the root file imports as STAGED_DROP_IN, or None.
+        """
+        path = self.config["path"]
+        is_relative = any(not name.startswith("/") for name in texts_in(parsed(text), "imports"))
+        directory = os.path.dirname(path) if is_relative else None
+        with _copy(drop_in or "") as its_copy, _copy(text.replace(STAGED_DROP_IN, its_copy), directory) as staged:
+            return self._printed(["--config", staged, "config", "dump"], staged, path)
+
+
+@contextlib.contextmanager
+def _copy(text: str, directory: str | None = None) -> Iterator[str]:
+    """Write a text to a temporary file, and yield the file's path."""
+    descriptor, path = tempfile.mkstemp(prefix=".node-devices.", suffix=".tmp", dir=directory)
+    try:
+        with naming(path), os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        yield path
+    finally:
+        os.unlink(path)
 
 
 def _turns_off(change: Change) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...declaration.cdi import version_tuple
 from ...support.toml import tomllib
+from .adapter import Adapter
 from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
 from .containerd_imports import Imports
@@ -20,14 +21,9 @@ _SHORT, _FULL = "cri", "io.containerd.grpc.v1.cri"
 _PARTS = frozenset({"io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images"})
 
 
-def obstacles(
-    program: str, version: str | None, config: Mapping[str, Any], imports: Imports, cdi: bool
-) -> Iterator[str]:
-    """Yield one message for each obstacle.
-
-    config: the runtime's ``config``, with texts.
-    cdi: whether devices are injected by CDI.
-    """
+def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
+    """Yield one message for each obstacle. cdi: whether devices are injected by CDI."""
+    program, version, config = adapter.program, adapter.version, adapter.config
     if cdi and version is None:
         yield (
             f"{program} --version prints no version, so its CDI support is unknown: reinstall containerd, or set "

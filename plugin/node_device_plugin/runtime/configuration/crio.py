@@ -10,14 +10,17 @@ Source: crio.conf(5), and these files of CRI-O:
 
 from __future__ import annotations
 
+import pathlib
 import posixpath
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...declaration.cdi import version_tuple
+from ...support.new_file import naming
 from ...support.toml import tomllib
 from .adapter import Adapter
-from .cdi import SPEC_DIRS, Cdi, Change, Check, UnsupportedConfig, differences
+from .cdi import SPEC_DIRS, Cdi, Change, UnsupportedConfig, differences
 from .containerd_config import DIRS, table_at
 from .toml_edit import key_lines, lenient, with_key
 
@@ -67,7 +70,7 @@ class Crio(Adapter):
             )
         return tomllib.loads(self.config["effective"])
 
-    def plan(self, check: Check) -> Change | None:
+    def plan(self) -> Change | None:
         """Return a checked drop-in with the directories; None if CRI-O already reads them. Raises UnsupportedConfig."""
         given = self.config.get("given_dirs")
         if given:
@@ -93,7 +96,7 @@ class Crio(Adapter):
                 "CRI-O"
             )
         after = "\n".join(["[crio.runtime]", line, ""])
-        self._require_effective(path, after, check)
+        self._require_effective(path, after)
         return Change(path, before, after)
 
     def _require_given(self, given: str) -> None:
@@ -106,9 +109,9 @@ class Crio(Adapter):
                 f"{name}={','.join(cdi.wanted_dirs)}, or remove it, and restart CRI-O"
             )
 
-    def _require_effective(self, path: str, text: str, check: Check) -> None:
+    def _require_effective(self, path: str, text: str) -> None:
         """Raise UnsupportedConfig if the drop-in is not effective or changes other settings."""
-        after = tomllib.loads(check(text, False, None, path))
+        after = tomllib.loads(self.effective_with(path, text))
         changed = [key for key in differences(self._effective, after) if key != f"crio.runtime.{DIRS}"]
         if changed:
             raise UnsupportedConfig(
@@ -118,10 +121,19 @@ class Crio(Adapter):
         if not _cdi(after).suffices:
             raise UnsupportedConfig(f"a drop-in at {path} has no effect: set {text.splitlines()[1]} by hand")
 
-    def staged_command(self) -> list[str]:
-        """Return the command that prints the effective configuration. ``{staged}``: a copy of the drop-in directory."""
-        named = ["--config", self.config["path"]] if self.config["exists"] else []
-        return [self.program, *named, "--config-dir", "{staged}", "config"]
+    def effective_with(self, path: str, text: str) -> str:
+        """Return the effective configuration with a new text of our drop-in, from a copy of the drop-in directory.
+
+        Raises UnsupportedConfig if CRI-O rejects the text.
+        """
+        with tempfile.TemporaryDirectory(prefix="node-devices.") as top:
+            with naming(top):
+                for name, content in {**self.config["files"], path: text}.items():
+                    copy = pathlib.Path(top, posixpath.relpath(name, self.config["drop_in_directory"]))
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.write_bytes(content.encode())
+            named = ["--config", self.config["path"]] if self.config["exists"] else []
+            return self._printed([*named, "--config-dir", top, "config"], posixpath.join(top, DROP_IN), path)
 
     def text(self, path: str) -> str | None:
         """Return the text of a drop-in."""

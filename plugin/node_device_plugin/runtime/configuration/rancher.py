@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .cdi import Change, Check, UnsupportedConfig
+from .cdi import Change, UnsupportedConfig
 from .containerd import Containerd
 from .containerd_config import KEYS, TABLES, wanted_keys
 from .toml_edit import header, indent_below, key_lines, lenient, lines_of
@@ -48,20 +48,20 @@ class Rancher(Containerd):
         place = path if template is not None else f"{path}, as a copy of the file"
         return f"(k3s or RKE2 generates {self.config['path']} at every start, so make the change in {place})"
 
-    def plan(self, check: Check) -> Change | None:
+    def plan(self) -> Change | None:
         """Return a drop-in if containerd merges imports, or else an edit of the template."""
         with self._of_generated_file():
             if self._is_effective():
                 return None
             if self._merges:
-                change = self._by_drop_in(check)
+                change = self._by_drop_in()
                 if change is not None:
                     return change
         self._require_one_version()
         wanted = wanted_keys(self.cdi)
         with self._of_generated_file():
             # Check the same edit of the root file, because a template cannot be checked.
-            checked = self._checked(self._turned_on(self.config["content"] or ""), check)
+            checked = self._checked(self._turned_on(self.config["content"] or ""))
             if not checked.suffices:
                 raise UnsupportedConfig(self._overridden())
         path, template = self._template()

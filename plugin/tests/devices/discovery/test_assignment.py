@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from node_device_plugin.cdi.directories import of_spec
-from node_device_plugin.cdi.resolution import NO_SPECS, Resolution, resolution
+from node_device_plugin.cdi.resolution import NO_SPECS, Resolution
 from node_device_plugin.declaration import Device, Resource
 from node_device_plugin.declaration.model import ContainerEdits, DeviceNode
 from node_device_plugin.devices.discovery.assignment import Candidate, Claims, assigned
@@ -20,7 +20,7 @@ def specs(**nodes: list[str]) -> Resolution:
         {"name": name, "containerEdits": {"deviceNodes": [{"path": path} for path in paths]}}
         for name, paths in nodes.items()
     ]
-    return resolution([of_spec("/etc/cdi/x.json", {"cdiVersion": "0.6.0", "kind": "v.com/x", "devices": devices})])
+    return Resolution([of_spec("/etc/cdi/x.json", {"cdiVersion": "0.6.0", "kind": "v.com/x", "devices": devices})])
 
 
 def device(device_id: str, *paths: str) -> Device:

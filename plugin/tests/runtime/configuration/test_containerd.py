@@ -106,21 +106,22 @@ def imports_of(texts, links=(), unreadable=(), missing=()):
     return containerd_imports.Imports(texts, links, unreadable, missing)
 
 
-def checked_by(dump):
-    """A check by a containerd that makes of everything what it made of `dump`, with CDI on."""
+def checked_by(adapter, dump):
+    """The adapter, with a containerd that makes of every copy what it made of `dump`, with CDI on."""
     data = tomllib.loads(dump)
     for table in data["plugins"].values():
         table.update(enable_cdi=True, cdi_spec_dirs=["/etc/cdi", "/var/run/cdi"])
-    return lambda text, beside, drop_in: tomlkit.dumps(data)
+    adapter.effective_with = lambda text, drop_in: tomlkit.dumps(data)
+    return adapter
 
 
 def plan(content, dump, version):
-    change = of(content, dump, version).plan(checked_by(dump))
+    change = checked_by(of(content, dump, version), dump).plan()
     return change and change.after
 
 
 def undo(later, before):
-    return of(later, ON, "1.7.24").undo("/c.toml", False, before, checked_by(ON)).after
+    return checked_by(of(later, ON, "1.7.24"), ON).undo("/c.toml", False, before).after
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -179,18 +180,17 @@ def test_a_file_of_version_1_has_the_table_edited_that_is_there(version):
 
 
 def test_a_difference_elsewhere_ends_it_before_anything_is_written():
-    def check(text, beside, drop_in):
-        return ON + 'sandbox_image = "gone"\n'
-
+    adapter = of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24")
+    adapter.effective_with = lambda text, drop_in: ON + 'sandbox_image = "gone"\n'
     with pytest.raises(UnsupportedConfig, match=r"would also change plugins\..*\.sandbox_image in containerd"):
-        of("version = 2\n", OFF + 'sandbox_image = "ours"\n', "1.7.24").plan(check)
+        adapter.plan()
 
 
 def test_what_containerd_cannot_read_is_not_edited():
     adapter = of("version = 4\n", None, "2.1.9")
     adapter.config["problem"] = "expected containerd config version equal to or less than 3"
     with pytest.raises(UnsupportedConfig, match=r"config dump` fails \(expected containerd config version"):
-        adapter.plan(checked_by(ON))
+        adapter.plan()
 
 
 def test_what_is_installed_but_does_not_run_is_restarted_first():
@@ -199,19 +199,19 @@ def test_what_is_installed_but_does_not_run_is_restarted_first():
     with pytest.raises(
         UnsupportedConfig, match=r"1\.7\.24 runs, but /bin/containerd is now 2\.1\.9, .*: restart containerd\.service"
     ):
-        adapter.plan(checked_by(OFF))
+        adapter.plan()
     adapter.runtime["installed_version"] = "1.7.24"
-    assert adapter.plan(checked_by(OFF))
+    assert checked_by(adapter, OFF).plan()
 
 
 def test_a_drop_in_that_is_a_link_is_named_and_left_alone():
     texts = {"/conf.d/99-site.toml": f"version = 2\n{CRI_2}\nenable_cdi = false\n"}
     root = 'version = 2\nimports = ["conf.d/*.toml"]\n'
-    adapter, check, _asked = imported("1.7.24", root, texts, OFF, ON)
-    assert adapter.plan(check).path == "/conf.d/99-site.toml"
+    adapter, _asked = imported("1.7.24", root, texts, OFF, ON)
+    assert adapter.plan().path == "/conf.d/99-site.toml"
     adapter.config["imports"] = imports_of(texts, links=list(texts))
     with pytest.raises(UnsupportedConfig, match=r"set enable_cdi = true in /conf\.d/99-site\.toml"):
-        adapter.plan(check)
+        adapter.plan()
 
 
 def test_a_containerd_2_that_no_longer_has_the_key_has_cdi_on():
@@ -430,28 +430,29 @@ def test_which_import_has_the_table_that_1_7_takes(texts, files):
 
 
 def imported(version, root, texts, off, on):
-    """An adapter whose check says `on` only of a copy that imports the drop-in that was asked about."""
+    """An adapter whose containerd says `on` only of a copy that imports the drop-in that was asked about."""
     adapter = of(root, off, version)
     adapter.config["imports"] = imports_of(texts)
     asked = []
 
-    def check(text, beside, drop_in):
+    def effective_with(text, drop_in):
         asked.append((tomllib.loads(text)["imports"], drop_in))
         return on if drop_in else off
 
-    return adapter, check, asked
+    adapter.effective_with = effective_with
+    return adapter, asked
 
 
 def test_containerd_2_gets_a_drop_in_of_ours_where_one_overrides_the_root_file():
     texts = {"/conf.d/99-site.toml": f"version = 3\n{CRI_3}\nenable_cdi = false\n"}
     root = 'version = 3\nimports = ["conf.d/*.toml"]\n'
-    adapter, check, asked = imported("2.1.9", root, texts, OFF_2, OFF_2.replace("false", "true"))
-    change = adapter.plan(check)
+    adapter, asked = imported("2.1.9", root, texts, OFF_2, OFF_2.replace("false", "true"))
+    change = adapter.plan()
     assert (change.path, change.before) == ("/conf.d/zz-node-devices.toml", None)
     assert change.after == f"version = 3\n\n{CRI_3}\nenable_cdi = true\n"
     assert asked[-1] == (["conf.d/*.toml", "/{drop_in}"], change.after)
     adapter.config["imports"] = imports_of({**texts, change.path: change.after})
-    assert adapter.undo(change.path, True, None, check) == Change(change.path, change.after, None)
+    assert adapter.undo(change.path, True, None) == Change(change.path, change.after, None)
 
 
 BOTH = "[plugins.cri]\nenable_cdi = true\n" + OFF
@@ -471,7 +472,7 @@ def test_two_tables_of_which_containerd_2_takes_one_at_random_are_refused(text, 
         UnsupportedConfig,
         match=rf"{place} has \[plugins\.cri\] and \[plugins\..*grpc\.v1\.cri.\] .* at random: move",
     ):
-        adapter.plan(checked_by(dump))
+        checked_by(adapter, dump).plan()
 
 
 @pytest.mark.parametrize(
@@ -486,20 +487,20 @@ def test_two_tables_of_which_containerd_2_takes_one_at_random_are_refused(text, 
 )
 def test_two_tables_that_make_no_difference_are_left_alone(version, text):
     on = ON if version < "2" else ON_2
-    assert of(text, on, version).plan(checked_by(on)) is None
+    assert checked_by(of(text, on, version), on).plan() is None
 
 
 def test_the_drop_in_that_1_7_takes_is_edited_and_given_back():
     theirs = f'version = 2\n{CRI_2}\n  sandbox_image = "x" # theirs\n'
     texts = {"/conf.d/10-a.toml": f"version = 2\n{CRI_2}\nx = 1\n", "/conf.d/99-b.toml": theirs}
     root = 'version = 2\nimports = [ # by team\n  "conf.d/*.toml",\n]\n'
-    adapter, check, asked = imported("1.7.24", root, texts, OFF, ON)
-    change = adapter.plan(check)
+    adapter, asked = imported("1.7.24", root, texts, OFF, ON)
+    change = adapter.plan()
     edited = theirs.replace("  sandbox", "  enable_cdi = true\n  sandbox")
     assert change == Change("/conf.d/99-b.toml", theirs, edited)
     assert asked[-1] == (["/conf.d/10-a.toml", "/{drop_in}"], edited)
     adapter.config["imports"] = imports_of({**texts, change.path: f"{edited}# later\n"})
-    undone = adapter.undo(change.path, False, theirs, check)
+    undone = adapter.undo(change.path, False, theirs)
     assert undone.after == f"{theirs}# later\n"
 
 
@@ -593,8 +594,9 @@ def test_a_key_in_capitals_that_containerd_2_takes_is_judged_by_what_it_makes_of
         (OFF_2, "an edit of this file has no effect on containerd"),
         (ON_2 + "x = 1\n", "would also change"),
     ):
+        adapter.effective_with = lambda text, drop_in, answer=answer: answer
         with pytest.raises(UnsupportedConfig, match=why):
-            adapter.plan(lambda text, beside, drop_in=None, answer=answer: answer)
+            adapter.plan()
 
 
 NVIDIA = "/etc/containerd/conf.d/99-nvidia.toml"

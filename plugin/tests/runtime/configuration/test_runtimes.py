@@ -67,7 +67,7 @@ def test_by_hand(facts, advice):
     assert advice in sentence
     assert list(adapter.obstacles(False)) == []
     with pytest.raises(UnsupportedConfig, match=r"."):
-        adapter.plan(None)
+        adapter.plan()
 
 
 K0S = {"socket": "/run/k0s/containerd.sock", "path": "/etc/k0s/containerd.toml"}
@@ -104,8 +104,8 @@ def test_a_distributions_containerd_is_fixed_by_hand_where_cdi_is_not_effective(
     assert advice.format(wanted) in sentence
     assert list(adapter.obstacles(False)) == []
     with pytest.raises(UnsupportedConfig, match=re.escape(advice.format(wanted))):
-        adapter.plan(None)
-    assert adapter.undo("/etc/k0s/containerd.toml", True, None, None) is None
+        adapter.plan()
+    assert adapter.undo("/etc/k0s/containerd.toml", True, None) is None
 
 
 @pytest.mark.parametrize("facts", [{"executable": MICROK8S}, K0S])
@@ -113,7 +113,7 @@ def test_a_distributions_containerd_is_left_alone_where_cdi_is_effective(facts):
     dump = f"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\ncdi_spec_dirs = {json.dumps(DIRS)}\n"
     adapter = runtimes.of(runtime("containerd", **facts, version="2.2.3", effective=dump))
     assert list(adapter.obstacles(True)) == []
-    assert adapter.plan(None) is None
+    assert adapter.plan() is None
 
 
 @pytest.mark.parametrize("facts", [{"executable": MICROK8S}, K0S])
@@ -132,7 +132,7 @@ def test_nobody_is_sent_to_turn_cdi_on_where_it_is_always_on(facts, effective, w
     told = list(adapter.obstacles(True))
     assert [wanted in sentence and "enable_cdi" not in sentence for sentence in told] == [True] * bool(wanted)
     if not wanted:
-        assert adapter.plan(None) is None
+        assert adapter.plan() is None
 
 
 def test_a_distributions_containerd_that_drops_cdi_names_is_refused_for_that():
@@ -147,16 +147,17 @@ def k3s(version, content, effective, files=None):
     )
 
 
-def merged(effective):
-    """A check by a containerd 2 that merges the two keys into `effective`."""
+def merged(adapter, effective):
+    """The adapter, with a containerd 2 that merges the two keys into `effective`."""
 
-    def check(text, beside, drop_in):
+    def effective_with(text, drop_in):
         data = tomllib.loads(effective)
         for name, table in tomllib.loads(drop_in or text)["plugins"].items():
             data["plugins"].setdefault(name, {}).update(table)
         return tomlkit.dumps(data)
 
-    return check
+    adapter.effective_with = effective_with
+    return adapter
 
 
 GENERATED_3 = f"""\
@@ -179,7 +180,7 @@ OFF_2 = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\
 
 
 def test_k3s_with_containerd_2_gets_a_drop_in_at_the_version_of_the_generated_file():
-    change = k3s("2.1.4-k3s1", GENERATED_3, OFF_3).plan(merged(OFF_3))
+    change = merged(k3s("2.1.4-k3s1", GENERATED_3, OFF_3), OFF_3).plan()
     assert change.path == f"{K3S}/config-v3.toml.d/zz-node-devices.toml"
     assert change.before is None
     assert tomllib.loads(change.after) == {
@@ -190,7 +191,7 @@ def test_k3s_with_containerd_2_gets_a_drop_in_at_the_version_of_the_generated_fi
 
 def test_k3s_where_cdi_is_on_is_left_alone():
     on = OFF_3.replace("= false\nenable_s", f"= true\ncdi_spec_dirs = {json.dumps(DIRS)}\nenable_s")
-    assert k3s("2.1.4-k3s1", GENERATED_3, on).plan(None) is None
+    assert k3s("2.1.4-k3s1", GENERATED_3, on).plan() is None
 
 
 TEMPLATE = """\
@@ -206,14 +207,14 @@ version = 2
 
 def test_k3s_with_containerd_1_has_its_template_edited_and_given_back():
     path = f"{K3S}/config.toml.tmpl"
-    change = k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: TEMPLATE}).plan(merged(OFF_2))
+    change = merged(k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: TEMPLATE}), OFF_2).plan()
     keys = '  enable_cdi = true\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
     assert change == Change(path, TEMPLATE, TEMPLATE.replace("  enable_selinux", keys + "  enable_selinux"))
     edited = k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: change.after})
-    assert edited.undo(path, True, TEMPLATE, None) == Change(path, change.after, TEMPLATE)
+    assert edited.undo(path, True, TEMPLATE) == Change(path, change.after, TEMPLATE)
     later = change.after + "# later\n"
     grown = k3s("1.7.26-k3s1", GENERATED_2, OFF_2, {path: later})
-    assert grown.undo(path, False, TEMPLATE, None) == Change(path, later, TEMPLATE + "# later\n")
+    assert grown.undo(path, False, TEMPLATE) == Change(path, later, TEMPLATE + "# later\n")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_k3s_with_containerd_1_has_its_template_edited_and_given_back():
 def test_k3s_with_containerd_1_that_cannot_be_edited_says_what_to_do(files, words):
     files = {f"{K3S}/{name}": text for name, text in files.items()}
     with pytest.raises(UnsupportedConfig, match=words):
-        k3s("1.7.26-k3s1", GENERATED_2, OFF_2, files).plan(merged(OFF_2))
+        merged(k3s("1.7.26-k3s1", GENERATED_2, OFF_2, files), OFF_2).plan()
 
 
 @pytest.mark.parametrize(
@@ -250,25 +251,25 @@ def test_a_template_of_k3s_without_a_version_is_version_1():
     """containerd 1.7 reads it so, and ignores the table of version 2."""
     path, off = f"{K3S}/config.toml.tmpl", "[plugins.cri]\n  enable_cdi = false\n  stream_server_port = 0\n"
     text = "[plugins.cri]\n  stream_server_port = 0\n"
-    change = k3s("1.7.26-k3s1", text, off, {path: text}).plan(merged(off))
+    change = merged(k3s("1.7.26-k3s1", text, off, {path: text}), off).plan()
     keys = '  enable_cdi = true\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
     assert change == Change(path, text, text.replace("  stream", f"{keys}  stream"))
     later = change.after + "# later\n"
     grown = k3s("1.7.26-k3s1", later, off, {path: later})
-    assert grown.undo(path, False, text, None) == Change(path, later, f"{text}# later\n")
+    assert grown.undo(path, False, text) == Change(path, later, f"{text}# later\n")
     with pytest.raises(UnsupportedConfig, match=r"below \[plugins\.cri\] in the copy"):
-        k3s("1.7.26-k3s1", text, off).plan(merged(off))
+        merged(k3s("1.7.26-k3s1", text, off), off).plan()
     full = OFF_2.partition("\n")[2]
     says = "set version = 2 before the first table (k3s or RKE2 generates"
     with pytest.raises(UnsupportedConfig, match=re.escape(says)):
-        k3s("1.7.26-k3s1", full, OFF_2, {path: full}).plan(merged(OFF_2))
+        merged(k3s("1.7.26-k3s1", full, OFF_2, {path: full}), OFF_2).plan()
 
 
 def test_k3s_with_containerd_2_whose_file_imports_nothing_is_not_told_to_upgrade():
     with pytest.raises(
         UnsupportedConfig, match="the file is generated at every start, and it imports no directory"
     ) as refused:
-        k3s("2.1.4-k3s1", OFF_3, OFF_3).plan(merged(OFF_3))
+        merged(k3s("2.1.4-k3s1", OFF_3, OFF_3), OFF_3).plan()
     assert "upgrade" not in str(refused.value)
     assert f"{K3S}/config-v3.toml.tmpl, set enable_cdi = true below" in str(refused.value)
 
@@ -284,41 +285,40 @@ def crio(effective=OTHER_DIRS, files=None, version="1.36.3", kill_mode="control-
     return runtimes.of({**facts, "unit": "crio.service", "kill_mode": kill_mode})
 
 
-def crios_answer(effective=None):
-    """A check: CRI-O makes that of a drop-in, or what is in it."""
-    return lambda text, beside, drop_in, as_drop_in: text if effective is None else effective
+def answering(adapter, effective=None):
+    """The adapter, with a CRI-O that makes that of a drop-in, or what is in it."""
+    adapter.effective_with = lambda path, text: text if effective is None else effective
+    return adapter
 
 
 @pytest.mark.parametrize(
     "effective", ["[crio]\n[crio.runtime]\n", f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(DIRS)}\n"]
 )
 def test_crio_gives_cdi_devices_anyway(effective):
-    assert crio(effective).plan(None) is None
+    assert crio(effective).plan() is None
 
 
 @pytest.mark.parametrize("dirs", [["/opt/cdi"], []])
 def test_crios_directories_can_be_others(dirs):
     effective = f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(dirs)}\n"
-    change = crio(effective).plan(crios_answer())
+    change = answering(crio(effective)).plan()
     assert (change.path, change.before) == (f"{CRIO_D}/99-node-devices.conf", None)
     assert tomllib.loads(change.after) == {"crio": {"runtime": {"cdi_spec_dirs": [*dirs, *DIRS]}}}
     edited = crio("x", {change.path: change.after})
-    assert edited.undo(change.path, True, None, None) == Change(change.path, change.after, None)
+    assert edited.undo(change.path, True, None) == Change(change.path, change.after, None)
 
 
 def test_crios_drop_in_is_tried_before_it_is_written():
-    """Without its root file where that is not there: packages since 1.30 have drop-ins alone."""
     asked = []
 
-    def check(text, beside, drop_in, as_drop_in):
-        asked.append((text, as_drop_in))
+    def effective_with(path, text):
+        asked.append((path, text))
         return text
 
-    crio().plan(check)
-    assert asked == [(OURS, f"{CRIO_D}/99-node-devices.conf")]
-    command = ["/usr/bin/crio", "--config-dir", "{staged}", "config"]
-    assert crio(exists=False).staged_command() == command
-    assert crio(path="/srv/c").staged_command() == [command[0], "--config", "/srv/c", *command[1:]]
+    adapter = crio()
+    adapter.effective_with = effective_with
+    adapter.plan()
+    assert asked == [(f"{CRIO_D}/99-node-devices.conf", OURS)]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_crios_drop_in_is_tried_before_it_is_written():
 )
 def test_crios_drop_in_that_does_not_do_what_it_should_is_not_written(made_of_it, words):
     with pytest.raises(UnsupportedConfig, match=re.escape(words)):
-        crio().plan(crios_answer(made_of_it))
+        answering(crio(), made_of_it).plan()
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_crios_later_drop_in_is_named(later, text):
     with pytest.raises(
         UnsupportedConfig, match=rf'{later} is read after .*set cdi_spec_dirs = \["/opt/cdi", "/etc/cdi"'
     ):
-        crio(files={f"{CRIO_D}/{later}": text}).plan(None)
+        crio(files={f"{CRIO_D}/{later}": text}).plan()
 
 
 @pytest.mark.parametrize(
@@ -361,27 +361,27 @@ def test_crios_later_drop_in_is_named(later, text):
     ],
 )
 def test_crios_other_drop_ins_are_no_obstacle(other, text):
-    assert crio(files={f"{CRIO_D}/{other}": text}).plan(crios_answer()).after == OURS
+    assert answering(crio(files={f"{CRIO_D}/{other}": text})).plan().after == OURS
 
 
 def test_what_others_wrote_into_our_drop_in_of_crios_stays():
     path = f"{CRIO_D}/99-node-devices.conf"
     theirs = OURS.replace("cdi", "# Theirs.\nlog_level = 'debug'\ncdi", 1)
-    undone = crio("x", {path: theirs}).undo(path, False, None, None).after
+    undone = crio("x", {path: theirs}).undo(path, False, None).after
     assert undone == "[crio.runtime]\n# Theirs.\nlog_level = 'debug'\n"
     with pytest.raises(
         UnsupportedConfig, match="has settings of others, so this collection does not edit it: set cdi_spec_dirs"
     ):
-        crio(files={path: theirs}).plan(crios_answer())
+        answering(crio(files={path: theirs})).plan()
     inline = "crio = {runtime = {cdi_spec_dirs = ['/etc/cdi'], log_level = 'debug'}}\n"
-    undone = crio("x", {path: inline}).undo(path, False, None, None).after
+    undone = crio("x", {path: inline}).undo(path, False, None).after
     assert tomllib.loads(undone) == {"crio": {"runtime": {"log_level": "debug"}}}
     without = "[crio.image]\npause_image = 'x'\n"
-    assert crio("x", {path: without}).undo(path, False, None, None).after == without
-    assert crio("x", {path: "]["}).undo(path, False, None, None).after is None
+    assert crio("x", {path: without}).undo(path, False, None).after == without
+    assert crio("x", {path: "]["}).undo(path, False, None).after is None
     # A comment is nothing that CRI-O reads.
-    assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None, None).after is None
-    assert crio("x").undo(path, True, None, None) is None
+    assert crio("x", {path: OURS + "# later\n"}).undo(path, False, None).after is None
+    assert crio("x").undo(path, True, None) is None
 
 
 @pytest.mark.parametrize("given", ["--cdi-spec-dirs=/opt/cdi,/etc/cdi", "CONTAINER_CDI_SPEC_DIRS=/opt/cdi"])
@@ -391,8 +391,8 @@ def test_crios_directories_that_no_file_sets_are_named(given):
     with pytest.raises(
         UnsupportedConfig, match=f"{given} in crio.service overrides CRI-O's files: change it to {wanted}, or remove it"
     ):
-        crio(given_dirs=given).plan(None)
-    assert crio(given_dirs=wanted).plan(None) is None
+        crio(given_dirs=given).plan()
+    assert crio(given_dirs=wanted).plan() is None
 
 
 def test_crio_that_drops_cdi_names_is_refused():

@@ -138,7 +138,6 @@ def cluster(monkeypatch):
 def verify(*resources, check=False, **arguments):
     action = object.__new__(verification.ActionModule)
     given = {
-        "api_only": True,
         "kubeconfig": "x",
         "declaration": {"configuration": {"resources": list(resources)}},
         "deployment": {"image": "example.com/plugin:1", "image_pull_policy": "Never", "image_pull_secrets": ["s"]},
@@ -146,7 +145,8 @@ def verify(*resources, check=False, **arguments):
         **arguments,
     }
     action._task = types.SimpleNamespace(args=given, check_mode=check)
-    return action.run(None, {"inventory_hostname": "worker1"})
+    action._templar = types.SimpleNamespace(template=lambda value: value)
+    return action.run(None, {"inventory_hostname": "worker1", "node_devices_api_only": True})
 
 
 def row(*resources, **arguments):

@@ -25,7 +25,7 @@ def action(monkeypatch):
     look = preflight.Preflight
     monkeypatch.setattr(look, "execute", lambda _look, module, given: answer_of(module, given))
     monkeypatch.setattr(look, "expects", lambda _look, module, given, key: action.expected and key == "restarted")
-    monkeypatch.setattr(look, "node", lambda *_given, **_more: {})
+    monkeypatch.setattr(look, "look", lambda *_given: {})
     monkeypatch.setattr(look, "declaration", lambda _look, given: {"needs_cdi": action.needs_cdi})
     action.needs_cdi = True
 
@@ -112,7 +112,7 @@ def test_a_node_that_is_not_ready_is_not_asked(action, monkeypatch):
     def refuse(*_given, **_more):
         raise preflight.NotReady("worker1: no")
 
-    monkeypatch.setattr(preflight.Preflight, "node", refuse)
+    monkeypatch.setattr(preflight.Preflight, "look", refuse)
     assert run(action)["msg"] == "worker1: no"
     assert action.asked == []
 

@@ -49,10 +49,7 @@ class Node:
     def play(self, *resources, check):
         """What both tasks of site.yml show."""
         declared = declaration.read({"node_devices_resources": list(resources)}, lambda value: value).as_data()
-        facts = self.facts()
-        return [
-            self._task({"declaration": declared, "node": facts, **more}, check) for more in ({}, {"state": "pruned"})
-        ]
+        return [self._task({"declaration": declared, **more}, check) for more in ({}, {"state": "pruned"})]
 
     def _task(self, arguments, check):
         action = object.__new__(cdi_specs.ActionModule)
@@ -77,6 +74,7 @@ class Node:
 def node(tmp_path, monkeypatch):
     made = Node(tmp_path)
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(preflight.Preflight, "look", lambda self, asked: made.facts())
     monkeypatch.setattr(role_specs, "DIRECTORY", made.cdi)
     monkeypatch.setattr(nodes, "Ledger", lambda: ledger.Ledger(made.ledger))
     monkeypatch.setattr(plugin_command, "holders", lambda *_arguments: {"held": made.held, "allocatable": {}})
@@ -116,7 +114,7 @@ def test_a_check_shows_what_the_run_shows(node, edit, held):
 
 
 def test_the_name_of_a_group_is_the_nodes_number_in_the_spec(node, monkeypatch):
-    """Also where the role runs alone, and an action that was given the node's facts."""
+    """Also where the role runs alone."""
     monkeypatch.setattr(on_node, "numbers", lambda groups: {"groups": dict.fromkeys(groups, 44)})
     camera = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
     node.play(camera, check=False)
@@ -142,7 +140,7 @@ def test_after_the_preflight_only_a_change_executes_the_module(node, monkeypatch
         answered = registry.answers(Module(check), asked.converge, node.facts())
         known = {"read_in": "play", "converged": preflight._by_arguments(asked.converge, answered)}
         action, done = object.__new__(cdi_specs.ActionModule), []
-        arguments = {"command": "plugin", "state": state, "pruned": {}, "declaration": declared, "node": node.facts()}
+        arguments = {"command": "plugin", "state": state, "pruned": {}, "declaration": declared}
         action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
         action._execute_with_code = lambda *given: done.append(given) or {"changed": True}
         result = action.run(None, {"inventory_hostname": "node1", "node_devices_node": known})
@@ -157,7 +155,7 @@ def test_after_the_preflight_only_a_change_executes_the_module(node, monkeypatch
         assert executed(*BEFORE, state=state) == executed(*BEFORE, state=state, check=True) == (0, False)
     # A device that is no longer declared stays until the task that prunes.
     assert executed(*EDITS["remove a device"], state="present") == (1, True)
-    node._task({"declaration": read(*EDITS["remove a device"]), "node": node.facts()}, check=False)
+    node._task({"declaration": read(*EDITS["remove a device"])}, check=False)
     assert executed(*EDITS["remove a device"], state="present") == (0, False)
     node.held = [{"resource": "example.com/aa", "device": "a0", "namespace": "default", "pod": "p"}]
     assert executed(*EDITS["remove a device"], state="pruned") == (1, True)

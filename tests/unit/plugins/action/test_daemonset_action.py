@@ -151,7 +151,7 @@ def cluster(monkeypatch):
     return made
 
 
-def run(state, node=None, *resources, check=False, strategy="linear", hosts=("host1",), **given):
+def run(state, node=None, *resources, check=False, strategy="linear", hosts=("host1",), api_only=False, **given):
     action = object.__new__(daemonset.ActionModule)
     arguments = {
         "state": state,
@@ -164,7 +164,9 @@ def run(state, node=None, *resources, check=False, strategy="linear", hosts=("ho
     }
     play = types.SimpleNamespace(strategy=strategy)
     action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
-    return action.run(None, {"inventory_hostname": "host1", "ansible_play_hosts": list(hosts)})
+    action._templar = types.SimpleNamespace(template=lambda value: value)
+    variables = {"ansible_play_hosts": list(hosts), "node_devices_api_only": api_only}
+    return action.run(None, {"inventory_hostname": "host1", **variables})
 
 
 CAMERA = {"name": "a.example/camera", "devices": [{"id": "one", "nodes": [{"path": "/dev/video0", "gid": "video"}]}]}
@@ -249,10 +251,10 @@ def test_all_of_it_goes_with_the_last_node(cluster):
     assert kinds(removed) == ["label", "annotation", "configmap"]
     assert cluster.label("worker1") is None
     assert proof.read_record(cluster.there[Place("nodes", "worker1")]) == {}
-    gone = run("absent", nodes=["worker1"])
+    gone = run("absent")
     assert (kinds(gone), "warnings" in gone) == (["daemonset", "configmap", "namespace"], False)
     assert {CONFIG_MAP, DAEMON_SET, NAMESPACE} & set(cluster.there) == set()
-    assert run("absent", nodes=["worker1"]) == {"changed": False, "what": [], "diff": []}
+    assert run("absent") == {"changed": False, "what": [], "diff": []}
 
 
 def test_what_others_have_in_the_namespace_keeps_it_and_that_is_said(cluster):
@@ -260,7 +262,7 @@ def test_what_others_have_in_the_namespace_keeps_it_and_that_is_said(cluster):
     cluster.put(Place("configmaps", "theirs", "ours"), {"metadata": {"name": "theirs"}})
     del cluster.there[Place("pods", "pod-of-worker1", "ours")]
     run("removed", "worker1")
-    gone = run("absent", nodes=["worker1"])
+    gone = run("absent")
     assert kinds(gone) == ["daemonset", "configmap"]
     assert gone["warnings"] == ["host1: namespace ours stays: it still contains configmaps theirs"]
     assert NAMESPACE in cluster.there
@@ -270,7 +272,7 @@ def test_nothing_goes_while_another_node_needs_it(cluster):
     deployed(cluster, "worker1", "worker2")
     del cluster.there[Place("pods", "pod-of-worker1", "ours")]
     assert run("removed", "worker1")["changed"] is True
-    assert run("absent", nodes=["worker1"])["changed"] is False
+    assert run("absent")["changed"] is False
     assert set(cluster.there[CONFIG_MAP]["data"]) == {"worker2"}
     assert cluster.label("worker2") == NAME
 
@@ -359,13 +361,13 @@ def test_what_the_inventory_has_no_longer_goes_where_that_is_known(cluster, know
 def test_a_node_of_which_nobody_knows_whether_it_has_left_stays_and_that_is_said(cluster):
     """Both may be the node of one host, whose name for it is worked out from facts that this play did not gather."""
     deployed(cluster, "worker1", "worker2")
-    (said,) = run("absent", pending=[], known=[], nameless=["hostb"])["warnings"]
+    (said,) = run("absent", pending=[], nodes=[], nameless=["hostb"])["warnings"]
     assert said == (
         "host1: hostb: node_devices_node_name cannot be evaluated in this play, so some of the nodes worker1, worker2 "
         "may have left the inventory: they stay in DaemonSet node-device-plugin until a run can evaluate it"
     )
     # As many as there may be hosts of: they are theirs.
-    assert "warnings" not in run("absent", pending=[], known=["worker1"], nameless=["hostb"])
+    assert "warnings" not in run("absent", pending=[], nodes=["worker1"], nameless=["hostb"])
     assert set(cluster.there[CONFIG_MAP]["data"]) == {"worker1", "worker2"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import device_holders
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, preflight
 
 CAMERA, SPEC = "example.com/camera", "/etc/cdi/node-device-plugin_example.com_camera.json"
 MINUTE = 60.0
@@ -50,7 +50,8 @@ def run(monkeypatch):
 
     def run_action(policy, node, *answers, check=False, **more):
         action = object.__new__(device_holders.ActionModule)
-        arguments = {"policy": policy, "node": node, "command": "/bin/plugin", **more}
+        monkeypatch.setattr(preflight.Preflight, "look", lambda self, asked: node)
+        arguments = {"policy": policy, "command": "/bin/plugin", **more}
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         left = list(answers)
 

@@ -11,7 +11,8 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import host_devices as host_device_files
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, module_arguments, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import host_devices, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import completed
 
 RULE = 'SUBSYSTEM=="tty", ATTRS{idVendor}=="0403", GROUP="dialout", MODE="0660"'
 NODE = {"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8, "mode": "0666", "group": "44"}
@@ -102,9 +103,11 @@ SETTINGS = {"node_devices_settings": {"kubelet_device_plugin_dir": "/k/dp", "dyn
 
 @pytest.fixture
 def run(monkeypatch):
-    """Runs the action; returns its result and what the module was given. answer: of the module."""
+    """Runs the action; returns its result and what the module was given. answer: of the module. node: the facts."""
 
-    def run_action(answer=None, task_vars=None, check=False, **arguments):
+    def run_action(answer=None, task_vars=None, check=False, node=None, **arguments):
+        if node is not None:
+            monkeypatch.setattr(preflight.Preflight, "look", lambda self, asked: node)
         done, play = [], types.SimpleNamespace(_uuid="this play")
         monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
         made = object.__new__(action.ActionModule)
@@ -131,9 +134,7 @@ def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(
 ):
     """The preflight asks with the role's variables, and the role with the same ones or others."""
     task = {**NOTHING, "nodes": [NODE], "prune": False, "command": "/bin/plugin"}
-    asked = {
-        "host_devices": [module_arguments.completed("host_devices", task, None, SETTINGS["node_devices_settings"])]
-    }
+    asked = {"host_devices": [completed("host_devices", task, None, SETTINGS["node_devices_settings"])]}
     answered = {"host_devices": [{"answer": {"changed": False, "a": 1, **answered}, "has_unshown_work": False}]}
     known = {"read_in": "this play", "ledger": {}, "converged": preflight._by_arguments(asked, answered)}
     monkeypatch.setattr(preflight.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))

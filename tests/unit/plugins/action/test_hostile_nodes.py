@@ -14,7 +14,7 @@ import sys
 import hostile_nodes
 import pytest
 import yaml
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 ACTIONS = sorted(path.stem for path in (CHECKOUT / "plugins" / "action").glob("*.py"))
@@ -26,7 +26,7 @@ DECLARED = "{{ declared }}"
 ON_NODE = {
     "cdi_runtime": {"command": COMMAND},
     "cdi_specs": {"state": "present"},
-    "device_holders": {"command": COMMAND, "policy": "refuse", "node": "{{ omit }}"},
+    "device_holders": {"command": COMMAND, "policy": "refuse"},
     "host_devices": {"nodes": [{"path": "/dev/crand0", "type": "c", "major": 1, "minor": 8}]},
     "managed_files": {"owner": "a", "files": [{"path": "/nowhere/a", "content": "a"}]},
     "node_command": {"argv": ["a"]},
@@ -174,7 +174,7 @@ def test_every_action_has_the_common_base(name):
     module = __import__(
         f"ansible_collections.nodedevices.kubernetes.plugins.action.{name}", fromlist=["ActionModule"]
     ).ActionModule
-    assert issubclass(module, HidingAction)
+    assert issubclass(module, NodeAction)
     assert "act" in vars(module)
     # The base class makes every result safe.
     assert "run" not in vars(module)

@@ -49,7 +49,7 @@ def look(monkeypatch):
     # test_arguments_of_the_preflight.py has the arguments.
     monkeypatch.setattr(drift, "arguments", lambda *_arguments: {"managed_files": [{"owner": "device_plugin"}]})
 
-    def run_action(facts=FACTS, answers=None, variables=None, **arguments):
+    def run_action(facts=FACTS, answers=None, variables=None, api_only=False, **arguments):
         answers = {"status": STATUS, "runtime": CDI_ON, **(answers or {})}
         action = object.__new__(node_status.ActionModule)
         action._task = types.SimpleNamespace(args={"command": PLUGIN_CLI, **arguments}, check_mode=False)
@@ -75,7 +75,8 @@ def look(monkeypatch):
 
         action._execute_module = execute
         monkeypatch.setattr(framed, "run", command)
-        given = {"inventory_hostname": "w1", "node_devices_resources": [CAMERA], **(variables or {})}
+        given = {"inventory_hostname": "w1", "node_devices_resources": [CAMERA], "node_devices_api_only": api_only}
+        given.update(variables or {})
         result = action.run(None, given)
         assert result["changed"] is False
         assert "failed" not in result

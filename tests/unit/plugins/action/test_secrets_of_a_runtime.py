@@ -70,13 +70,13 @@ def patched(module):
         module.listener = containerd
     if module.__name__ == UTILS + "ledger":
         module.Ledger.__init__.__defaults__ = (NODE + "/ledger",)
-    if module.__name__ == UTILS + "runtime_restart":
+    if module.__name__ == UTILS + "converge.cdi_runtime":
         module.PLACES = type(module.PLACES)(NODE + "/ledger")
 
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if not name.startswith(UTILS) or name.rpartition(".")[2] not in ("runtime_facts", "ledger", "runtime_restart"):
+        if not name.startswith(UTILS) or name.rpartition(".")[2] not in ("runtime_facts", "ledger", "cdi_runtime"):
             return None
         spec = next(filter(None, (each.find_spec(name, path) for each in sys.meta_path if each is not self)))
         execute = spec.loader.exec_module
@@ -132,6 +132,7 @@ def make(directory, name):
     }
 
 
+READY = {"init": "systemd", "runtime": {"obstacles": []}}
 REGISTERED = ("looked", "again", "present", "absent")
 TASKS = [
     {
@@ -145,12 +146,14 @@ TASKS = [
         "ignore_errors": True,
     },
     {"nodedevices.kubernetes.node_preflight": {"requires": ["runtime"]}, "register": "again", "ignore_errors": True},
+    # The roles of the next tasks find a node without problems, so that their modules are executed.
+    {"nodedevices.kubernetes.node_preflight": {}, "register": "seen"},
+    {"ansible.builtin.set_fact": {"node_devices_node": f"{{{{ seen | combine({READY}, recursive=True) }}}}"}},
     *(
         {
             "nodedevices.kubernetes.cdi_runtime": {
                 "state": state,
                 "command": "{{ command }}",
-                "node": {"uid": 0},
                 **more,
             },
             "register": state,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import socket
 import subprocess
 import types
@@ -13,7 +12,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugins.action import declaration, verification
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof
 
 CONFIGURATION = {"resources": [{"name": "a.example/crand"}]}
@@ -79,7 +78,7 @@ exit {code}
         # As some SSH servers give it: a socket, which holds this little.
         ours, its = socket.socketpair()
         with ours, its:
-            ours.sendall(in_data)
+            ours.sendall(in_data or b"")
             ours.shutdown(socket.SHUT_WR)
             done = subprocess.run(command, shell=True, stdin=its, capture_output=True, check=False)
         return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
@@ -91,24 +90,25 @@ exit {code}
             return {"changed": False}
         if module_name == "nodedevices.kubernetes.managed_files":
             return {"changed": True, "diff": []}
-        if not os.path.exists(module_args["argv"][0]):
-            return {"failed": True, "msg": "No such file or directory"}
-        done = subprocess.run(
-            module_args["argv"], input=module_args["stdin"], capture_output=True, text=True, check=False
-        )
-        return {"rc": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+        raise AssertionError(module_name)
+
+    def sent(self, name, content):
+        path = self.program.with_name(f"sent {name}")
+        path.write_bytes(content)
+        return str(path)
 
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    facts = {"runtime": {"socket": "/run/x.sock"}, "kubelet": None}
+    monkeypatch.setattr(preflight.Preflight, "look", lambda self, asked: facts)
     return Node(tmp_path)
 
 
 def verify(node, check=False, configuration=CONFIGURATION, **more):
     action = object.__new__(verification.ActionModule)
-    facts = {"runtime": {"socket": "/run/x.sock"}, "kubelet": None}
-    arguments = {"declaration": {"configuration": configuration}, "tool": str(node.program), "node": facts}
+    arguments = {"declaration": {"configuration": configuration}, "tool": str(node.program)}
     arguments["record"] = "/var/lib/x.json"
     arguments.update(more)
     action._task = types.SimpleNamespace(args=arguments, check_mode=check)
@@ -116,6 +116,7 @@ def verify(node, check=False, configuration=CONFIGURATION, **more):
     action._connection = types.SimpleNamespace(is_pipelining_enabled=lambda _wrap: node.pipelining)
     action._low_level_execute_command = node.command
     action._execute_module = node.module
+    action._sent = node.sent
     return action.run(None, {"inventory_hostname": "node1"})
 
 
@@ -140,10 +141,10 @@ def test_the_lock_of_the_play_lasts_for_every_static_pod(node, number, more, las
     assert node.modules == expected
 
 
-def test_where_the_connection_passes_no_input_on_a_module_does(node):
+def test_where_the_connection_passes_no_input_on_a_file_does(node):
     node.pipelining = False
     assert verify(node) == {"changed": False, **report()}
-    assert (node.given, [name for name, _arguments in node.modules]) == (CONFIGURATION, ["ansible.legacy.command"])
+    assert (node.given, node.modules) == (CONFIGURATION, [])
 
 
 def test_what_is_wrong_is_no_failure_of_the_question(node):

@@ -14,7 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge im
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import change
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import base_python
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.environments import Environments
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, sha256
 
 A, B = "0.1.0-aaaaaaaaaaaa", "0.2.0-bbbbbbbbbbbb"
 
@@ -181,8 +181,8 @@ def asked_of(node, monkeypatch, recorded):
     path = node.root / "unit"
     monkeypatch.setattr(service, "DIRECTORY", str(node.root))
     if recorded is not None:
-        path.write_text(recorded)
-        service.StartedWith("x.service", [str(path)]).write({"InvocationID": "1"})
+        started = {"invocation": "1", "files": {str(path): sha256(recorded.encode())}}
+        (node.root / "node-devices.x.service.started").write_text(json.dumps(started))
     path.write_text("unit")
     if node.unit:
         node.unit += "InvocationID=1\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -37,6 +38,23 @@ def test_k3s_is_its_own_containerd(roots, proc, monkeypatch):
 
 
 @as_root
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_installed_program_is_asked_after_an_upgrade_alone(tmp_path, proc, monkeypatch, replaced):
+    listener = runtime_facts.listener
+
+    def found(path):
+        process, problem = listener(path)
+        process.replaced = replaced
+        return process, problem
+
+    monkeypatch.setattr(runtime_facts, "listener", found)
+    monkeypatch.setattr(runtime_facts, "installed", lambda path: lambda *arguments, name: (f"{name} v9.9.9", None))
+    with listening(proc, tmp_path / "cri.sock"):
+        facts = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))
+    assert (facts["installed_version"] == "9.9.9", facts["version"] == "9.9.9") == (replaced, False)
+
+
+@as_root
 def test_a_runtime_is_found_behind_its_socket(tmp_path, proc):
     with listening(proc, tmp_path / "cri.sock", "-c", "relative.toml") as pid:
         facts = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"))
@@ -51,11 +69,11 @@ def test_a_program_that_an_upgrade_installed_is_asked_if_only_root_can_write_it(
     program = roots / "containerd"
     program.write_text("#!/bin/sh\n[ $1 = --version ] && echo containerd v2.4.2\n")
     program.chmod(0o755)
-    new = runtime_facts.Program("containerd", runtime_facts.installed(str(program)))
-    assert new.version() == "2.4.2"
+    new = functools.partial(runtime_facts.installed(str(program)), name="containerd")
+    assert runtime_facts.version_of(new) == "2.4.2"
     program.chmod(0o777)
-    assert new.version() is None
-    assert new.answer("x") == (None, f"users other than root can write {program} (mode 0777): chmod go-w {program}")
+    assert runtime_facts.version_of(new) is None
+    assert new("x") == (None, f"users other than root can write {program} (mode 0777): chmod go-w {program}")
 
 
 @as_root
@@ -111,7 +129,7 @@ def test_options_that_the_next_start_gives_otherwise_are_told(monkeypatch, name,
     monkeypatch.setattr(node_process, "answer_of", lambda command: (said, None))
     facts = runtime_facts.unit_facts("x.service", name, [f"/usr/bin/{name}", *now])
     assert facts["kill_mode"] == "process"
-    assert [(each["option"], each["now"], each["then"]) for each in facts["next_start"]] == changes
+    assert facts["next_start"] == changes
 
 
 def test_why_a_file_is_no_text(tmp_path):
@@ -268,7 +286,7 @@ def crio(tmp_path):
     program.write_text(CRIO)
     program.chmod(0o755)
     return lambda arguments, **environment: runtime_facts.crio_config(
-        runtime_facts.Program("crio", lambda *given, name: node_process.answer_of([str(program), *given])),
+        lambda *given: node_process.answer_of([str(program), *given]),
         ["crio", *arguments],
         str(tmp_path),
         environment,

@@ -6,7 +6,8 @@ The messages are of containerd 1.7.24 (Debian 13), started with such configurati
 from __future__ import annotations
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import safe_words
+
+from node_device_plugin.support import safe_words
 
 PLUGIN = 'level=warning msg="failed to load plugin io.containerd.grpc.v1.cri"'
 TIME = 'time="2026-11-26T03:27:27.360230545Z" '
@@ -34,7 +35,6 @@ TIME = 'time="2026-11-26T03:27:27.360230545Z" '
         # A secret that begins like a path that the caller names.
         ("/etc/c.tomlS3cret is unknown", "/etc/c.toml(hidden) is unknown"),
         ("S3cret", "(hidden)"),
-        (None, None),
     ],
 )
 def test_a_message_keeps_its_known_words(said, shown):

@@ -6,7 +6,6 @@ import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
@@ -33,8 +32,8 @@ class Node:
         self.file = directory / "config.toml"
         self.path = str(self.file)
         self.places = Places(str(directory / "ours"))
-        monkeypatch.setattr(runtime_restart, "PLACES", self.places)
-        monkeypatch.setattr(runtime_restart, "written_since", lambda pid, paths: [])
+        monkeypatch.setattr(cdi_runtime, "PLACES", self.places)
+        monkeypatch.setattr(cdi_runtime, "written_since", lambda pid, paths: [])
         monkeypatch.setattr(launch, "carry_out", self._carry_out)
         self._monkeypatch = monkeypatch
         self.file.write_text(FIRST)
@@ -57,7 +56,7 @@ class Node:
         runtime = {"socket": "/s", "pid": 7, "unit": "x", "name": "containerd", "executable": "/c", "version": "1.7.24"}
         runtime["config"] = {**config, "exists": before is not None, "files": {}}
         adapter = configuration.Containerd(runtime)
-        adapter.plan = lambda check: Change(self.path, before, after)
+        adapter.plan = lambda: Change(self.path, before, after)
         self._monkeypatch.setattr(configuration, "of", lambda _runtime: adapter)
         params = {**dict.fromkeys(cdi_runtime.PARAMS), "command": "/bin/true", "may_restart": True}
         module = types.SimpleNamespace(check_mode=False, selinux_enabled=lambda: False)

@@ -24,12 +24,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import node_prefl
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    declaration,
-    framed,
-    module_arguments,
-    preflight,
-)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed, preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import completed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
@@ -360,7 +356,7 @@ def test_an_answer_belongs_to_the_arguments_that_the_roles_tasks_give(look):
     assert result["declaration"] == declared
     assert {name: each["arguments"] for name, (each,) in result["converged"].items()} == {
         "managed_files": preflight._digest(files),
-        "cdi_specs": preflight._digest(module_arguments.completed("cdi_specs", {}, declared)),
+        "cdi_specs": preflight._digest(completed("cdi_specs", {}, declared)),
     }
 
 
@@ -852,13 +848,6 @@ def test_a_lock_without_room_is_said_with_its_file(monkeypatch):
     monkeypatch.setattr(play_lock, "take", full)
     with pytest.raises(Failed, match=r"^/run/node-devices\.lock: No space left on device$"):
         module.main()
-
-
-def test_a_large_spec_of_a_vendor_is_read(tmp_path):
-    """The plugin reads specs of up to 16 MiB."""
-    (tmp_path / "large.json").write_text(json.dumps({"kind": "vendor.com/gpu", "padding": "x" * (2 << 20)}))
-    (tmp_path / "huge.json").write_text(" " * ((16 << 20) + 1))
-    assert [file["name"] for file in module.cdi_files([str(tmp_path)])] == ["large.json"]
 
 
 def test_only_the_role_s_own_specs_are_read_and_their_texts_stay(tmp_path):

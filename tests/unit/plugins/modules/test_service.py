@@ -58,12 +58,10 @@ class Node:
         """As systemd does it, also by itself."""
         self.starts, self.active = self.starts + 1, True
 
-    def run(self, *, files=None, reload_files=(), pending=False, pending_reload=False):
-        unit = service.Service(self, "x.service")
+    def run(self, *, files=None, reload_check=(), pending=False, pending_reload=False):
+        unit = service.Service(self, "x.service", [self.unit] if files is None else files)
         parameters = {
-            "files": [self.unit] if files is None else files,
-            "reload_files": reload_files,
-            "reload_check": ["check"],
+            "reload_check": list(reload_check),
             "pending": pending,
             "pending_reload": pending_reload,
         }
@@ -179,16 +177,15 @@ def test_a_unit_that_is_not_active_is_started(node) -> None:
 
 
 def test_it_is_reloaded_if_it_has_not_taken_its_configuration_in(node) -> None:
-    config = node.file("config", "x", hours=50)
     node.run()
     node.said.clear()
     node.current = False
-    assert node.run(reload_files=[config]) == ["reloaded"]
+    assert node.run(reload_check=["check"]) == ["reloaded"]
     assert node.said == ["check", "systemctl reload x.service"]
 
 
 def test_a_process_that_has_taken_the_configuration_in_is_left_alone(node) -> None:
-    assert node.run(reload_files=[node.file("config", "x")]) == []
+    assert node.run(reload_check=["check"]) == []
     assert node.said == ["check"]
 
 
@@ -210,7 +207,7 @@ def test_a_stopped_unit_leaves_no_record(node) -> None:
 )
 def test_check_mode_says_what_would_be_done(node, pending, pending_reload, actions) -> None:
     node.check_mode = True
-    assert node.run(files=[], reload_files=[], pending=pending, pending_reload=pending_reload) == actions
+    assert node.run(files=[], pending=pending, pending_reload=pending_reload) == actions
     assert node.said == []
 
 
@@ -218,5 +215,5 @@ def test_check_mode_says_what_would_be_done(node, pending, pending_reload, actio
 def test_a_configuration_that_the_play_changed_is_a_change_however_it_is_taken_in(node, current) -> None:
     """Or a run would say something else than its check, as fast as the process is."""
     node.current = current
-    assert node.run(reload_files=[node.file("config", "x")], pending_reload=True) == ["reloaded"]
+    assert node.run(reload_check=["check"], pending_reload=True) == ["reloaded"]
     assert node.said == (["check"] if current else ["check", "systemctl reload x.service"])

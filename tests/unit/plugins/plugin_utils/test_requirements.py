@@ -71,7 +71,6 @@ def test_the_tested_kubelets_are_the_pinned_ones():
 @pytest.mark.parametrize(
     ("changes", "beginning"),
     [
-        ({"python__version": [3, 8, 10]}, "/usr/bin/python3 is Python 3.8.10, but the plugin needs 3.9"),
         (
             {"uid": 1000, "init": "sh"},
             "tasks run as user id 1000, but the collection needs root: set ansible_become: true",
@@ -134,6 +133,11 @@ def test_all_at_once_and_only_what_is_asked_for():
             {"msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.6.9"},
             None,
             "the Python on the node is too old",
+        ),
+        (
+            {"module_stderr": "TypeError: 'type' object is not subscriptable"},
+            "/usr/bin/python3.8",
+            "the Python at /usr/bin/python3.8 is too old: install Python 3.9 or later",
         ),
         (
             {"module_stderr": "boom"},

@@ -7,7 +7,8 @@ import types
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import vaulted
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import HidingAction, Values
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.vaulted import Values
 
 VALUE = 'pass "word"'
 
@@ -40,7 +41,7 @@ def test_a_longer_value_goes_first():
 
 
 def action(result, only_shown=False):
-    class Action(HidingAction):
+    class Action(NodeAction):
         def act(self, given):
             return result
 
@@ -90,7 +91,7 @@ def test_a_nodes_syslog_does_not_get_it(monkeypatch, arguments, hidden):
 
 
 def test_without_a_password_no_variable_is_read():
-    made = object.__new__(type("Action", (HidingAction,), {}))
+    made = object.__new__(type("Action", (NodeAction,), {}))
     made._loader = types.SimpleNamespace(_vault=types.SimpleNamespace(secrets=[]))
     assert not made._values(types.SimpleNamespace())
 
@@ -130,4 +131,4 @@ def test_every_action_hides():
     assert len(names) >= 20
     for name in names:
         module = importlib.import_module(f"ansible_collections.nodedevices.kubernetes.plugins.action.{name}")
-        assert issubclass(module.ActionModule, HidingAction), name
+        assert issubclass(module.ActionModule, NodeAction), name

@@ -8,7 +8,6 @@ import pathlib
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import runtime_restart
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch
@@ -22,7 +21,7 @@ COMMAND = "/bin/true"
 SOCKET = "/run/x.sock"
 
 
-class Adapter:
+class Adapter(configuration.Adapter):
     """Gives each file back what it was. A test replaces what it is about."""
 
     name, tells_cdi, keeps_containers, by_hand = "containerd", True, True, False
@@ -39,7 +38,7 @@ class Adapter:
     def text(self, path):
         return self.texts.get(path)
 
-    def undo(self, path, ours, before, check):
+    def undo(self, path, ours, before):
         assert ours
         return Change(path, self.texts[path], before)
 
@@ -96,14 +95,18 @@ class RoleOnNode:
         self.plans: list[Any] = []
         self.outcome = launch.Outcome("x", None, 0.1)
         self.places = Places(str(top / "ours"), str(top / "units"), str(top / "lock"))
-        monkeypatch.setattr(runtime_restart, "PLACES", self.places)
-        monkeypatch.setattr(runtime_restart, "written_since", lambda pid, paths: self.later[pid])
+        monkeypatch.setattr(cdi_runtime, "PLACES", self.places)
+        monkeypatch.setattr(cdi_runtime, "written_since", lambda pid, paths: self.later[pid])
         monkeypatch.setattr(ledgers, "DIRECTORY", self.places.directory)
         monkeypatch.setattr(ledgers.Ledger.__init__, "__defaults__", (self.places.directory,))
         monkeypatch.setattr(launch, "carry_out", self._carry_out)
-        monkeypatch.setattr(configuration, "of", lambda _facts: self.adapter)
+        monkeypatch.setattr(configuration, "of", self._adapter_of)
         monkeypatch.setattr(cdi_runtime, "running_kubelet", lambda: (KubeletProcess(1, "1.36.2", "/k"), []))
         self.enter({path: entry(path, f"theirs in {path}") for path in texts})
+
+    def _adapter_of(self, facts: dict[str, Any]) -> Any:
+        self.adapter.runtime = facts
+        return self.adapter
 
     def enter(self, entries: dict[str, Any]) -> None:
         """Make these the ledger's entries."""
@@ -137,7 +140,7 @@ class RoleOnNode:
 
     def make_effective(self, change: Change | None, **params: Any) -> dict[str, Any]:
         """The answer where the adapter plans that change."""
-        self.adapter.plan = lambda check: change
+        self.adapter.plan = lambda: change
         return self.converge(state="present", **params)
 
 

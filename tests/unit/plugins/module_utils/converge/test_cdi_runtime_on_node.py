@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import types
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import (
-    cdi_needed,
-    runtime_facts,
-    runtime_restart,
-    runtime_trial,
-)
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import cdi_needed, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, runtime
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node_code
 from role_on_node import Adapter, RoleOnNode
@@ -243,7 +237,7 @@ def test_what_the_runtime_reads_no_longer_is_put_back_too(role, may_restart):
     role.adapter.text = lambda path: f"ours in {path}" if path == role.root else None
     if may_restart:
         role.enter({**ledgers.Ledger().entries, role.root: {**ledgers.Ledger().entries[role.drop_in]}})
-        role.adapter.undo = lambda path, ours, before, check: Change(path, f"ours in {path}", before)
+        role.adapter.undo = lambda path, ours, before: Change(path, f"ours in {path}", before)
     answer = role.converge(may_restart=may_restart)
     assert answer["restarted"] is True
     restored = pathlib.Path(role.drop_in).read_text() == f"theirs in {role.drop_in}"
@@ -306,7 +300,7 @@ def test_without_leave_to_restart_the_answer_is_that_of_check_mode(role, check_m
     assert role.plans == []
     # What a run could not do is no promise.
     obstacle = "its file system is mounted read-only"
-    monkeypatch.setattr(runtime_restart, "obstacle", {role.root: obstacle}.get)
+    monkeypatch.setattr(cdi_runtime, "obstacle", {role.root: obstacle}.get)
     answer = role.make_effective(change, may_restart=check_mode)
     assert (answer["problems"], answer["answers"]) == (
         [f"{role.root}: {role.root}: {obstacle}; nothing was changed"],
@@ -356,7 +350,7 @@ def test_directories_in_the_order_that_gives_links_are_told(role, dirs, warned):
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_a_restart_brings_no_other_command_line_into_force(role, check_mode):
     role.check_mode = check_mode
-    role.facts["next_start"] = [{"option": "--config", "now": [], "then": ["/b.toml"]}]
+    role.facts["next_start"] = [("--config", [], ["/b.toml"])]
     (problem,) = role.make_effective(Change(role.root, f"ours in {role.root}", "y"))["problems"]
     assert problem == (
         f"{role.root}: containerd runs with no --config, but containerd.service would now start it with "
@@ -516,7 +510,8 @@ def test_a_link_stays_and_the_file_behind_it_is_written(role, tmp_path):
     link = tmp_path / "link.toml"
     link.symlink_to("srv/containerd.toml")
     config = runtime_facts.containerd_config(
-        runtime_facts.Program("containerd", runtime_facts.installed("/bin/true")), ["containerd", "--config", str(link)]
+        functools.partial(runtime_facts.installed("/bin/true"), name="containerd"),
+        ["containerd", "--config", str(link)],
     )
     # Imports are relative to the link, as containerd resolves them.
     assert (config["path"], config["real_path"], config["content"]) == (str(link), str(real), "version = 2\n")
@@ -528,59 +523,8 @@ def test_a_link_stays_and_the_file_behind_it_is_written(role, tmp_path):
     assert list(plan.entries) == [str(real)]
 
 
-def trial(adapter):
-    return functools.partial(runtime_trial.check, adapter)
-
-
-def test_a_new_text_is_read_by_the_runtime_from_a_copy_that_only_root_can_read(tmp_path):
-    program = tmp_path / "containerd"
-    program.write_text(
-        '#!/bin/sh\nstat -c %a "$2"; echo "$2"; dirname "$2"; cat "$2"; echo; cat "$(tail -n 1 "$2")" || :\n'
-    )
-    program.chmod(0o755)
-    adapter = types.SimpleNamespace(program=str(program), config={"path": str(tmp_path / "config.toml")})
-    lines = trial(adapter)("text\n/{drop_in}", True, "drop-in\n").splitlines()
-    # The copy's name is the file's to the adapters.
-    path = str(tmp_path / "config.toml")
-    assert lines[:4] + lines[5:] == ["600", path, str(tmp_path), "text", "drop-in"]
-    assert [path.name for path in tmp_path.iterdir()] == ["containerd"]
-    assert not os.path.exists(lines[4])
-    # Relative imports need the directory; others do not.
-    assert trial(adapter)("text", False).splitlines()[1:3] == [path, tempfile.gettempdir()]
-
-
-def test_what_the_runtime_says_of_a_text_has_no_secret(tmp_path):
-    program, path = tmp_path / "containerd", tmp_path / "config.toml"
-    program.write_text('#!/bin/sh\necho "$2: secret is no key" >&2\nexit 1\n')
-    program.chmod(0o755)
-    adapter = types.SimpleNamespace(program=str(program), config={"path": str(path)})
-    with pytest.raises(
-        UnsupportedConfig, match=rf"^{program} rejects the new configuration: {path}: \(hidden\) is no key$"
-    ):
-        trial(adapter)('password = "secret"\n', False)
-
-
-def test_a_directory_of_drop_ins_is_read_with_the_new_one(tmp_path):
-    directory = tmp_path / "crio.conf.d"
-    (directory / "more").mkdir(parents=True)
-    (directory / "more" / "a").write_text("theirs\n")
-    command = ["sh", "-c", 'cat "$0"/more/a "$0"/99-ours', "{staged}"]
-    config = {"drop_in_directory": str(directory), "path": "/etc/crio/crio.conf"}
-    adapter = types.SimpleNamespace(program="crio", config=config, staged_command=lambda: command)
-    assert trial(adapter)("ours\n", False, None, str(directory / "99-ours")) == "theirs\nours\n"
-    assert not (directory / "99-ours").exists()
-    command[2] = 'echo "$0"'
-    assert not os.path.exists(trial(adapter)("ours\n", False, None, str(directory / "99-ours")).strip())
-    command[2] = 'echo "$0/99-ours is wrong" >&2; exit 1'
-    with pytest.raises(UnsupportedConfig, match=f"^sh rejects the new configuration: {directory}/99-ours is wrong$"):
-        trial(adapter)("ours\n", False, None, str(directory / "99-ours"))
-    config["drop_in_directory"] = str(tmp_path / "none")
-    command[:] = ["cat", "{staged}/99-ours"]
-    assert trial(adapter)("ours\n", False, None, str(tmp_path / "none" / "99-ours")) == "ours\n"
-
-
 def test_a_text_that_the_runtime_refuses_is_not_written(role, monkeypatch):
-    def plan(check):
+    def plan():
         raise UnsupportedConfig("containerd rejects the new configuration: invalid at https://u:p4ss@reg.example")
 
     role.adapter.plan = plan

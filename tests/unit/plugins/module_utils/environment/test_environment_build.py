@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment.build import (
     COMMAND,
+    SCRIPT,
     VersionError,
     build,
     edited,
@@ -23,17 +24,17 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment
 )
 
 NAME = "0.1.0-aaaaaaaaaaaa"
+PROGRAM = "node_device_plugin/cli/main.py"
 
 
 def wheel(more=(), **modules: str) -> bytes:
-    """A wheel of these modules, whose command is the function main of module plugin."""
+    """A wheel of these modules. The command is the function main of module plugin, which gets the plugin's place."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         for module, text in modules.items():
-            file.writestr(f"{module}.py", text)
+            file.writestr(PROGRAM if module == "plugin" else f"{module}.py", text)
         for name, text in dict(more).items():
             file.writestr(name, text)
-        file.writestr("p-1.dist-info/entry_points.txt", f"[console_scripts]\n{COMMAND} = plugin:main\n")
     return packed.getvalue()
 
 
@@ -97,9 +98,9 @@ def test_it_is_durable_before_it_has_its_name_and_waits_for_no_other_file_system
 
 
 EDITS = {
-    "module changed": ("lib/python{}/site-packages/plugin.py", lambda path: path.write_text("def main(): pass\n")),
+    "module changed": (f"lib/python{{}}/site-packages/{PROGRAM}", lambda path: path.write_text("def main(): pass\n")),
     "module removed": ("lib/python{}/site-packages/grpc.py", lambda path: path.unlink()),
-    "for all to write": ("lib/python{}/site-packages/plugin.py", lambda path: path.chmod(0o666)),
+    "for all to write": (f"lib/python{{}}/site-packages/{PROGRAM}", lambda path: path.chmod(0o666)),
     "folder for all to write": ("lib/python{}/site-packages", lambda path: path.chmod(0o777)),
     "script changed": (f"bin/{COMMAND}", lambda path: path.write_text("#!/bin/true\n")),
 }
@@ -161,4 +162,10 @@ def test_the_bytes_that_were_hashed_are_those_that_are_unpacked(tmp_path):
             return Changing(good)
 
     unpack_wheel(Archive(), "p.whl", hashlib.sha256(good).hexdigest(), str(tmp_path))
-    assert (tmp_path / "plugin.py").read_text() == "good"
+    assert (tmp_path / PROGRAM).read_text() == "good"
+
+
+def test_the_command_calls_the_function_of_the_package():
+    project = (Path(__file__).parents[5] / "pyproject.toml").read_text()
+    assert f'\n{COMMAND} = "node_device_plugin.cli.main:main"\n' in project
+    assert "\nfrom node_device_plugin.cli.main import main\n" in SCRIPT

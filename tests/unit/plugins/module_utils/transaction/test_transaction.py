@@ -19,7 +19,7 @@ import crash_states
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, Planning
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.managed import Managed, add_file
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import (
     kept,
     launch,
@@ -205,8 +205,10 @@ def test_a_plan_that_was_written_before_a_field_was_renamed_is_read(node):
     plan = pathlib.Path(node.places.open) / "plan.json"
     data, loaded = json.loads(plan.read_text()), Plan.load(node.places.open)
     data["patience"], data["folders"] = data.pop("timeout"), data.pop("directories")
+    # It had no content of the old files, but their hashes.
+    assert [file.pop("before") is None for file in data["files"]] == [False, True]
     plan.write_text(json.dumps(data))
-    assert Plan.load(node.places.open) == loaded
+    assert Plan.load(node.places.open) == loaded._replace(files=[file._replace(before=None) for file in loaded.files])
     assert node.settle().error.startswith("it was interrupted in step restart")
 
 
@@ -316,7 +318,7 @@ def test_what_others_write_inside_a_step_or_an_undoing_stays_and_nothing_is_lost
     """Between any two looks at a file and its neighbours: of keeping, staging, writing, restoring."""
     if other is nvidia_ctk and not os.path.exists(NVIDIA_CTK):
         pytest.skip("nvidia-ctk is not built")
-    names = ("look", "keep", "stage", "is_theirs", "restore", "set_aside")
+    names = ("look", "seen", "keep", "stage", "is_theirs", "restore", "set_aside")
     really = {name: getattr(kept, name) for name in names}
 
     def written_before(number, node):
@@ -389,6 +391,70 @@ def test_a_file_that_cannot_be_replaced_stays_and_nothing_stays_open(node, monke
     assert node.daemon["start"] == 1
 
 
+def test_a_directory_of_two_files_is_made_once(node):
+    plan = node.plan()
+    add_file(plan, {}, (str(node.drop_in.with_name("other.toml")), None, "x"))
+    assert [directory.path for directory in plan.directories] == [str(node.drop_in.parent)]
+
+
+def test_a_write_that_keeps_size_and_time_is_seen(node, monkeypatch):
+    """Between the reading and the replacement."""
+    look, theirs = kept.look, OLD.replace("theirs", "hers!!")
+
+    def looked(path):
+        found = look(path)
+        if path == str(node.config) and node.config.read_text() == OLD:
+            status = node.config.stat()
+            node.config.write_text(theirs)
+            os.utime(node.config, ns=(status.st_atime_ns, status.st_mtime_ns))
+        return found
+
+    monkeypatch.setattr(kept, "look", looked)
+    outcome = node.carry_out()
+    assert outcome.error.startswith(f"{node.config} was changed by someone else in the meantime: run again\n")
+    assert node.config.read_text() == theirs
+    assert node.daemon["start"] == 1
+
+
+def test_a_file_that_somebody_made_since_it_was_planned_stays(node):
+    plan = node.plan()
+    node.drop_in.parent.mkdir()
+    node.drop_in.write_text("hers\n")
+    plan.directories.clear()
+    before = node.tree()
+    outcome = node.carry_out(plan)
+    assert outcome.error.startswith(f"{node.drop_in} was changed by someone else in the meantime: run again")
+    node.settle()
+    assert node.tree() == before
+
+
+def test_of_a_link_in_the_place_of_the_file_no_copy_is_made(node):
+    """The copy would get the link's mode, with which everybody may read it."""
+    link = node.root / "link"
+    link.symlink_to(node.config)
+    kept.keep(types.SimpleNamespace(path=str(link), before=b"secret"))
+    assert not os.path.lexists(kept.old(str(link)))
+    kept.keep(types.SimpleNamespace(path=str(node.config), before=b"secret"))
+    copy = pathlib.Path(kept.old(str(node.config)))
+    assert (copy.read_text(), copy.stat().st_mode & 0o777, copy.stat().st_mtime_ns) == ("secret", 0o640, 2_000_000_000)
+
+
+def test_a_new_file_has_its_selinux_context_before_it_is_in_its_place(node, monkeypatch):
+    labelled = []
+    monkeypatch.setattr(os, "setxattr", lambda path, name, value, **_more: labelled.append((path, name, value)))
+    file = next(file for file in node.plan().files if file.path == str(node.drop_in))
+    node.drop_in.parent.mkdir()
+    kept.stage(file)
+    assert labelled == []
+    kept.stage(file._replace(context="system_u:object_r:container_config_t:s0"))
+    value = b"system_u:object_r:container_config_t:s0\0"
+    assert labelled == [(kept.new(str(node.drop_in)), "security.selinux", value)]
+    node.drop_in.write_text("there")
+    labelled.clear()
+    kept.stage(file._replace(context="system_u:object_r:container_config_t:s0"))
+    assert [name for _path, name, _value in labelled if name == "security.selinux"] == []
+
+
 @pytest.mark.parametrize("how", ["written", "removed", "a directory"])
 def test_a_file_that_changed_since_it_was_planned_stays(node, how):
     plan = node.plan()
@@ -417,6 +483,7 @@ def test_only_a_restart_writes_no_file(node):
 
 
 def test_what_is_not_ours_is_not_planned(node):
+    plan = node.plan()._replace(files=[], directories=[], entries={})
     with Ledger(node.places.directory) as book:
         book.entries[str(node.config)] = {"kind": "file", "owner": "other", "before": None, "sha256": "", "mode": 0}
         book.save()
@@ -424,7 +491,8 @@ def test_what_is_not_ours_is_not_planned(node):
         node.plan()
     node.drop_in.mkdir(parents=True)
     with pytest.raises(LedgerConflict, match="is a directory, but a file must be there"):
-        Planning({}, "cdi_runtime", undo=False).add(str(node.drop_in), DROP_IN, None)
+        add_file(plan, {}, (str(node.drop_in), None, DROP_IN))
+    assert (plan.files, plan.directories, plan.entries) == ([], [], {})
 
 
 def changes_of(fresh, do):
@@ -832,7 +900,7 @@ def test_copies_are_outside_of_a_directory_that_is_read_whole(node, monkeypatch)
     assert [kept.old(path), kept.new(path)] == copies
     directory.mkdir()
     (directory / "99-ours.conf").write_text("old")
-    kept.keep(path)
+    kept.keep(types.SimpleNamespace(path=path, before=b"old"))
     assert [each.name for each in directory.iterdir()] == ["99-ours.conf"]
     before = kept.look(path)
     (directory / "99-ours.conf").write_text("new")

@@ -203,12 +203,12 @@ def test_a_runtime_that_does_not_tell_is_not_called_off():
 
 def test_a_runtime_that_cannot_turn_cdi_off():
     """containerd 2.4 and CRI-O; an older plugin's command on the node does not tell."""
-    (column,) = [column for column in table.COLUMNS if column.title == "CDI"]
+    shown_as = table.COLUMNS["CDI"]
     told = {"enabled": True, "always_on": True, "spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
     shown = {}
     for name, cdi in (("always", told), ("elsewhere", {**told, "spec_dirs": ["/etc/cdi"]}), ("older", CDI_ON["cdi"])):
         found = entry(well(serving(CAMERA, device("a")), runtime={"cdi": cdi}))
-        shown[name] = (found["runtime"]["cdi"]["always_on"], column.value(found))
+        shown[name] = (found["runtime"]["cdi"]["always_on"], shown_as(found))
     assert shown == {"always": (True, "always on"), "elsewhere": (True, "incomplete"), "older": (None, "on")}
 
 
@@ -230,11 +230,11 @@ def test_a_plugin_that_is_not_ready_or_runs_with_an_older_configuration():
         "the plugin is not ready: the devices were never scanned",
         "/c.yaml is refused, so the plugin runs with an older configuration: resources[0]: wrong",
     ]
-    assert table.COLUMNS[2].value(found) == "0.1.0 (not ready)"
+    assert table.COLUMNS["Plugin"](found) == "0.1.0 (not ready)"
     pulling = {"name": "a/b", "state": "ImagePullBackOff", "reason": "not found"}
-    assert table.COLUMNS[2].value({**found, "pod": pulling}) == "0.1.0 (not ready) pod ImagePullBackOff"
-    assert table.COLUMNS[2].value({**found, "plugin": None, "pod": pulling}) == "pod ImagePullBackOff"
-    assert table.COLUMNS[2].value({**found, "pod": {**pulling, "state": "Running"}}) == "0.1.0 (not ready) pod"
+    assert table.COLUMNS["Plugin"]({**found, "pod": pulling}) == "0.1.0 (not ready) pod ImagePullBackOff"
+    assert table.COLUMNS["Plugin"]({**found, "plugin": None, "pod": pulling}) == "pod ImagePullBackOff"
+    assert table.COLUMNS["Plugin"]({**found, "pod": {**pulling, "state": "Running"}}) == "0.1.0 (not ready) pod"
 
 
 def test_without_the_plugin_the_node_is_not_provisioned_yet():

@@ -1,4 +1,4 @@
-"""What a run would remove from a node object."""
+"""What the API server is asked before a run, and what the run would remove from a node object."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 OF_KUBELET = {"f:status": {"f:capacity": {"f:a.b/camera": {}, "f:a.b/gone": {}, "f:c.d/others": {}}}}
@@ -46,3 +48,17 @@ def test_what_a_run_removes(capacities, served, api_only, removed):
 def test_of_a_damaged_record_nothing_is_known():
     node = {"metadata": {"annotations": {extended_resources.ANNOTATION: "{"}}}
     assert cluster_access.removed(node, {"capacities": {}, "resources": []}, False) == set()
+
+
+def test_without_a_kubeconfig_nothing_is_asked(monkeypatch):
+    monkeypatch.setattr(cluster_access.Api, "of", None)
+    assert cluster_access.ask(asked.parse({}, None, "worker1"), api_only=True) == ([], [], [], set())
+
+
+def test_an_api_server_that_does_not_answer_is_a_problem_of_the_kubeconfig(monkeypatch):
+    def of(_path, dry_run):
+        raise ApiError("the API server\ndoes not answer")
+
+    monkeypatch.setattr(cluster_access.Api, "of", of)
+    answer = cluster_access.ask(asked.parse({"kubeconfig": "/a"}, None, "worker1"), api_only=False)
+    assert answer == (["node_devices_kubeconfig (/a): the API server does not answer"], [], [], set())

@@ -49,7 +49,9 @@ class Cluster:
         }
         self.api = types.SimpleNamespace(node=lambda _name: self.node, list=lambda _place, **_selectors: self.events)
 
-    def pods(self, _node):
+    def pods(self, node):
+        if not node:
+            return self.waiting
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         if isinstance(state, Exception):
             raise state
@@ -57,9 +59,6 @@ class Cluster:
 
     def revision(self):
         return "1"
-
-    def unassigned(self):
-        return self.waiting
 
     def progress(self):
         return next(self.progresses)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.module_arguments import completed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import completed
 
 SETTINGS = {"kubelet_device_plugin_dir": "/k/dp", "dynamic_cdi_dir": "/run/own"}
 TEMPLATE = {"kind": "a.io/b", "devices": []}
@@ -25,7 +25,7 @@ NODES = [{"path": "/dev/a"}]
         ("cdi_runtime", {"cri_socket": "/y"}, {"state": "present", "cri_socket": "/y"}),
         (
             "cdi_runtime",
-            {"state": "absent", "specs": {}, "max_parallel_restarts": 3, "declaration": {"a": 1}, "node": {"b": 1}},
+            {"state": "absent", "specs": {}, "max_parallel_restarts": 3, "declaration": {"a": 1}},
             {"state": "absent", "cri_socket": "/run/x.sock", "device_plugin_dir": "/k/dp"},
         ),
         (
@@ -48,7 +48,7 @@ NODES = [{"path": "/dev/a"}]
         ("host_devices", {"state": "absent", "nodes": NODES, "modules": []}, {"state": "absent", **PLACES}),
         ("node_tools", {"command": ""}, {"command": "", "targets": {"cp39-x86_64": {}}}),
         # A module that gets the task's options as they are.
-        ("managed_files", {"owner": "us", "node": None}, {"owner": "us", "node": None}),
+        ("managed_files", {"owner": "us", "files": None}, {"owner": "us", "files": None}),
     ],
 )
 def test_what_a_module_gets(monkeypatch, module, given, expected):

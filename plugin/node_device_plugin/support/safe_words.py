@@ -3,7 +3,9 @@
 
 A message may quote any value of the configuration, escaped or in part, and containerd 1.7 logs its whole configuration
 when it starts. Therefore only known words are shown: the words of errors, names of settings, small numbers, and paths
-that the caller names. Runs on nodes: Python 3.9, standard library only.
+that the caller names.
+
+Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterable
 
 #: What a message has instead of other words.
 HIDDEN = "(hidden)"
@@ -62,10 +65,8 @@ _PLUGIN_ID = re.compile(r"io\.containerd\.[a-z]{1,20}\.v\d\.[a-z-]{1,20}")
 _TOGETHER = re.compile(r"\(hidden\)(?:[\s\"'`(){}\[\],;:=\\|<>]*\(hidden\))+")
 
 
-def message(text, known=()):
-    """Return a message with only known words; None stays None. known: further words, for example the file's path."""
-    if text is None:
-        return None
+def message(text: str, known: Iterable[str] = ()) -> str:
+    """Return a message with only known words. known: further words, for example the file's path."""
     # Longest first, because one path may begin with another.
     kept = sorted(filter(None, known), key=len, reverse=True)
     parts = re.split("({})".format("|".join(map(re.escape, kept))), text) if kept else [text]
@@ -73,7 +74,7 @@ def message(text, known=()):
     return _TOGETHER.sub(HIDDEN, shown)
 
 
-def lines(log, known=()):
+def lines(log: str, known: Iterable[str] = ()) -> str:
     """Return the last lines of a log that tell of a problem, with only known words. known: as in `message`."""
     shown = []
     for line in log.splitlines():
@@ -87,7 +88,7 @@ def lines(log, known=()):
     return "\n".join(shown[-_LINES:])
 
 
-def _shown(found):
+def _shown(found: re.Match[str]) -> str:
     word = found.group()
     plain = word.strip(".!?").lower()
     is_known = plain in _KNOWN or _NUMBER.fullmatch(word) or _PLUGIN_ID.fullmatch(word)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the options that modules with a node's facts share."""
+"""Documentation of the options that several modules have."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from __future__ import annotations
 class ModuleDocFragment:
     """The class that Ansible loads."""
 
-    DOCUMENTATION = r"""
+    CLUSTER = r"""
 options:
-  node:
+  node_name:
+    description: The node's name in the cluster. The default is C(node_devices_node_name), or else the host's name.
+    type: str
+  kubeconfig:
     description:
-      - Result of M(nodedevices.kubernetes.node_preflight). If left out, the action uses the result that the play
-        registered as C(node_devices_node). If the play registered none, the action runs the preflight check itself.
+      - Path of a kubeconfig file on the controller; its current context applies. The default is
+        C(node_devices_kubeconfig).
+    type: path
+"""
+
+    DEPLOYMENT = r"""
+options:
+  deployment:
+    description: Settings of the DaemonSet, with the keys of C(device_plugin_deployment) of role device_plugin.
     type: dict
+    default: {}
 """
 
     DECLARED = r"""
@@ -38,12 +49,18 @@ options:
         type: path
 """
 
-    KUBELET = r"""
+    HOLDERS = r"""
 options:
+  command:
+    description: Path of the plugin's command on the node, which lists the pods that hold devices.
+    type: path
   kubelet_root:
     description: The kubelet's root directory, if it differs from the default.
     type: path
   device_plugin_dir:
     description: The kubelet's device plugin directory, if it differs from the default.
+    type: path
+  cdi_dir:
+    description: The plugin's directory of CDI specs, if it differs from the default.
     type: path
 """
