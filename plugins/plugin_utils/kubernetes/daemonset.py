@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Applies, changes and deletes the plugin's DaemonSet and each node's label, configuration and proof record.
 
-Each node's configuration is a key of the ConfigMap. A play changes only its own nodes' keys. The settings that all pods
-share are computed from all configurations in the cluster.
+A node's configuration is a key of the ConfigMap, unless it is equal to a profile's configuration, which is the default
+of all nodes. A play changes only its own nodes' keys. The settings that all pods share are computed from all
+configurations in the cluster.
 """
 
 from __future__ import annotations
@@ -48,37 +49,42 @@ class DaemonSet:
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
         }
 
-    def configure(self, node: str, text: str) -> list[Change]:
-        """Write a node's configuration into the cluster, and create a missing namespace.
+    def configure(self, key: str, text: str) -> list[Change]:
+        """Write a configuration into the cluster, and create a missing namespace.
 
-        Raises DeclarationError if the configuration does not fit into the ConfigMap.
+        key: a node's name, or manifests.DEFAULT. Raises DeclarationError if the configuration does not fit into the
+        ConfigMap.
         """
         # Check for errors before anything is written.
-        self.api.node(node)
+        if key != manifests.DEFAULT:
+            self.api.node(key)
         self.namespace.await_end()
         config_map = own(self._config_map, self.api.get(self._config_map))
         _by_label(self.place, own(self.place, self.api.get(self.place)))
-        texts = dict((config_map or {}).get("data") or {})
-        manifests.require_room({**texts, node: text})
+        before = dict((config_map or {}).get("data") or {})
+        after = _without_repeats({**before, key: text})
+        manifests.require_room(after)
         changes = self.namespace.make()
         if config_map is None:
             objects.apply(self.api, self._config_map, manifests.config_map(self.deployment, {}).content)
-        # Patch only one key, because with hundreds of nodes an apply of the complete object takes seconds.
-        if texts.get(node) != text and not (self.api.dry_run and config_map is None):
-            self.api.merge(self._config_map, {"data": {node: text}})
-        return [*changes, Change(f"{self._config_map}, {node}", texts.get(node), text)]
+        different = {each: after.get(each) for each in sorted({key, *before}) if before.get(each) != after.get(each)}
+        # Patch only some keys, because with hundreds of nodes an apply of the complete object takes seconds.
+        if different and not (self.api.dry_run and config_map is None):
+            self.api.merge(self._config_map, {"data": different})
+        return changes + [Change(f"{self._config_map}, {each}", before.get(each), different[each]) for each in different]
 
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
         """Apply the DaemonSet that the configurations in the cluster need. Raises DeploymentError.
 
-        pending: configurations of this play's nodes by node; in check mode, the cluster does not have them yet.
-        known: other nodes to keep. Nodes that are in neither are removed.
+        pending: configurations of this play, by node or manifests.DEFAULT; in check mode, the cluster does not have
+        them yet. known: other nodes to keep. Nodes that are in neither are removed.
         """
-        changes = [change for node in set(self.texts()) - {*known, *pending} for change in self.forget(node)]
-        texts = {node: text for node, text in {**self.texts(), **pending}.items() if node in {*known, *pending}}
-        ground = self._ground(texts)
-        manifest = manifests.daemon_set(self.deployment, ground, sorted(texts), self._kubelets_overlap(texts))
-        self._refuse_full_nodes(manifest.content, texts)
+        kept = {*known, *pending, manifests.DEFAULT}
+        changes = [change for node in set(self.texts()) - kept for change in self.forget(node)]
+        texts = {node: text for node, text in {**self.data(), **pending}.items() if node in kept}
+        nodes = self._nodes_of(texts)
+        manifest = manifests.daemon_set(self.deployment, self._ground(texts), self._kubelets_overlap(nodes))
+        self._refuse_full_nodes(manifest.content, nodes)
         changes.append(objects.apply(self.api, self.place, manifest.content))
         wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
         for kind, place in self._monitors.items():
@@ -94,7 +100,7 @@ class DaemonSet:
                 ) from error
         return changes
 
-    def _refuse_full_nodes(self, content: Mapping[str, Any], nodes: Iterable[str]) -> None:
+    def _refuse_full_nodes(self, content: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> None:
         """Raise DeploymentError if an update's new pod would preempt a pod of a full node."""
         surges = content["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1
         if not (surges and self.deployment.priority_class and self.api.get(self.place)):
@@ -102,10 +108,9 @@ class DaemonSet:
         planned = objects.apply(self.api.dry(), self.place, dict(content))
         if planned.before["spec"]["template"] == planned.after["spec"]["template"]:
             return
-        found = [self.api.get(Place("nodes", node)) for node in nodes]
         try:
             # Skip nodes that are not Ready, because they get no pod.
-            found = [node for node in found if node is not None and is_ready(node) and self.is_selected(node)]
+            found = [node for node in nodes if is_ready(node) and self.is_selected(node)]
             slots = {node["metadata"]["name"]: pods.of_node(self.api, node) for node in found}
         except LacksRights:
             # Free slots are unknown without the permission to list pods.
@@ -119,15 +124,25 @@ class DaemonSet:
                 "old pod first"
             )
 
-    def _kubelets_overlap(self, nodes: Iterable[str]) -> bool:
-        """Return whether each node's kubelet accepts two sockets of one resource.
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the objects of the nodes that the DaemonSet selects."""
+        selector = ",".join(f"{key}={value}" for key, value in self.deployment.selector.items())
+        return [node for node in self.api.list(Place("nodes"), labelSelector=selector) if self.is_selected(node)]
 
-        Ignores nodes that have not joined, because their kubelet's version is unknown.
+    def _nodes_of(self, texts: Iterable[str]) -> list[dict[str, Any]]:
+        """Return the objects of the selected nodes, and of nodes with a configuration, which may have no label yet.
+
+        Ignores nodes that have not joined.
         """
+        found = {node["metadata"]["name"]: node for node in self.nodes()}
+        others = (self.api.get(Place("nodes", name)) for name in {*texts} - {*found, manifests.DEFAULT})
+        return [*found.values(), *(node for node in others if node is not None)]
+
+    def _kubelets_overlap(self, nodes: Iterable[Mapping[str, Any]]) -> bool:
+        """Return whether each node's kubelet accepts two sockets of one resource."""
         if self.deployment.overlap != "auto":
             return False
-        found = [self.api.get(Place("nodes", node)) for node in nodes]
-        infos = [(each.get("status") or {}).get("nodeInfo") or {} for each in found if each is not None]
+        infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in nodes]
         return manifests.overlaps(info.get("kubeletVersion") or "" for info in infos)
 
     def _ground(self, texts: Mapping[str, str]) -> manifests.CommonGround:
@@ -145,14 +160,26 @@ class DaemonSet:
         except DeclarationError as error:
             raise DeploymentError("\n".join(map(str, error.problems))) from error
 
-    def texts(self) -> dict[str, str]:
-        """Return the ConfigMap's configurations by node."""
+    def data(self) -> dict[str, str]:
+        """Return the ConfigMap's configurations by node or manifests.DEFAULT."""
         config_map = self.api.get(self._config_map)
         return dict(config_map.get("data") or {}) if config_map and is_ours(config_map) else {}
 
+    def texts(self) -> dict[str, str]:
+        """Return the ConfigMap's configurations by node."""
+        return {node: text for node, text in self.data().items() if node != manifests.DEFAULT}
+
     def select(self, node: str) -> Change:
-        """Set the label that selects a node for the DaemonSet's pod."""
-        return self._label(self.api.node(node), self.deployment.name)
+        """Set the label that selects a node for the DaemonSet's pod. Raises DeploymentError if others set the label."""
+        found = self.api.node(node)
+        if not self.deployment.node_selector:
+            return self._label(found, self.deployment.name)
+        if not self.is_selected(found):
+            raise DeploymentError(
+                f"DaemonSet {self.deployment.name} does not select node {node}: give the node the labels of "
+                f"device_plugin_deployment.node_selector, and remove label {manifests.NODE_LABEL} if it is there"
+            )
+        return Change(f"labels of node {node}", None, None)
 
     def _label(self, node: Mapping[str, Any], value: str | None) -> Change:
         """Set the label of a node object; None removes the label."""
@@ -162,8 +189,10 @@ class DaemonSet:
         return Change(f"label {label} of node {name}", now, value)
 
     def is_selected(self, node: Mapping[str, Any]) -> bool:
-        """Return whether a node object has this DaemonSet's label."""
-        return _selected_by(node) == self.deployment.name
+        """Return whether a node object has this DaemonSet's labels."""
+        labels = node["metadata"].get("labels") or {}
+        is_of_another = bool(self.deployment.node_selector) and manifests.NODE_LABEL in labels
+        return not is_of_another and self.deployment.selector.items() <= labels.items()
 
     def forget(self, node: str) -> list[Change]:
         """Remove a node's label, proof record and configuration. Without the label, the node's pod ends.
@@ -171,7 +200,7 @@ class DaemonSet:
         The node object may be missing.
         """
         found, changes = self.api.get(Place("nodes", node)), []
-        if found is not None and self.is_selected(found):
+        if found is not None and _selected_by(found) == self.deployment.name:
             changes.append(self._label(found, None))
         # The label and the record may be another DaemonSet's.
         if found is not None and _selected_by(found) in (None, self.deployment.name) and proof.read_record(found):
@@ -192,7 +221,7 @@ class DaemonSet:
 
         leaving: the nodes that this play removes. In check mode, the ConfigMap still has their keys.
         """
-        if set(self.texts()) - set(leaving):
+        if set(self.data()) - set(leaving):
             return []
         changes = [objects.delete(self.api, place) for place in (*self._monitors.values(), self.place)]
         config_map = objects.delete(self.api, self._config_map)
@@ -202,11 +231,15 @@ class DaemonSet:
             config_map = config_map._replace(before=before)
         return [*changes, config_map, *self.namespace.remove()]
 
-    def pods(self, node: str) -> list[dict[str, Any]]:
-        """Return the pods on a node, including terminating ones. An empty node: the pods not scheduled yet."""
+    def pods(self, node: str | None = None) -> list[dict[str, Any]]:
+        """Return the pods on a node, including terminating ones.
+
+        node: empty for the pods that are not scheduled yet; None for all pods.
+        """
         selector = f"app.kubernetes.io/name=node-device-plugin,app.kubernetes.io/instance={self.deployment.name}"
         place = Place("pods", namespace=self.deployment.namespace)
-        return self.api.list(place, labelSelector=selector, fieldSelector=f"spec.nodeName={node}")
+        fields = {} if node is None else {"fieldSelector": f"spec.nodeName={node}"}
+        return self.api.list(place, labelSelector=selector, **fields)
 
     def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
         """Make the kubelet sync a pod's volumes now. reason: a different text for each call."""
@@ -238,13 +271,19 @@ class DaemonSet:
         return [status.get(key) for key in moving], status.get("numberReady") or 0
 
 
+def _without_repeats(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the configurations without nodes whose configuration is the default."""
+    default = texts.get(manifests.DEFAULT)
+    return {key: text for key, text in texts.items() if key == manifests.DEFAULT or text != default}
+
+
 def _selected_by(node: Mapping[str, Any]) -> str | None:
     return (node["metadata"].get("labels") or {}).get(manifests.NODE_LABEL)
 
 
 def _by_label(place: Place, found: dict[str, Any] | None) -> None:
-    """Raise DeploymentError for a DaemonSet from the command ``manifests``, which only its owner may change."""
-    if found and manifests.NODE_LABEL not in (found["spec"]["template"]["spec"].get("nodeSelector") or {}):
+    """Raise DeploymentError for a DaemonSet that an earlier release's command ``manifests`` rendered."""
+    if found and not found["spec"]["template"]["spec"].get("nodeSelector"):
         raise DeploymentError(
             f"{place} lists its nodes itself, so these playbooks did not deploy it: set another "
             "device_plugin_deployment.name and remove the nodes there, or delete it first"

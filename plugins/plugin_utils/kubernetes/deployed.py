@@ -24,7 +24,7 @@ _IMAGE = "localhost/node-devices/node-device-plugin"
 def parse(deployment: Mapping[str, Any]) -> manifests.Deployment:
     """Parse ``device_plugin_deployment``. Raises DeclarationError."""
     return manifests.parse_deployment(
-        {"image": f"{_IMAGE}:{wheels.version()}", **deployment, "select_nodes": "by_label"},
+        {"image": f"{_IMAGE}:{wheels.version()}", **deployment},
         where="device_plugin_deployment.",
     )
 

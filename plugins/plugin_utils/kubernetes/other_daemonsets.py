@@ -21,15 +21,15 @@ _TOLD = 15.0
 _PAUSE = 1.0
 
 
-def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], bool]]:
-    """Yield our other DaemonSets, each with whether it selects its nodes by our label. Raises ApiError."""
-    label, own = manifests.NODE_LABEL, (cluster.deployment.namespace, cluster.deployment.name)
+def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
+    """Yield our other DaemonSets, each with the labels that it selects; empty if it lists nodes. Raises ApiError."""
+    own = (cluster.deployment.namespace, cluster.deployment.name)
     selector = ",".join(f"{key}={value}" for key, value in manifests.LABELS.items())
     for each in cluster.api.list(Place("daemonsets", group="apps/v1"), labelSelector=selector):
         namespace, name = each["metadata"]["namespace"], each["metadata"]["name"]
         if (namespace, name) != own and not each["metadata"].get("deletionTimestamp"):
             selects = each["spec"]["template"]["spec"].get("nodeSelector") or {}
-            yield {"namespace": namespace, "name": name}, selects.get(label) == name
+            yield {"namespace": namespace, "name": name}, selects
 
 
 def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
@@ -38,9 +38,10 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
     Raises ApiError, and DeploymentError if another DaemonSet's pod would run beside that pod.
     """
     own, places = cluster.deployment, []
-    for place, by_label in _others(cluster):
+    refuse_overlap(cluster)
+    for place, selects in _others(cluster):
         where = f"DaemonSet {place['name']} in namespace {place['namespace']}"
-        if by_label and place["name"] == own.name:
+        if selects.get(manifests.NODE_LABEL) == own.name == place["name"]:
             raise DeploymentError(
                 f"{where} has the same name as the new one in namespace {own.namespace}, so both would select the "
                 f"same nodes by the label value {own.name}: set another device_plugin_deployment.name as well, so "
@@ -48,7 +49,7 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
             )
         if node not in _texts(cluster, **place):
             continue
-        if not by_label:
+        if not selects:
             raise DeploymentError(
                 f"{where} lists its nodes itself, including {node}, so these playbooks did not deploy it: remove the "
                 "node there first"
@@ -57,9 +58,26 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
     return places
 
 
+def refuse_overlap(cluster: DaemonSet) -> None:
+    """Raise DeploymentError if another DaemonSet may select the same nodes. Raises ApiError.
+
+    The labels of two DaemonSets that plays do not set are disjoint if they require different values of one key.
+    """
+    own = cluster.deployment.node_selector
+    for place, selects in _others(cluster) if own else ():
+        are_disjoint = any(selects.get(key, value) != value for key, value in own.items())
+        if selects and manifests.NODE_LABEL not in selects and not are_disjoint:
+            raise DeploymentError(
+                f"device_plugin_deployment.node_selector: a node may have these labels and those of DaemonSet "
+                f"{place['name']} in namespace {place['namespace']} ("
+                f"{', '.join(f'{key}={value}' for key, value in selects.items())}), and would then get two plugins: "
+                "select different values of one label"
+            )
+
+
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
     """Return our other DaemonSets that select by label and have a configuration for a removed node. Raises ApiError."""
-    return [place for place, by_label in _others(cluster) if by_label and node in _texts(cluster, **place)]
+    return [place for place, selects in _others(cluster) if selects and node in _texts(cluster, **place)]
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:

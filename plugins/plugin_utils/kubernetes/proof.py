@@ -99,7 +99,7 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
     """Return the manifest of a proof's pod."""
     spec: dict[str, Any] = {
         # Do not use nodeName, because the pod would bypass the scheduler.
-        **manifests.by_name([node]),
+        **manifests.on_node(node),
         "priorityClassName": _NAME,
         "tolerations": [dict(each) for each in kind.tolerations],
         "automountServiceAccountToken": False,

@@ -7,20 +7,30 @@ the declaration, host directories, socket paths and quantities.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...declaration import Configuration, DeclarationError, Problem
 from . import monitoring
-from .deployment import DEPLOYMENT, MANAGED_BY, Deployment, parse_deployment
-from .nodes import CommonGround, common_ground, configuration_text, overlaps, read_configuration_text, sha256_of
+from .deployment import DEPLOYMENT, MANAGED_BY, NODE_LABEL, Deployment, parse_deployment
+from .nodes import (
+    DEFAULT,
+    CommonGround,
+    common_ground,
+    configuration_text,
+    overlaps,
+    read_configuration_text,
+    sha256_of,
+)
 from .pod import CONTAINER, pod_spec, pods_overlap
 
 # What other packages use of the modules.
 __all__ = [
     "CONTAINER",
+    "DEFAULT",
     "DEPLOYMENT",
     "MANAGED_BY",
+    "NODE_LABEL",
     "CommonGround",
     "Deployment",
     "common_ground",
@@ -34,8 +44,6 @@ __all__ = [
 
 #: Labels of every DaemonSet of the plugin.
 LABELS = {"app.kubernetes.io/name": "node-device-plugin", **MANAGED_BY}
-#: The label of a node whose devices a DaemonSet serves. The label's value is the DaemonSet's name.
-NODE_LABEL = "nodedevices.kubernetes/device-plugin"
 #: The API server's limit for all data of a ConfigMap, in bytes.
 _LARGEST_CONFIG_MAP = 1 << 20
 
@@ -50,7 +58,8 @@ class Manifest(NamedTuple):
 def render(deployment: Deployment, configurations: Mapping[str, Configuration]) -> list[Manifest]:
     """All objects, in the order in which to apply them.
 
-    configurations: maps each node to its configuration. Raises DeclarationError with all problems.
+    configurations: maps each node, or DEFAULT for all other nodes, to its configuration. Raises DeclarationError with
+    all problems.
     """
     ground = common_ground(configurations)
     texts = {node: configuration_text(configurations[node]) for node in sorted(configurations)}
@@ -58,7 +67,7 @@ def render(deployment: Deployment, configurations: Mapping[str, Configuration]) 
     return [
         namespace(deployment),
         config_map(deployment, texts),
-        daemon_set(deployment, ground, sorted(configurations)),
+        daemon_set(deployment, ground),
         *monitors(deployment),
     ]
 
@@ -88,9 +97,10 @@ def namespace(deployment: Deployment) -> Manifest:
 
 
 def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
-    """The ConfigMap with the nodes' configurations. texts: maps each node to its file's text."""
+    """The ConfigMap with the nodes' configurations. texts: maps each node, or DEFAULT, to its file's text."""
     return Manifest(
-        "The configuration of each node, in a key with the node's name. Running pods apply a change without a restart.",
+        f"The configuration of each node, in a key with the node's name. {DEFAULT} is the configuration of every other\n"
+        "node. Running pods apply a change without a restart.",
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -100,25 +110,20 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
     )
 
 
-def daemon_set(
-    deployment: Deployment, ground: CommonGround, nodes: Sequence[str], kubelets_overlap: bool = False
-) -> Manifest:
-    """The DaemonSet. nodes: the nodes of its pods, used if the deployment selects nodes by name.
-
-    kubelets_overlap: whether every kubelet accepts two sockets of a resource, used if overlap is ``auto``.
-    """
+def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool = False) -> Manifest:
+    """The DaemonSet. kubelets_overlap: whether every kubelet accepts two sockets of a resource, for overlap ``auto``."""
     labels = _labels(deployment)
     overlaps = deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap)
-    pod = pod_spec(deployment, ground, _affinity(deployment, nodes), overlaps)
+    pod = pod_spec(deployment, ground, _affinity(deployment), overlaps)
     if overlaps:
         why = (
-            "A pod on each node of the declaration. An update starts the new pod before the old pod ends: a kubelet\n"
+            "A pod on each selected node. An update starts the new pod before the old pod ends: a kubelet\n"
             "from 1.37 on accepts both, so that the node always has its devices."
         )
         update: dict[str, Any] = {"maxSurge": 1, "maxUnavailable": 0}
     else:
         why = (
-            "A pod on each node of the declaration. An update ends the old pod before the new pod starts: when the\n"
+            "A pod on each selected node. An update ends the old pod before the new pod starts: when the\n"
             "stream of the old instance ends, a kubelet up to 1.36 drops the plugin that is registered by that name,\n"
             "even if it is the new instance (kubernetes#127803)."
         )
@@ -168,16 +173,19 @@ def _labels(deployment: Deployment) -> dict[str, str]:
     return {"app.kubernetes.io/name": "node-device-plugin", "app.kubernetes.io/instance": deployment.name}
 
 
-def _affinity(deployment: Deployment, nodes: Sequence[str]) -> dict[str, Any]:
-    if deployment.select_nodes == "by_label":
-        return {"nodeSelector": {NODE_LABEL: deployment.name}}
-    return by_name(nodes)
+def _affinity(deployment: Deployment) -> dict[str, Any]:
+    selected = {"nodeSelector": dict(deployment.selector)}
+    if not deployment.node_selector:
+        return selected
+    # A label that a play has set chooses another DaemonSet, so no node has two.
+    return {**selected, **_required({"matchExpressions": [{"key": NODE_LABEL, "operator": "DoesNotExist"}]})}
 
 
-def by_name(nodes: Sequence[str]) -> dict[str, Any]:
-    """The part of a pod spec that selects nodes by their names."""
-    # A term may contain only one name. A node needs to match only one of the terms.
-    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in sorted(nodes)]
-    return {
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    }
+def on_node(node: str) -> dict[str, Any]:
+    """The part of a pod spec that selects a node by its name."""
+    return _required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
+
+
+def _required(term: Mapping[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": [term]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}

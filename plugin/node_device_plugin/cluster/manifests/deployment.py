@@ -91,12 +91,13 @@ DEPLOYMENT: dict[str, Field] = {
         default="node-device-plugin",
         rule=_LABEL,
     ),
-    "select_nodes": Field(
-        "str",
-        "How the DaemonSet selects its nodes. by_label: by a label on each node. by_name: by a list of node names; a "
-        "change of this list restarts the pods of all nodes.",
-        default="by_name",
-        choices=("by_name", "by_label"),
+    "node_selector": Field(
+        "dict",
+        "Labels of the DaemonSet's nodes, such as those of a node pool. A play then sets no label, and the DaemonSet "
+        "does not serve nodes that a play has labelled for another DaemonSet. If empty, the DaemonSet serves the nodes "
+        "with the label nodedevices.kubernetes/device-plugin=NAME, which a play sets.",
+        default={},
+        elements="str",
     ),
     "priority_class": Field(
         "str",
@@ -143,6 +144,8 @@ DEPLOYMENT: dict[str, Field] = {
     ),
 }
 
+#: The label of a node whose devices a DaemonSet serves. The label's value is the DaemonSet's name.
+NODE_LABEL = "nodedevices.kubernetes/device-plugin"
 #: The label of every object that we may change, and of a namespace that we may remove.
 MANAGED_BY = {"app.kubernetes.io/managed-by": "nodedevices"}
 # The container resources without a domain (IsStandardContainerResourceName), except hugepages-SIZE.
@@ -157,7 +160,7 @@ class Deployment(NamedTuple):
     image_pull_secrets: tuple[str, ...]
     namespace: str
     name: str
-    select_nodes: str
+    node_selector: Mapping[str, str]
     priority_class: str
     selinux_type: str | None
     tolerations: tuple[Mapping[str, str], ...]
@@ -167,6 +170,11 @@ class Deployment(NamedTuple):
     pod_monitor: bool
     alert_rules: bool
     monitoring_labels: Mapping[str, str]
+
+    @property
+    def selector(self) -> Mapping[str, str]:
+        """The labels of the DaemonSet's nodes."""
+        return self.node_selector or {NODE_LABEL: self.name}
 
 
 def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:
@@ -204,12 +212,14 @@ def _toleration_problems(tolerations: Sequence[Mapping[str, Any]]) -> Iterator[P
             yield Problem(where + "key", str(names.label_key_problem(key)))
 
 
-def _label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
+def _label_problems(field: str, labels: Mapping[str, str]) -> Iterator[Problem]:
     for key, value in labels.items():
-        where = f"monitoring_labels.{key}"
+        where = f"{field}.{key}"
         if key in MANAGED_BY:
             # With another value, the next run would treat the monitors as foreign.
             yield Problem(where, "is reserved, because it marks the objects of this project: remove it")
+        if key == NODE_LABEL:
+            yield Problem(where, "is reserved, because plays set it: remove it, and the DaemonSet's name selects nodes")
         for message in (names.label_key_problem(key), names.label_value_problem(value)):
             if message:
                 yield Problem(where, message)
@@ -228,7 +238,8 @@ def parse_deployment(raw: Mapping[str, Any], where: str = "") -> Deployment:
     said = {problem.where for problem in problems}
     problems.extend(problem for problem in _resource_problems(data["resources"]) if problem.where not in said)
     problems.extend(_toleration_problems(data["tolerations"]))
-    problems.extend(_label_problems(data["monitoring_labels"]))
+    for field in ("node_selector", "monitoring_labels"):
+        problems.extend(_label_problems(field, data[field]))
     if problems:
         raise DeclarationError([Problem(where + problem.where, problem.message) for problem in problems])
     unavailable = data["max_unavailable"]

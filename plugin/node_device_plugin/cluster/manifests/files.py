@@ -10,7 +10,7 @@ from ...declaration import Configuration, DeclarationError, Problem
 from ...declaration.configuration_file import load
 from ...declaration.names import node_name_problem
 from ...support.documents import name_of, read_file, read_yaml, write_yaml
-from . import Manifest, parse_deployment
+from . import DEFAULT, Manifest, parse_deployment
 from . import render as render_objects
 
 _ENDING = ".yaml"
@@ -19,7 +19,9 @@ _ALIKE = (".yml", ".json")
 
 
 def render(directory: str, deployment: str) -> list[Manifest]:
-    """All objects. directory: contains NODE.yaml for each node. deployment: a file with the keys of DEPLOYMENT.
+    """All objects. directory: contains NODE.yaml for each node that differs, and _default.yaml for all other nodes.
+
+    deployment: a file with the keys of DEPLOYMENT.
 
     Raises DeclarationError with all problems, each with the name of its file.
     """
@@ -34,15 +36,16 @@ def render(directory: str, deployment: str) -> list[Manifest]:
         if name.endswith(_ALIKE):
             problems.append(Problem(os.path.join(directory, name), f"is ignored: rename it to NODE{_ENDING}"))
     if not names:
-        problems.append(Problem(directory, f"contains no NODE{_ENDING}: add the configuration of each node"))
+        problems.append(Problem(directory, f"contains neither {DEFAULT}{_ENDING} nor NODE{_ENDING}: add a configuration"))
     for name in names:
         path = os.path.join(directory, name)
-        message = node_name_problem(name[: -len(_ENDING)])
+        node = name[: -len(_ENDING)]
+        message = None if node == DEFAULT else node_name_problem(node)
         if message:
             problems.append(Problem(path, message))
             continue
         try:
-            configurations[name[: -len(_ENDING)]] = load(path).configuration
+            configurations[node] = load(path).configuration
         except DeclarationError as error:
             problems.extend(_in_file(path, error))
     parsed = None

@@ -24,6 +24,8 @@ from ...devices.host_directories import directories, outermost
 _COMMENT = "Rendered from the declaration: what is changed here by hand is overwritten."
 #: The pod's directory with the configurations of all nodes, each in a file with the node's name.
 CONFIGURATIONS = "/etc/node-device-plugin"
+#: The file for every node without a file of its own. No node can have this name.
+DEFAULT = "_default"
 # A mount on one of these directories of the image would hide the plugin itself.
 _OF_THE_IMAGE = frozenset({"bin", "lib", "lib64", "proc", "sbin", "usr"})
 #: Settings that determine a pod's mounts, and so must be identical on all nodes of one DaemonSet.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...support.sockets import INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, status_socket
 from .deployment import Deployment
-from .nodes import CONFIGURATIONS, CommonGround
+from .nodes import CONFIGURATIONS, DEFAULT, CommonGround
 
 #: The probe's command in the image. The CLI's imports would be too slow to run every few seconds.
 _PROBE = ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.status_api.probe")
@@ -43,9 +43,9 @@ class _Source(NamedTuple):
 
 
 def _configuration(deployment: Deployment) -> _Source:
-    """Choose the pod's configuration: the file with the name of its node."""
+    """Choose the pod's configuration: the file with the name of its node, or else the default."""
     return _Source(
-        options=("--config", CONFIGURATIONS + "/$(NODE_NAME)"),
+        options=("--config", CONFIGURATIONS + "/$(NODE_NAME)", "--default-config", f"{CONFIGURATIONS}/{DEFAULT}"),
         variable={"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         # Mount the whole ConfigMap, because a subPath mount is never updated while the pod runs.
         volume={"name": "configurations", "configMap": {"name": deployment.name}},
