@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
@@ -19,7 +17,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     rollout,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import (
+    DeploymentError,
+    outcome,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 # States that one task reaches for all hosts of the play.
@@ -71,7 +72,7 @@ class ActionModule(NodeAction):
         if arguments["state"] != "deployed":
             pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
         if arguments["state"] == "left" and not pending:
-            return _outcome([])
+            return outcome([])
         found = groups.of(pending, arguments, duplicate_nodes.identity)
         for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
             try:
@@ -87,7 +88,7 @@ class ActionModule(NodeAction):
                 lines += [f"{hosts}: {line}" for line in str(error).splitlines()]
         if lines:
             return {"failed": True, "msg": "\n".join(lines)}
-        return _outcome(changes)
+        return outcome(changes)
 
     def _configured(self, arguments):
         """Write the node's configuration into the ConfigMap."""
@@ -113,7 +114,7 @@ class ActionModule(NodeAction):
                 f"{self._cluster.deployment.name}. Its devices are not allocatable for some seconds, until the new pod "
                 "has registered them. Containers that run keep their devices"
             )
-        return {**_outcome(changes), **self._whose(arguments, places), "text": self._text}
+        return {**outcome(changes), **self._whose(arguments, places), "text": self._text}
 
     def _whose(self, arguments, places):
         """Return this host's facts for the tasks that run once for all hosts. places: the node's other DaemonSets."""
@@ -136,7 +137,7 @@ class ActionModule(NodeAction):
         change = self._cluster.select(self._node)
         if arguments.get("started") and not self._task.check_mode:
             rollout.await_start(self._cluster, self._node, self._timeout, self._renew)
-        return _outcome([change])
+        return outcome([change])
 
     def _ready(self, arguments):
         """Wait until the node's pod is ready and runs with the declared configuration."""
@@ -167,7 +168,7 @@ class ActionModule(NodeAction):
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
         for cluster in clusters if not self._task.check_mode else ():
             rollout.await_end(cluster, self._node, self._timeout, self._renew)
-        return {**_outcome(changes.values()), **self._whose(arguments, places)}
+        return {**outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
         """Let the plugin remove CDI specs that no pod holds, because only the plugin can write on the node."""
@@ -242,26 +243,3 @@ def _to_come(hosts, hostvars):
                 "deployment": plain(of_host.get("device_plugin_deployment") or {}),
                 "text": deployed.configuration_text(plain(declared)),
             }
-
-
-def _outcome(changes):
-    changed = [change for change in changes if change.changed]
-    return {
-        "changed": bool(changed),
-        "what": [change.what for change in changed],
-        "diff": [
-            {
-                "before": _shown(change.before),
-                "after": _shown(change.after),
-                "before_header": change.what,
-                "after_header": change.what,
-            }
-            for change in changed
-        ],
-    }
-
-
-def _shown(content):
-    if content is None:
-        return ""
-    return content if isinstance(content, str) and "\n" in content else json.dumps(content, indent=2) + "\n"

@@ -14,6 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     declaration,
     host_devices,
     misspelled,
+    profiles,
     requirements,
     role_arguments,
 )
@@ -62,6 +63,7 @@ class ActionModule(NodeAction):
             problems += self._of_a_daemonset(read.configuration) if "device_plugin" in roles else []
         if read is not None and roles:
             problems += combinations.problems(task_vars, template, read.capacities)
+            problems += profiles.problems(look.variable, read.capacities) if look.is_profile else []
         warned = [*unchecked]
         what = "declaration" if problems else "cluster"
         # Check this now, because a node that only the API reaches has no preflight.
@@ -79,7 +81,7 @@ class ActionModule(NodeAction):
 
     def _of_a_daemonset(self, configuration):
         variable = self.preflight.variable
-        if variable("device_plugin_mode") != "daemonset":
+        if not (self.preflight.is_profile or variable("device_plugin_mode") == "daemonset"):
             return []
         deployment = variable("device_plugin_deployment", {})
         return deployed.problems(deployment, variable("node_devices_kubeconfig"), configuration)

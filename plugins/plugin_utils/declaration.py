@@ -104,6 +104,7 @@ def read(
     render: spec_templates.Render | None = None,
     failure: declared.Failure = failed_expression,
     forced: Mapping[str, Any] | None = None,
+    of_profile: bool = False,
 ) -> Declaration:
     """Read, check and render a host's declaration, as the plugin's ``declaration.variables.read`` does.
 
@@ -111,7 +112,7 @@ def read(
     Raises DeclarationProblems if anything in the declaration is invalid.
     """
     problems: list[str] = []
-    configuration, capacities = declared.read(variables, template, problems, settings, failure, forced)
+    configuration, capacities = declared.read(variables, template, problems, settings, failure, forced, of_profile)
     name = spec_templates.VARIABLE
     templates, failed = declared.worked_out(variables.get(name) or [], name, template, failure)
     problems.extend(failed)

@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 
-from . import declaration, host_devices, misspelled, play, plugin_cli, requirements, spec_templates
+from . import declaration, host_devices, misspelled, play, plugin_cli, profiles, requirements, spec_templates
 from .asked import Asked, completed, parse
 from .declaration import Declaration
 from .kubernetes import cluster_access, same_machine
@@ -81,7 +81,12 @@ class Preflight:
     @property
     def api_only(self) -> bool:
         """Whether only the Kubernetes API reaches the node."""
-        return boolean(self.variable("node_devices_api_only", False), strict=False)
+        return self.is_profile or boolean(self.variable("node_devices_api_only", False), strict=False)
+
+    @property
+    def is_profile(self) -> bool:
+        """Whether the host stands for all nodes of a DaemonSet that have no host of their own."""
+        return boolean(self.variable(profiles.VARIABLE, False), strict=False)
 
     @functools.cached_property
     def known(self) -> dict[str, Any] | None:
@@ -171,8 +176,8 @@ class Preflight:
         forced = {"cdi_owner": "plugin"} if self.api_only else None
         render = None if self.api_only else spec_templates.renderer(self._action, self._vars)
         template = self._action._templar.template
-        failure = failure or declaration.failed_expression
-        read = declaration.read(self._vars, template, None, render, failure, forced)
+        failure = failure or (profiles if self.is_profile else declaration).failed_expression
+        read = declaration.read(self._vars, template, None, render, failure, forced, self.is_profile)
         if self.api_only:
             declaration.refuse_names(read)
         return read

@@ -55,12 +55,14 @@ def read(
     settings: Any = None,
     failure: Failure = failure,
     forced: Mapping[str, Any] | None = None,
+    of_profile: bool = False,
 ) -> Declared:
     """Read a host's declaration: the union of its variables. Adds a line to ``problems`` for each problem.
 
     variables: all of the host's variables, by name.
     settings: the plugin's configuration apart from resources; None means that of the variables.
-    forced: settings that override those of the user.
+    forced: settings that override those of the user. of_profile: whether nobody knows the nodes. Their devices are then
+    optional, and are injected without CDI, unless the declaration says otherwise.
     """
     # The elements with devices and the fixed capacities, by their origin: variable and position.
     served: dict[str, Any] = {}
@@ -76,6 +78,7 @@ def read(
             continue
         for position, item in enumerate(value):
             if item is not FAILED:
+                item = _of_profile(item) if of_profile else item
                 (fixed if is_static(item) else served)[f"{name}[{position}]"] = item
 
     if settings is None and SETTINGS in variables:
@@ -103,6 +106,17 @@ def read(
     except DeclarationError as error:
         problems.extend(_in_their_variables(error, fixed))
     return found
+
+
+def _of_profile(item: Any) -> Any:
+    """A resource with the defaults of a profile. Anything that is no resource stays, so that it is a problem."""
+    if not isinstance(item, dict) or is_static(item):
+        return item
+    devices = item.get("devices")
+    if isinstance(devices, list):
+        optional = [{"required": False, **each} if isinstance(each, dict) else each for each in devices]
+        item = {**item, "devices": optional}
+    return {"injection": "device_nodes", **item}
 
 
 def worked_out(raw: Any, name: str, template: Template, failure: Failure = failure) -> tuple[Any, list[str]]:

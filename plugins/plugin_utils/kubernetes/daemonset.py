@@ -203,18 +203,25 @@ class DaemonSet:
         if found is not None and _selected_by(found) == self.deployment.name:
             changes.append(self._label(found, None))
         # The label and the record may be another DaemonSet's.
-        if found is not None and _selected_by(found) in (None, self.deployment.name) and proof.read_record(found):
-            proof.write_record(self.api, node, {})
-            changes.append(Change(f"annotation {proof.RECORD} of node {node}", proof.read_record(found), None))
+        if found is not None and _selected_by(found) in (None, self.deployment.name):
+            changes += self.forget_proofs(found)
         return changes + self.forget_configuration(node)
 
-    def forget_configuration(self, node: str) -> list[Change]:
-        """Remove a node's configuration. The node must have no pod of this DaemonSet."""
-        text = self.texts().get(node)
+    def forget_proofs(self, node: Mapping[str, Any]) -> list[Change]:
+        """Remove the proof record of a node object."""
+        record, name = proof.read_record(node), node["metadata"]["name"]
+        if not record:
+            return []
+        proof.write_record(self.api, name, {})
+        return [Change(f"annotation {proof.RECORD} of node {name}", record, None)]
+
+    def forget_configuration(self, key: str) -> list[Change]:
+        """Remove a configuration. key: a node without a pod of this DaemonSet, or manifests.DEFAULT."""
+        text = self.data().get(key)
         if text is None:
             return []
-        self.api.merge(self._config_map, {"data": {node: None}})
-        return [Change(f"{self._config_map}, {node}", text, None)]
+        self.api.merge(self._config_map, {"data": {key: None}})
+        return [Change(f"{self._config_map}, {key}", text, None)]
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
         """Delete all objects if no node needs them.

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
@@ -28,6 +29,30 @@ class Change(NamedTuple):
     @property
     def changed(self) -> bool:
         return self.before != self.after
+
+
+def outcome(changes: Iterable[Change]) -> dict[str, Any]:
+    """Return the changes as a task's result."""
+    changed = [change for change in changes if change.changed]
+    return {
+        "changed": bool(changed),
+        "what": [change.what for change in changed],
+        "diff": [
+            {
+                "before": _shown(change.before),
+                "after": _shown(change.after),
+                "before_header": change.what,
+                "after_header": change.what,
+            }
+            for change in changed
+        ],
+    }
+
+
+def _shown(content: Any) -> str:
+    if content is None:
+        return ""
+    return content if isinstance(content, str) and "\n" in content else json.dumps(content, indent=2) + "\n"
 
 
 def apply(api: Api, place: Place, content: dict[str, Any]) -> Change:

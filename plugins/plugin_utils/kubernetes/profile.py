@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes of a profile: those that its DaemonSet selects and that have no configuration of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+
+from . import proof, rollout
+from .daemonset import DaemonSet
+from .objects import Change, DeploymentError
+
+
+class Sample(NamedTuple):
+    """Some of a profile's nodes. names: of nodes that are Ready. total: how many nodes the profile has."""
+
+    names: tuple[str, ...]
+    total: int
+
+
+def nodes(cluster: DaemonSet) -> list[dict[str, Any]]:
+    """Return the node objects, by name."""
+    named = cluster.texts()
+    found = [node for node in cluster.nodes() if node["metadata"]["name"] not in named]
+    return sorted(found, key=lambda node: str(node["metadata"]["name"]))
+
+
+def sample(cluster: DaemonSet, most: int) -> Sample:
+    """Return at most ``most`` nodes: first those without a proof, so that later runs prove others."""
+    found = nodes(cluster)
+    ready = sorted((node for node in found if is_ready(node)), key=lambda node: bool(proof.read_record(node)))
+    return Sample(tuple(node["metadata"]["name"] for node in ready[:most]), len(found))
+
+
+def withdraw(cluster: DaemonSet, timeout: float) -> list[Change]:
+    """Let the plugins remove the CDI specs that no pod holds, and remove the default configuration and proofs."""
+    text = cluster.data().get(manifests.DEFAULT)
+    if text is None:
+        return []
+    found = nodes(cluster)
+    if not cluster.api.dry_run and _writes_specs(text):
+        empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
+        cluster.configure(manifests.DEFAULT, empty)
+        for node in filter(is_ready, found):
+            rollout.await_node(cluster, node["metadata"]["name"], manifests.sha256_of(empty), None, timeout)
+    changes = [change for node in found for change in cluster.forget_proofs(node)]
+    removed = cluster.forget_configuration(manifests.DEFAULT)
+    return changes + [change._replace(before=text) for change in removed]
+
+
+def _writes_specs(text: str) -> bool:
+    try:
+        configuration = manifests.read_configuration_text(text)
+    except DeclarationError as error:
+        raise DeploymentError("\n".join(map(str, error.problems))) from error
+    return any(resource.injection == "cdi" for resource in configuration.resources)
+
+
+def runtime_of(node: Mapping[str, Any]) -> str:
+    """Return the name and version of a node's runtime, as the node object shows them."""
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    return str(info.get("containerRuntimeVersion") or "").replace("://", " ")
