@@ -23,7 +23,7 @@ class ActionModule(NodeAction):
 
     def act(self, given):
         hostvars = self._vars.get("hostvars", {})
-        nodes = [_entry(host, hostvars.get(host, {})) for host in given["hosts"]]
+        nodes = [entry for host in given["hosts"] for entry in _entries(host, hostvars.get(host, {}))]
         data = document.document(nodes, wheels.version(), datetime.datetime.now(datetime.UTC))
         result = {"changed": False, "table": table.text(data), "summary": data["summary"]}
         if not self._task.check_mode:
@@ -42,10 +42,15 @@ class ActionModule(NodeAction):
         return result
 
 
-def _entry(host, variables):
+def _entries(host, variables):
+    """Return the entries of a host: one, or those of a profile."""
     read = variables.get("node_devices_status") or {}
+    members = plain((variables.get("node_devices_members") or {}).get("statuses"))
+    if members:
+        return members
     # A host that the play did not reach has no registered result.
-    return plain(read.get("status")) or node.not_read(host, "the play ended for this host before its status was read")
+    ended = "the play ended for this host before its status was read"
+    return [plain(read.get("status")) or node.not_read(host, ended)]
 
 
 def _written(path, text):

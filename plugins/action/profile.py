@@ -6,7 +6,9 @@ from __future__ import annotations
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import members
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import members, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     api_verification,
     deployed,
@@ -48,8 +50,8 @@ class ActionModule(NodeAction):
         changes = cluster.configure(manifests.DEFAULT, text)
         changes += cluster.deploy({manifests.DEFAULT: text}, cluster.texts())
         sample = profile.sample(cluster, int(given["sample"]))
-        for node in () if self._task.check_mode else sample.names:
-            rollout.await_node(cluster, node, manifests.sha256_of(text), None, self._timeout)
+        for name in () if self._task.check_mode else sample.names:
+            rollout.await_node(cluster, name, manifests.sha256_of(text), None, self._timeout)
         return {**outcome(changes), "nodes": sample.total}
 
     def _verified(self, given):
@@ -58,29 +60,39 @@ class ActionModule(NodeAction):
             return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         resources = parse_configuration(self._declared(given)["configuration"]).resources
         sample, reports, is_changed = profile.sample(self._cluster, int(given["sample"])), {}, False
-        for node in sample.names:
-            reports[node], has_record = api_verification.verify(
+        for name in sample.names:
+            reports[name], has_record = api_verification.verify(
                 self._cluster,
-                node,
+                name,
                 resources,
                 timeout=self._timeout,
                 unproven_only=given.get("proofs") == "unproven",
                 all_devices=False,
             )
             is_changed = is_changed or has_record
-        problems = [f"{node}: {problem}" for node, report in reports.items() for problem in report["problems"]]
+        problems = [f"{name}: {problem}" for name, report in reports.items() for problem in report["problems"]]
         unseen = sample.total - len(sample.names)
-        told = [f"{self.host}: {unseen} of {sample.total} nodes were not verified (verification_sample)"] if unseen else []
+        told = (
+            [f"{self.host}: {unseen} of {sample.total} nodes were not verified (verification_sample)"] if unseen else []
+        )
         return {
             "changed": is_changed,
-            "reports": reports,
+            "resources": [
+                {**row, "resource": f"{row['resource']} on {name}"}
+                for name, report in reports.items()
+                for row in report["resources"]
+            ],
             "problems": problems,
             **({"warnings": told} if told else {}),
         }
 
     def _reported(self, given):
-        """Judge all nodes by their node objects and pods."""
-        return {"changed": False, "statuses": members.statuses(self.host, self._cluster, self._declared(given))}
+        """Judge all nodes by their node objects and pods. The report has an error as the profile's entry."""
+        try:
+            statuses = members.statuses(self.host, self._cluster, self._declared(given))
+        except preflight.ERRORS as error:
+            statuses = [node.not_read(self.host, self.preflight.message(error))]
+        return {"changed": False, "statuses": answers.legible(statuses, answers.LONGEST_TEXT)}
 
     def _absent(self, given):
         """Remove the default configuration, and the DaemonSet. Raises DeploymentError if hosts still need it."""

@@ -16,7 +16,11 @@ from .shared import command, option, print_data
         required=True,
         help="settings of the DaemonSet, such as image and namespace (docs/daemonset.md), or - for stdin",
     ),
-    option("directory", metavar="DIRECTORY", help="directory with _default.yaml for all nodes, and NODE.yaml for each that differs"),
+    option(
+        "directory",
+        metavar="DIRECTORY",
+        help="directory with _default.yaml for all nodes, and NODE.yaml for each that differs",
+    ),
     examples=("manifests --deployment deployment.yaml nodes/",),
 )
 def run(options: argparse.Namespace) -> int:

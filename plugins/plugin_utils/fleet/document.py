@@ -26,7 +26,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
         "generated": generated.astimezone(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "collection_version": version,
         "summary": {
-            "nodes": _counted((each["state"] for each in nodes), node.STATES),
+            "nodes": _counted((each["state"] for each in nodes for _ in range(weight(each))), node.STATES),
             "versions": {
                 "container runtime": _versions(_named(each["runtime"]) for each in nodes),
                 "kubelet": _versions((each["kubelet"] or {}).get("version") for each in nodes),
@@ -37,6 +37,11 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
         },
         "nodes": list(nodes),
     }
+
+
+def weight(entry: Mapping[str, Any]) -> int:
+    """Return how many nodes an entry stands for: one, or the nodes of a profile that are as declared."""
+    return int(entry.get("members", 1))
 
 
 def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -100,7 +105,7 @@ def _of_resource(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any
     numbers = {key: _sum(row[key] for row in rows) for key in _NUMBERS}
     return {
         "name": name,
-        "nodes": len(rows),
+        "nodes": sum(weight(each) for each in nodes for row in each["resources"] if row["name"] == name),
         **numbers,
         "states": _counted((row["state"] for row in rows), resources.STATES),
     }

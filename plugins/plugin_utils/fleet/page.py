@@ -34,7 +34,7 @@ def html(document: Mapping[str, Any]) -> str:
     worst_first = list(node.STATES).index
     return environment.get_template("page.html.j2").render(
         document=document,
-        headline=_headline(len(document["nodes"]), document["summary"]["nodes"].get("ok", 0)),
+        headline=_headline(sum(document["summary"]["nodes"].values()), document["summary"]["nodes"].get("ok", 0)),
         # sorted() keeps the inventory's order of nodes with the same state.
         nodes=sorted(document["nodes"], key=lambda each: worst_first(each["state"])),
         columns=table.COLUMNS,

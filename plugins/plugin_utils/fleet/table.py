@@ -46,7 +46,7 @@ def text(document: Mapping[str, Any]) -> str:
 def summed_up(document: Mapping[str, Any]) -> str:
     """Return the summary line, such as ``3 nodes: 1 wrong, 2 ok``."""
     states = ", ".join(f"{count} {state}" for state, count in document["summary"]["nodes"].items())
-    total = len(document["nodes"])
+    total = sum(document["summary"]["nodes"].values())
     return f"{total} {'node' if total == 1 else 'nodes'}{': ' if states else ''}{states}"
 
 

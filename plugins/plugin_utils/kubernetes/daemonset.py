@@ -71,7 +71,9 @@ class DaemonSet:
         # Patch only some keys, because with hundreds of nodes an apply of the complete object takes seconds.
         if different and not (self.api.dry_run and config_map is None):
             self.api.merge(self._config_map, {"data": different})
-        return changes + [Change(f"{self._config_map}, {each}", before.get(each), different[each]) for each in different]
+        return changes + [
+            Change(f"{self._config_map}, {each}", before.get(each), different[each]) for each in different
+        ]
 
     def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
         """Apply the DaemonSet that the configurations in the cluster need. Raises DeploymentError.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
@@ -126,7 +126,7 @@ def await_node(
         renew()
         try:
             pods = cluster.pods(node)
-            pod, said = _newest(cluster, pods), Running("", ("it does not run",))
+            pod, said = _newest(pods, cluster.revision()), Running("", ("it does not run",))
             if pod is not None and _restarts(pod) > due.setdefault(pod["metadata"]["name"], _restarts_due(pod)):
                 raise DeploymentError(_ended(pod, "while the play waited for it"))
             if pod is not None and is_started(pod):
@@ -258,11 +258,10 @@ def _last_words(container: Mapping[str, Any], otherwise: str) -> str:
 
 def newest(cluster: DaemonSet, node: str) -> dict[str, Any] | None:
     """Return the node's pod that has the current DaemonSet's revision and is not terminating; None without one."""
-    return _newest(cluster, cluster.pods(node))
+    return _newest(cluster.pods(node), cluster.revision())
 
 
-def _newest(cluster: DaemonSet, pods: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    revision = cluster.revision()
+def _newest(pods: Iterable[dict[str, Any]], revision: str) -> dict[str, Any] | None:
     for pod in pods:
         is_new = pod["metadata"]["labels"].get("controller-revision-hash") == revision
         if revision and is_new and not pod["metadata"].get("deletionTimestamp"):
@@ -299,15 +298,20 @@ def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
 
 
 def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
-    """Return the name and state of a node's pod, and why the pod does not run or is outdated.
+    """Return the name and state of a node's pod, and why the pod does not run or is outdated."""
+    return seen(cluster, cluster.api.node(node), cluster.pods(node), cluster.revision())
+
+
+def seen(
+    cluster: DaemonSet, of_node: Mapping[str, Any], pods: Sequence[dict[str, Any]], revision: str
+) -> dict[str, str | None]:
+    """Return what ``look`` does, from the node object, the node's pods and the DaemonSet's revision.
 
     The result also has these keys. image: the image's name. image_id: the image's id in the node's runtime.
-    architecture: of the node.
+    architecture: of the node. Asks the API server only why a pod does not run.
     """
-    of_node = cluster.api.node(node)
     condition = readiness(of_node)
-    pods = cluster.pods(node)
-    up_to_date = _newest(cluster, pods)
+    up_to_date = _newest(pods, revision)
     pod = up_to_date or next((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), None)
     if pod is None:
         place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"

@@ -99,8 +99,8 @@ def namespace(deployment: Deployment) -> Manifest:
 def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
     """The ConfigMap with the nodes' configurations. texts: maps each node, or DEFAULT, to its file's text."""
     return Manifest(
-        f"The configuration of each node, in a key with the node's name. {DEFAULT} is the configuration of every other\n"
-        "node. Running pods apply a change without a restart.",
+        f"The configuration of each node, in a key with the node's name. {DEFAULT} is the one of every other node.\n"
+        "Running pods apply a change without a restart.",
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -111,7 +111,7 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
 
 
 def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool = False) -> Manifest:
-    """The DaemonSet. kubelets_overlap: whether every kubelet accepts two sockets of a resource, for overlap ``auto``."""
+    """The DaemonSet. kubelets_overlap: whether every kubelet accepts two sockets of a resource (overlap ``auto``)."""
     labels = _labels(deployment)
     overlaps = deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap)
     pod = pod_spec(deployment, ground, _affinity(deployment), overlaps)

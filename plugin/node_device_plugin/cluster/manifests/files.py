@@ -36,7 +36,9 @@ def render(directory: str, deployment: str) -> list[Manifest]:
         if name.endswith(_ALIKE):
             problems.append(Problem(os.path.join(directory, name), f"is ignored: rename it to NODE{_ENDING}"))
     if not names:
-        problems.append(Problem(directory, f"contains neither {DEFAULT}{_ENDING} nor NODE{_ENDING}: add a configuration"))
+        problems.append(
+            Problem(directory, f"contains neither {DEFAULT}{_ENDING} nor NODE{_ENDING}: add a configuration")
+        )
     for name in names:
         path = os.path.join(directory, name)
         node = name[: -len(_ENDING)]
