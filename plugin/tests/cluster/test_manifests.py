@@ -178,7 +178,9 @@ def test_a_node_reads_its_own_file_and_follows_its_changes(tmp_path):
     assert loaded.sha256 == manifests.sha256_of(text) == hashlib.sha256(text.encode()).hexdigest()
     spec = objects["DaemonSet"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    assert container["args"] == ["run", "--config", "/etc/node-device-plugin/$(NODE_NAME)"]
+    directory = "/etc/node-device-plugin"
+    default = ["--default-config", f"{directory}/{manifests.DEFAULT}"]
+    assert container["args"] == ["run", "--config", f"{directory}/$(NODE_NAME)", *default]
     assert container["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "spec.nodeName"
     (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/node-device-plugin"]
     assert "subPath" not in mount
@@ -200,7 +202,7 @@ def test_another_configuration_changes_no_pod():
 def test_two_instances_overlap_where_every_kubelet_takes_both(overlap, kubelets_overlap, expected):
     ground = manifests.common_ground({"worker": configuration(IMAGINARY)})
     given = deployment(overlap=overlap, max_unavailable="3")
-    spec = manifests.daemon_set(given, ground, ["worker"], kubelets_overlap).content["spec"]
+    spec = manifests.daemon_set(given, ground, kubelets_overlap).content["spec"]
     container = spec["template"]["spec"]["containers"][0]
     environment = {each["name"]: each.get("value") for each in container["env"]}
     sockets = {container[kind]["exec"]["command"][-2] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
@@ -276,13 +278,24 @@ def test_what_is_read_only_is_so_below_too():
 
 def test_which_nodes():
     nodes = {name: configuration(IMAGINARY) for name in ("b", "a")}
-    by_name = manifests.render(deployment(), nodes)[2].content["spec"]["template"]["spec"]
-    terms = by_name["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert [term["matchFields"][0]["values"] for term in terms] == [["a"], ["b"]]
-    by_label = manifests.render(deployment(select_nodes="by_label", name="ours"), nodes)[2].content
-    assert by_label["spec"]["template"]["spec"]["nodeSelector"] == {"nodedevices.kubernetes/device-plugin": "ours"}
-    one = manifests.render(deployment(select_nodes="by_label"), {"a": configuration(IMAGINARY)})[2]
-    assert one == manifests.render(deployment(select_nodes="by_label"), nodes)[2]
+    ours = manifests.render(deployment(name="ours"), nodes)[2].content["spec"]["template"]["spec"]
+    assert ours["nodeSelector"] == {"nodedevices.kubernetes/device-plugin": "ours"}
+    assert "affinity" not in ours
+    one = manifests.render(deployment(), {"a": configuration(IMAGINARY)})[2]
+    assert one == manifests.render(deployment(), nodes)[2]
+    default = {manifests.DEFAULT: configuration(IMAGINARY)}
+    of_pool = manifests.render(deployment(node_selector={"pool": "gpu"}), default)[2].content
+    spec = of_pool["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {"pool": "gpu"}
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    # A node that a play has labelled belongs to another DaemonSet.
+    assert term == {"matchExpressions": [{"key": "nodedevices.kubernetes/device-plugin", "operator": "DoesNotExist"}]}
+
+
+@pytest.mark.parametrize("label", ["nodedevices.kubernetes/device-plugin", "app.kubernetes.io/managed-by"])
+def test_a_label_of_ours_selects_no_pool(label):
+    (said,) = problems(lambda: deployment(node_selector={label: "x"}))
+    assert said.startswith(f"node_selector.{label}: is reserved")
 
 
 def test_the_namespace_lets_hostpath_in():

@@ -191,7 +191,7 @@ async def test_what_hangs_is_named_and_the_rest_is_looked_at(node: Node, monkeyp
 
 def claiming(folder: Path, number: int, words: list[str]) -> None:
     """A process with that command line, as /proc shows it."""
-    (folder / str(number)).mkdir()
+    (folder / str(number)).mkdir(exist_ok=True)
     (folder / str(number) / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
 
 
