@@ -6,6 +6,7 @@ import types
 
 import daemonset_steps
 import pytest
+from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugins.action import profile
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
@@ -20,6 +21,7 @@ namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset
 @pytest.fixture
 def of_profile(cluster, namespace, monkeypatch):
     """Brings about a state of a profile: of_profile(state, *resources, check=, deployment=, **arguments)."""
+    monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(rollout, "await_node", lambda *_arguments: None)
 
     def run_state(state, *resources, check=False, deployment=None, **given):
