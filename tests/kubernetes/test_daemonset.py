@@ -524,7 +524,7 @@ def test_what_was_rendered_without_ansible_is_left_to_who_applied_it(cluster, ru
     places = [Place("namespaces", namespace)]
     places += [Place("configmaps", given.name, namespace), Place("daemonsets", given.name, namespace, "apps/v1")]
     for place, manifest in zip(places, manifests.render(given, {other.name: configuration}), strict=True):
-        api.apply(place, manifest.content)
+        api.apply(place, daemonset_steps.of_an_earlier_release(manifest.content))
     before = read("/apis/apps/v1", "daemonsets")
     assert run("configured", node, IMAGINARY)["msg"] == (
         f"worker1: daemonset node-device-plugin in namespace {namespace} lists its nodes itself, so these playbooks "
@@ -793,12 +793,12 @@ def test_no_kubeconfig(run):
     assert "node_devices_kubeconfig: not set" in run("deployed", kubeconfig="")["msg"]
 
 
-@pytest.mark.parametrize("select_nodes", ["by_name", "by_label"])
-def test_the_server_takes_what_the_command_renders(cluster, select_nodes):
+@pytest.mark.parametrize("selector", [{}, {"pool": "gpu"}])
+def test_the_server_takes_what_the_command_renders(cluster, selector):
     deployment = manifests.parse_deployment(
         {
             "image": "example.com/plugin:1",
-            "select_nodes": select_nodes,
+            "node_selector": selector,
             "namespace": "default",
             "image_pull_secrets": ["a"],
             "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}],
@@ -820,7 +820,8 @@ def test_the_server_takes_what_the_command_renders(cluster, select_nodes):
 def test_the_server_reads_the_commands_text_as_it_is_meant(cluster, namespace):
     """Its parser of YAML is kubectl's, and takes more for numbers than ours."""
     deployment = manifests.parse_deployment({"image": "example.com/plugin:1", "namespace": namespace, "name": "7e12"})
-    nodes = {name: parse_configuration({"resources": [SERIAL]}) for name in ("1e3", "089", "y", "w-1.example.com")}
+    names = ("1e3", "089", "y", "w-1.example.com", manifests.DEFAULT)
+    nodes = {name: parse_configuration({"resources": [SERIAL]}) for name in names}
     groups = {"Namespace": "/api/v1/namespaces", "ConfigMap": f"/api/v1/namespaces/{namespace}/configmaps"}
     after = {}
     for manifest in manifests.render(deployment, nodes):
@@ -832,9 +833,7 @@ def test_the_server_reads_the_commands_text_as_it_is_meant(cluster, namespace):
         with cluster.opener.open(request, timeout=10) as answer:
             after[kind] = json.load(answer)
     assert sorted(after["ConfigMap"]["data"]) == sorted(nodes)
-    affinity = after["DaemonSet"]["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
-    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert sorted(term["matchFields"][0]["values"][0] for term in terms) == sorted(nodes)
+    assert after["DaemonSet"]["spec"]["template"]["spec"]["nodeSelector"] == {LABEL: "7e12"}
 
 
 def test_a_node_that_only_the_api_reaches_without_a_slot_is_named(cluster, run, read):

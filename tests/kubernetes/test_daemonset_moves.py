@@ -111,14 +111,14 @@ def test_an_uninstall_that_was_told_another_namespace(cluster, run, read, namesp
 
 
 def test_a_daemonset_that_names_its_nodes_itself(cluster, run, namespace):
-    """As the command `manifests` makes it."""
+    """As the command `manifests` of an earlier release made it."""
     node, theirs = cluster.node({}), f"{namespace}-2"
     configuration = parse_configuration({"resources": [IMAGINARY]})
     by_name = manifests.parse_deployment({"image": "x", "namespace": theirs})
     paths = {"Namespace": "/api/v1/namespaces", "ConfigMap": f"/api/v1/namespaces/{theirs}/configmaps"}
     for manifest in manifests.render(by_name, {node.name: configuration}):
         path = paths.get(manifest.content["kind"], f"/apis/apps/v1/namespaces/{theirs}/daemonsets")
-        cluster.ask("POST", path, manifest.content)
+        cluster.ask("POST", path, daemonset_steps.of_an_earlier_release(manifest.content))
     assert run("configured", node, IMAGINARY)["msg"] == (
         f"worker1: DaemonSet node-device-plugin in namespace {theirs} lists its nodes itself, including {node.name}, "
         "so these playbooks did not deploy it: remove the node there first"

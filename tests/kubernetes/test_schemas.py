@@ -29,10 +29,10 @@ def rendered(**deployment):
     return {manifest.content["kind"]: manifest.content for manifest in found}
 
 
-@pytest.mark.parametrize("select_nodes", ["by_name", "by_label"])
+@pytest.mark.parametrize("node_selector", [{}, {"pool": "gpu"}])
 @pytest.mark.parametrize("kind", schemas.KINDS)
-def test_valid(kind, select_nodes):
-    assert schemas.problems(rendered(select_nodes=select_nodes)[kind]) == []
+def test_valid(kind, node_selector):
+    assert schemas.problems(rendered(node_selector=node_selector)[kind]) == []
 
 
 def test_what_is_not_valid_is_found():

@@ -8,7 +8,7 @@ configurations in the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
@@ -131,12 +131,13 @@ class DaemonSet:
         selector = ",".join(f"{key}={value}" for key, value in self.deployment.selector.items())
         return [node for node in self.api.list(Place("nodes"), labelSelector=selector) if self.is_selected(node)]
 
-    def _nodes_of(self, texts: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the objects of the selected nodes, and of nodes with a configuration, which may have no label yet.
+    def _nodes_of(self, texts: Collection[str]) -> list[dict[str, Any]]:
+        """Return the objects of nodes with a configuration, which may have no label yet; with a default, all nodes.
 
         Ignores nodes that have not joined.
         """
-        found = {node["metadata"]["name"]: node for node in self.nodes()}
+        selected = self.nodes() if manifests.DEFAULT in texts else []
+        found = {node["metadata"]["name"]: node for node in selected}
         others = (self.api.get(Place("nodes", name)) for name in {*texts} - {*found, manifests.DEFAULT})
         return [*found.values(), *(node for node in others if node is not None)]
 

@@ -157,7 +157,7 @@ def test_the_page_names_what_the_manifests_need_beside_the_roles_keys():
     of_role = specs["main"]["options"]["device_plugin_deployment"]["options"]
     beside = deployment.DEPLOYMENT.keys() - of_role.keys()
     needed = {name for name, field in deployment.DEPLOYMENT.items() if field.required}
-    assert beside == {"select_nodes"}
+    assert beside == set()
     assert needed == {"image"}
     said = sentence("docs/daemonset.md", "Here, `image` has no default")
     assert set(re.findall(r"`(\w+)`", said)) == beside | needed
