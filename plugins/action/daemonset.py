@@ -7,7 +7,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
@@ -235,10 +235,12 @@ def _to_come(hosts, hostvars):
     for host in hosts:
         of_host = hostvars[host]
         declared = of_host.get("node_devices_declaration")
-        if declared and of_host.get("device_plugin_mode") == "daemonset":
+        is_profile = boolean(of_host.get(profiles.VARIABLE, False), strict=False)
+        if declared and (is_profile or of_host.get("device_plugin_mode") == "daemonset"):
+            name = str(of_host.get("node_devices_node_name") or host)
             yield {
                 "host": host,
-                "node": str(of_host.get("node_devices_node_name") or host),
+                "node": manifests.DEFAULT if is_profile else name,
                 "kubeconfig": str(of_host.get("node_devices_kubeconfig")),
                 "deployment": plain(of_host.get("device_plugin_deployment") or {}),
                 "text": deployed.configuration_text(plain(declared)),

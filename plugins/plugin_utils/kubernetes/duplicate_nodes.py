@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 
 
@@ -40,7 +40,9 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
 
 
 def sentence(one: str | None, other: str | None, node: str) -> str:
-    """Return the message for two hosts that are the same node."""
+    """Return the message for two hosts that are the same node, or two profiles of one DaemonSet."""
+    if node == manifests.DEFAULT:
+        return f"{one} and {other} are profiles of one DaemonSet: set another device_plugin_deployment.name for one of them"
     return (
         f"hosts {one} and {other} both have the node name {node} in this cluster: set node_devices_node_name of each "
         "host to its own node's name"
