@@ -6,8 +6,8 @@ module: profile
 short_description: Give devices to nodes that nobody named
 description:
   - Brings a profile into the requested O(state) through the Kubernetes API. A profile is a host of the inventory with
-    C(node_devices_profile). Its declaration is the default of a DaemonSet, for every node that the DaemonSet selects and
-    that has no configuration of its own.
+    C(node_devices_profile). Its declaration is the default of a DaemonSet, for every node that the DaemonSet selects
+    and that has no configuration of its own.
   - In check mode, the API server processes every request as a dry run, and the action does not wait.
 options:
   state:

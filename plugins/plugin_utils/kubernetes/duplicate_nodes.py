@@ -42,7 +42,7 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
 def sentence(one: str | None, other: str | None, node: str) -> str:
     """Return the message for two hosts that are the same node, or two profiles of one DaemonSet."""
     if node == manifests.DEFAULT:
-        return f"{one} and {other} are profiles of one DaemonSet: set another device_plugin_deployment.name for one of them"
+        return f"{one} and {other} are profiles of one DaemonSet: set another device_plugin_deployment.name for one"
     return (
         f"hosts {one} and {other} both have the node name {node} in this cluster: set node_devices_node_name of each "
         "host to its own node's name"
