@@ -49,7 +49,7 @@ class ActionModule(NodeAction):
         other_daemonsets.refuse_overlap(cluster)
         changes = cluster.configure(manifests.DEFAULT, text)
         changes += cluster.deploy({manifests.DEFAULT: text}, cluster.texts())
-        sample = profile.sample(cluster, int(given["sample"]))
+        sample = profile.sample(cluster, int(given.get("sample", 3)))
         for name in () if self._task.check_mode else sample.names:
             rollout.await_node(cluster, name, manifests.sha256_of(text), None, self._timeout)
         return {**outcome(changes), "nodes": sample.total}
@@ -59,7 +59,7 @@ class ActionModule(NodeAction):
         if self._task.check_mode:
             return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         resources = parse_configuration(self._declared(given)["configuration"]).resources
-        sample, reports, is_changed = profile.sample(self._cluster, int(given["sample"])), {}, False
+        sample, reports, is_changed = profile.sample(self._cluster, int(given.get("sample", 3))), {}, False
         for name in sample.names:
             reports[name], has_record = api_verification.verify(
                 self._cluster,
