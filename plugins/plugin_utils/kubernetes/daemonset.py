@@ -142,10 +142,14 @@ class DaemonSet:
         return [*found.values(), *(node for node in others if node is not None)]
 
     def _kubelets_overlap(self, nodes: Iterable[Mapping[str, Any]]) -> bool:
-        """Return whether each node's kubelet accepts two sockets of one resource."""
+        """Return whether each node's kubelet accepts two sockets of one resource.
+
+        A pool without a node gets nodes like the cluster's others.
+        """
         if self.deployment.overlap != "auto":
             return False
-        infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in nodes]
+        shown = list(nodes) or self.api.list(Place("nodes"))
+        infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in shown]
         return manifests.overlaps(info.get("kubeletVersion") or "" for info in infos)
 
     def _ground(self, texts: Mapping[str, str]) -> manifests.CommonGround:
