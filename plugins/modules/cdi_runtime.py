@@ -10,7 +10,7 @@ description:
   - Plans the smallest change to the runtime's configuration, on the node. The node's own runtime parses the old and the
     new text, and the module compares the results. If only CDI's two keys differ, the module writes the file, restarts
     the runtime and queries it. If one of these steps fails, the module restores the old configuration and restarts the
-    runtime. No text of the runtime's configuration leaves the node.
+    runtime. Of the runtime's configuration, only the lines of ours and a value that prevents CDI leave the node.
   - If CDI is already effective, the module never touches the runtime.
   - The change is a transaction with a journal in C(/var/lib/node-devices). systemd runs the transaction independently
     of this module, so a lost connection does not stop it. If the transaction's process is killed, systemd undoes the

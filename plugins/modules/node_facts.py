@@ -8,7 +8,8 @@ description:
   - Executes M(ansible.builtin.setup) on the node, and stores its facts below C(ansible_facts) of this host.
   - A node is trusted only for what it reports about itself. Therefore the action checks the type of each fact, and
     leaves out facts with unknown names. It also leaves out a fact if the host has a variable of the same name, because
-    Ansible would override the variable. A warning names each fact that is left out.
+    Ansible would override the variable. A warning names each fact that is left out,
+    except those of network interfaces without a digit in their name.
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -472,9 +472,9 @@ RESOURCE: dict[str, Field] = {
         default=0,
     ),
     "preference": _text(
-        "Which free shares the plugin recommends to the kubelet. packed: on few devices, devices in use first, "
-        "then devices with few free shares. distributed: on as many devices as possible, the least used first. "
-        "numa: on as few NUMA nodes as possible. If left out, the kubelet chooses.",
+        "Which free shares the plugin recommends to the kubelet. packed: devices with the fewest free shares first, "
+        "so that whole devices stay free for other pods. distributed: on as many devices as possible, the least used "
+        "first. numa: on as few NUMA nodes as possible. If left out, the kubelet chooses.",
         choices=("packed", "distributed", "numa"),
     ),
     "pre_start": _mapping(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes CDI effective in the node's container runtime, or undoes this. No text of the runtime's files leaves the node.
+"""Makes CDI effective in the node's container runtime, or undoes this.
+
+Of the runtime's files, only the lines of ours and a value that prevents CDI leave the node.
 
 Runs on nodes: Python 3.9. The caller has loaded the plugin's code (module_utils/node_code.py).
 """

@@ -8,7 +8,7 @@
 | Microk8s, K0s | none; if CDI is not effective, a message has the fix | config dump | CRI |
 | CriDockerd, Unknown | none; a message has the fix | - | - |
 
-Adapters run on the node and edit only texts, which never leave the node. `adapter.Adapter` has their methods.
+Adapters run on the node, and edit only texts, which stay there. `adapter.Adapter` has their methods.
 """
 
 from __future__ import annotations

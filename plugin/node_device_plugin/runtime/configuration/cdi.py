@@ -15,7 +15,7 @@ _CREDENTIALS = re.compile(r"://[^/\s\"']*@")
 
 
 def without_credentials(message: str) -> str:
-    """Return a message without secrets. A message has keys and directories of the configuration, but no other value."""
+    """Return a message without secrets. Its values are directories, and those that prevent CDI."""
     return _CREDENTIALS.sub("://(hidden)@", message)
 
 
