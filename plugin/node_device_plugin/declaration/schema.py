@@ -280,7 +280,8 @@ UDEV_SELECTOR: dict[str, Field] = {
     "subsystem": _text("Subsystem of the device nodes, e.g. video4linux.", required=True, rule=rules.subsystem),
     "properties": _named_texts(
         "Patterns of properties, by name, e.g. ID_SERIAL: Logitech*. A device must have all of them. The names and "
-        "values are those that udevadm info prints after E:, except links and tags. No wildcard matches a '/'.",
+        "values are those that udevadm info prints after E:, except links, tags and USEC_INITIALIZED. No wildcard "
+        "matches a '/'.",
         rule=pattern_problem,
     ),
 }
@@ -298,7 +299,8 @@ CDI_SELECTOR: dict[str, Field] = {
 GROUPED_NODE: dict[str, Field] = {
     "path": _text(
         "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths and udev, the plugin adds "
-        "every existing node that matches. With usb, pci and vfio, it adds only matching nodes of the device itself.",
+        "every existing node that matches. With usb, pci and vfio, a path with a wildcard matches only nodes of the "
+        "device itself, and a path without one adds any existing node.",
         required=True,
         rule=rules.path_template,
     ),
