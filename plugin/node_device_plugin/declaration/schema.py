@@ -489,7 +489,8 @@ RESOURCE: dict[str, Field] = {
         model.HealthChecks,
         HEALTH,
         "Additional health checks. The built-in checks are that device nodes exist with the expected type and "
-        "numbers, and that a CDI spec defines the CDI name.",
+        "numbers, that a CDI spec defines the CDI name, and that the sources of bind mounts and the hooks exist. In a "
+        "pod, the plugin does not see these sources and hooks.",
     ),
     "injection": _text(
         "How a container gets its devices. cdi: by CDI names. device_nodes: as device nodes, mounts and variables in "
