@@ -166,14 +166,19 @@ class ActionModule(NodeAction):
             tidied = {change.what: change for cluster in clusters for change in self._tidy(cluster)}
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
+        of_node = self._cluster.api.get(Place("nodes", self._node))
         for cluster in clusters if not self._task.check_mode else ():
-            rollout.await_end(cluster, self._node, self._timeout, self._renew)
+            # In the pool of a profile, the node stays and gets the profile's configuration.
+            if of_node is None or not cluster.keeps(of_node):
+                rollout.await_end(cluster, self._node, self._timeout, self._renew)
         return {**outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
         """Let the plugin remove CDI specs that no pod holds, because only the plugin can write on the node."""
-        node, text = cluster.api.get(Place("nodes", self._node)), cluster.texts().get(self._node)
-        if node is None or text is None or not cluster.is_selected(node):
+        node, texts = cluster.api.get(Place("nodes", self._node)), cluster.data()
+        # A host of a profile has no configuration of its own if the configurations are equal.
+        text = texts.get(self._node, texts.get(manifests.DEFAULT))
+        if node is None or text is None or cluster.keeps(node) or not cluster.is_selected(node):
             return []
         changes = []
         try:

@@ -49,11 +49,11 @@ class DaemonSet:
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
         }
 
-    def configure(self, key: str, text: str) -> list[Change]:
+    def configure(self, key: str, text: str, keeping: Iterable[str] = ()) -> list[Change]:
         """Write a configuration into the cluster, and create a missing namespace.
 
-        key: a node's name, or manifests.DEFAULT. Raises DeclarationError if the configuration does not fit into the
-        ConfigMap.
+        key: a node's name, or manifests.DEFAULT. keeping: nodes that keep the former default if they have no
+        configuration of their own. Raises DeclarationError if the configurations do not fit into the ConfigMap.
         """
         # Check for errors before anything is written.
         if key != manifests.DEFAULT:
@@ -62,12 +62,13 @@ class DaemonSet:
         config_map = own(self._config_map, self.api.get(self._config_map))
         _by_label(self.place, own(self.place, self.api.get(self.place)))
         before = dict((config_map or {}).get("data") or {})
-        after = _without_repeats({**before, key: text})
+        kept = dict.fromkeys(keeping, before[manifests.DEFAULT]) if manifests.DEFAULT in before else {}
+        after = _without_repeats({**kept, **before, key: text})
         manifests.require_room(after)
         changes = self.namespace.make()
         if config_map is None:
             objects.apply(self.api, self._config_map, manifests.config_map(self.deployment, {}).content)
-        different = {each: after.get(each) for each in sorted({key, *before}) if before.get(each) != after.get(each)}
+        different = {each: after.get(each) for each in sorted({*after, *before}) if before.get(each) != after.get(each)}
         # Patch only some keys, because with hundreds of nodes an apply of the complete object takes seconds.
         if different and not (self.api.dry_run and config_map is None):
             self.api.merge(self._config_map, {"data": different})
@@ -194,6 +195,12 @@ class DaemonSet:
         if now != value:
             self.api.merge(Place("nodes", name), {"metadata": {"labels": {label: value}}})
         return Change(f"label {label} of node {name}", now, value)
+
+    def keeps(self, node: Mapping[str, Any]) -> bool:
+        """Return whether the cluster's DaemonSet selects a node by labels that no play sets, such as a pool's."""
+        found, labels = self.api.get(self.place), node["metadata"].get("labels") or {}
+        selects = found["spec"]["template"]["spec"].get("nodeSelector") if found else None
+        return bool(selects) and manifests.NODE_LABEL not in {*selects, *labels} and selects.items() <= labels.items()
 
     def is_selected(self, node: Mapping[str, Any]) -> bool:
         """Return whether a node object has this DaemonSet's labels."""

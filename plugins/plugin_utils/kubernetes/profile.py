@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
@@ -36,20 +37,39 @@ def sample(cluster: DaemonSet, most: int) -> Sample:
     return Sample(tuple(node["metadata"]["name"] for node in ready[:most]), len(found))
 
 
-def withdraw(cluster: DaemonSet, timeout: float) -> list[Change]:
-    """Let the plugins remove the CDI specs that no pod holds, and remove the default configuration and proofs."""
-    text = cluster.data().get(manifests.DEFAULT)
+def withdraw(cluster: DaemonSet, timeout: float) -> tuple[list[Change], list[str]]:
+    """Let the plugins remove the CDI specs that no pod holds, and remove the default configuration and proofs.
+
+    Return the changes, and a sentence about the nodes where the specs stay. timeout: seconds without a node that has
+    done so, because a broken node must not stop an uninstall.
+    """
+    text, stays = cluster.data().get(manifests.DEFAULT), []
     if text is None:
-        return []
+        return [], []
     found = nodes(cluster)
     if not cluster.api.dry_run and _writes_specs(text):
         empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
         cluster.configure(manifests.DEFAULT, empty)
-        for node in filter(is_ready, found):
-            rollout.await_node(cluster, node["metadata"]["name"], manifests.sha256_of(empty), None, timeout)
+        stays = list(_stays(cluster, [node["metadata"]["name"] for node in found if is_ready(node)], empty, timeout))
     changes = [change for node in found for change in cluster.forget_proofs(node)]
     removed = cluster.forget_configuration(manifests.DEFAULT)
-    return changes + [change._replace(before=text) for change in removed]
+    return changes + [change._replace(before=text) for change in removed], stays
+
+
+def _stays(cluster: DaemonSet, names: Iterable[str], empty: str, timeout: float) -> Iterator[str]:
+    """Yield a sentence if nodes have not applied the configuration ``empty``, which has no resources."""
+    failed, why, deadline = [], "", time.monotonic() + timeout
+    for name in names:
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            rollout.await_node(cluster, name, manifests.sha256_of(empty), None, left)
+            deadline = time.monotonic() + timeout
+        except DeploymentError as error:
+            failed.append(name)
+            why = why or str(error)
+    if failed:
+        more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
+        yield f"CDI specs that the plugin wrote stay on node {', '.join(failed[:3])}{more}: {why}"
 
 
 def _writes_specs(text: str) -> bool:

@@ -48,6 +48,7 @@ ON_CONTROLLER = {
     "node_drain": {"state": "drained"},
     "node_names": {},
     "printed": {"text": "a"},
+    "profile": {"state": "deployed"},
 }
 #: Actions that report a node's wrong answer instead of failing.
 REPORTING = ("node_status",)
