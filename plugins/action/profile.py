@@ -48,9 +48,7 @@ class ActionModule(NodeAction):
     def _open(self, given):
         """Find the DaemonSet of the profile. Raises DeploymentError, DeclarationError."""
         if not self.preflight.is_profile:
-            raise DeploymentError(
-                f"{profiles.VARIABLE}: not true, so this host is no profile: set it, or use the roles"
-            )
+            raise DeploymentError(f"{profiles.VARIABLE}: not set, so this host is one node: set it, or use the roles")
         if not given.get("kubeconfig"):
             raise DeploymentError(deployed.NO_CLUSTER)
         self._timeout = float(given.get("timeout", 120))
@@ -138,7 +136,7 @@ class ActionModule(NodeAction):
             self._open(given)
             statuses = members.statuses(self.host, self._cluster, self._declared(given))
         except preflight.ERRORS as error:
-            statuses = [node.not_read(self.host, self.preflight.message(error))]
+            statuses = [node.not_read(self.host, str(error))]
         return {"changed": False, "statuses": answers.legible(statuses, answers.LONGEST_TEXT)}
 
     def _absent(self, given):
