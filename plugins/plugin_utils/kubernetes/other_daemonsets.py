@@ -32,13 +32,13 @@ def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], dict[str, str]
             yield {"namespace": namespace, "name": name}, selects
 
 
-def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there.
+def before(cluster: DaemonSet, node: str = "") -> list[dict[str, str]]:
+    """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there; none for a profile.
 
     Raises ApiError, and DeploymentError if another DaemonSet's pod would run beside that pod.
     """
     own, places = cluster.deployment, []
-    refuse_overlap(cluster)
+    _refuse_overlap(cluster)
     for place, selects in _others(cluster):
         where = f"DaemonSet {place['name']} in namespace {place['namespace']}"
         if selects.get(manifests.NODE_LABEL) == own.name == place["name"]:
@@ -58,7 +58,7 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
     return places
 
 
-def refuse_overlap(cluster: DaemonSet) -> None:
+def _refuse_overlap(cluster: DaemonSet) -> None:
     """Raise DeploymentError if another DaemonSet may select the same nodes. Raises ApiError.
 
     The labels of two DaemonSets that plays do not set are disjoint if they require different values of one key.

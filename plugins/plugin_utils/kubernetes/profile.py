@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
@@ -36,15 +36,24 @@ def sample(cluster: DaemonSet, most: int) -> Sample:
     return Sample(tuple(node["metadata"]["name"] for node in ready[:most]), len(found))
 
 
-def withdraw(cluster: DaemonSet, timeout: float) -> list[Change]:
-    """Let the plugins remove the CDI specs that no pod holds, and remove the default configuration and proofs."""
+def withdraw(cluster: DaemonSet, leaving: Collection[str], timeout: float) -> list[Change]:
+    """Let the plugins remove the CDI specs that no pod holds, and remove the default configuration and proofs.
+
+    leaving: nodes that this play removes. Raises DeploymentError if hosts of other nodes still need the DaemonSet.
+    """
+    named = sorted(set(cluster.texts()) - set(leaving))
+    if named:
+        raise DeploymentError(
+            f"DaemonSet {cluster.deployment.name} still serves {', '.join(named)}, which have hosts of their own: "
+            "uninstall these hosts first"
+        )
     text = cluster.data().get(manifests.DEFAULT)
     if text is None:
         return []
     found = nodes(cluster)
     if not cluster.api.dry_run and _writes_specs(text):
         empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
-        cluster.configure(manifests.DEFAULT, empty)
+        cluster.write({}, {manifests.DEFAULT: empty})
         for node in filter(is_ready, found):
             rollout.await_node(cluster, node["metadata"]["name"], manifests.sha256_of(empty), None, timeout)
     changes = [change for node in found for change in cluster.forget_proofs(node)]
