@@ -352,7 +352,7 @@ class Preflight:
         """Return the facts of a node that only the API reaches, with ``joined``: whether the cluster has the node."""
         absent, path = "", arguments.get("kubeconfig")
         # Ask and warn only once in a play.
-        if path and "joined" not in (self.known or {}):
+        if path and not self.is_profile and "joined" not in (self.known or {}):
             absent = cluster_access.not_joined(path, arguments.get("node_name") or self.host)
         self._warnings += [absent] if absent else []
         return {**_UNREACHED, "joined": not absent}

@@ -14,7 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 )
 
 from . import host_devices
-from .declaration import needs_facts
+from .declaration import DeclarationProblems, needs_facts
 
 #: The variable that makes a host a profile.
 VARIABLE = "node_devices_profile"
@@ -70,6 +70,15 @@ def sample_problem(value: Any, where: str) -> Iterator[str]:
     """Yield a line if a sample has no valid size. where: the field."""
     if not (str(value).strip().isdecimal() and int(value) > 0):
         yield f"{where}: must be a whole number, 1 or more, not {shown(value)}: to prove no device, skip tag verify"
+
+
+def sample_size(arguments: Mapping[str, Any]) -> int:
+    """Return a task's option ``sample``. Raises DeclarationProblems."""
+    value = arguments.get("sample", 3)
+    problems = list(sample_problem(value, "sample"))
+    if problems:
+        raise DeclarationProblems(problems)
+    return int(value)
 
 
 def failed_expression(where: str, error: Exception) -> str:

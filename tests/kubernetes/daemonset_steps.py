@@ -33,7 +33,7 @@ def run(cluster, namespace, monkeypatch):
     """Brings about a state: run(state, node object or None, *resources, check=, **arguments)."""
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_state(state, node=None, *resources, check=False, deployment=None, hostvars=None, api_only=False, **given):
+    def run_state(state, node=None, *resources, check=False, deployment=None, api_only=False, profile=False, **given):
         action = object.__new__(daemonset.ActionModule)
         arguments = {
             "state": state,
@@ -45,7 +45,8 @@ def run(cluster, namespace, monkeypatch):
         }
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         action._templar = templar = types.SimpleNamespace(template=lambda value: value)
-        task_vars = {"inventory_hostname": "worker1", "hostvars": hostvars or {}, "node_devices_api_only": api_only}
+        variables = {"node_devices_api_only": api_only, "node_devices_profile": profile}
+        task_vars = {"inventory_hostname": "gpu-pool" if profile else "worker1", **variables}
         result = action.run(None, task_vars)
         if "changed" in result and not check:
             # What is done is done: the same state again has nothing to do.

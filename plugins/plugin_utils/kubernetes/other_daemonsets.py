@@ -32,8 +32,8 @@ def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], dict[str, str]
             yield {"namespace": namespace, "name": name}, selects
 
 
-def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there.
+def before(cluster: DaemonSet, node: str = "") -> list[dict[str, str]]:
+    """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there; none for a profile.
 
     Raises ApiError, and DeploymentError if another DaemonSet's pod would run beside that pod.
     """

@@ -48,7 +48,6 @@ ON_CONTROLLER = {
     "node_drain": {"state": "drained"},
     "node_names": {},
     "printed": {"text": "a"},
-    "profile": {"state": "deployed"},
 }
 #: Actions that report a node's wrong answer instead of failing.
 REPORTING = ("node_status",)
