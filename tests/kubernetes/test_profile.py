@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import pathlib
+import subprocess
 import types
 
 import daemonset_steps
 import pytest
+import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from daemonset_steps import IMAGINARY, LABEL, deployed
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
 
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+MERGE = "application/merge-patch+json"
 OTHER = {**IMAGINARY, "name": "myplugin.io/mydevice-2"}
 namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset_steps.read
 
@@ -191,3 +197,154 @@ def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, p
     assert entries[0]["members"] == 0
     assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[0]["problems"][0]
     assert "has no pod on the node" in entries[1]["problems"][0]
+
+
+def inventory_of(*nodes, **more):
+    return {node.name: {"device_plugin_mode": "daemonset", **more} for node in nodes}
+
+
+def test_another_default_leaves_named_hosts_that_are_not_in_the_play_as_they_are(cluster, run, pending, read):
+    """As with --limit of the profile: nobody has asked for another configuration of their nodes."""
+    one, by_name, elsewhere = (cluster.node({}) for _ in range(3))
+    hosts = inventory_of(one, elsewhere)
+    hosts[elsewhere.name]["node_devices_kubeconfig"] = "/nowhere"
+    hosts["rack"] = {"device_plugin_mode": "daemonset", "node_devices_node_name": by_name.name}
+    hosts["gpu-pool"] = {"device_plugin_mode": "daemonset", "node_devices_profile": True}
+    pending(IMAGINARY, dict.fromkeys((one, by_name), IMAGINARY))
+    for node in (one, by_name, elsewhere):
+        run("selected", node)
+    assert set(read("/api/v1", "configmaps")["data"]) == {manifests.DEFAULT}
+    pending(OTHER, inventory=hosts)
+    data = read("/api/v1", "configmaps")["data"]
+    # A host of another cluster is a node of the same name, which nobody named in this one.
+    assert set(data) == {manifests.DEFAULT, one.name, by_name.name}
+    assert IMAGINARY["name"] in data[one.name]
+    assert OTHER["name"] in data[manifests.DEFAULT]
+    pending(None, {one: OTHER}, inventory=hosts)
+    assert set(read("/api/v1", "configmaps")["data"]) == {manifests.DEFAULT, by_name.name}
+
+
+def test_a_named_host_without_a_key_needs_the_profile_too(cluster, run, pending, read):
+    node = cluster.node({})
+    pending(IMAGINARY, {node: IMAGINARY})
+    run("selected", node)
+    assert set(read("/api/v1", "configmaps")["data"]) == {manifests.DEFAULT}
+    of_profile, hosts = run("removed", profile=True), inventory_of(node)
+    said = run("absent", pending=[of_profile], inventory=hosts)["msg"]
+    assert f"still serves {node.name}, which have hosts of their own: uninstall these hosts first" in said
+    run("absent", pending=[of_profile, run("removed", node)], inventory=hosts)
+    assert read("/api/v1", "configmaps") is None
+
+
+def test_a_host_that_leaves_a_pool_does_not_wait_for_the_pool_s_pod(cluster, run, pending, read, namespace):
+    of_pool, node = {"node_selector": {"pool": "stays"}}, pool(cluster, pool="stays")
+    pending(IMAGINARY, {node: OTHER}, deployment=of_pool)
+    template = read("/apis/apps/v1", "daemonsets")["spec"]["template"]
+    pod = {
+        "metadata": {"name": "of-node", "labels": template["metadata"]["labels"]},
+        "spec": {**template["spec"], "nodeName": node.name},
+    }
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+    assert run("removed", node, deployment=of_pool, timeout=1, api_only=True)["changed"] is True
+    assert set(read("/api/v1", "configmaps")["data"]) == {manifests.DEFAULT}
+    # Without the pool's labels, the pod ends.
+    cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", {"metadata": {"labels": {"pool": None}}}, MERGE)
+    assert "pod of-node has not ended within 1 s" in run("removed", node, deployment=of_pool, timeout=1)["msg"]
+    cluster.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/of-node?gracePeriodSeconds=0")
+
+
+def test_a_broken_node_does_not_stop_an_uninstall(cluster, run, pending, read, monkeypatch):
+    selector = {"pool": "broken"}
+    ready = [{"op": "add", "path": "/status/conditions", "value": [{"type": "Ready", "status": "True"}]}]
+    nodes = sorted((pool(cluster, **selector) for _ in range(12)), key=lambda node: node.name)
+    for node in nodes:
+        node.patch("kubelet", ready)
+    by_cdi = {**IMAGINARY, "injection": "cdi"}
+    pending(by_cdi, deployment={"node_selector": selector})
+    asked = []
+
+    def refuse(_cluster, name, *_arguments):
+        asked.append(name)
+        if name != nodes[0].name:
+            raise DeploymentError("its pod does not run")
+
+    monkeypatch.setattr(rollout, "await_node", refuse)
+    result = run("absent", pending=[run("removed", profile=True, deployment={"node_selector": selector})])
+    assert asked == [node.name for node in nodes]
+    names = ", ".join(node.name for node in nodes[1:11])
+    assert f"CDI specs that the plugin wrote stay on node {names} and 1 more: its pod does not run" in str(result)
+    assert read("/api/v1", "configmaps") is None
+
+
+@pytest.mark.parametrize("sample", [0, -1, "many"])
+def test_a_sample_of_no_size_is_refused(run, pending, sample):
+    pending(IMAGINARY)
+    said = run("ready", None, IMAGINARY, profile=True, sample=sample)["msg"]
+    assert "sample: must be a whole number, 1 or more, not " in said
+
+
+def test_a_host_never_writes_the_default(run, read):
+    said = run("configured", types.SimpleNamespace(name=manifests.DEFAULT), IMAGINARY, api_only=True)["msg"]
+    assert said == "worker1: node_devices_node_name: _default is no node's name: set it to the node's name"
+    assert read("/api/v1", "configmaps") is None
+
+
+def test_the_playbooks_for_a_pool_without_a_node(cluster, namespace, read, tmp_path):
+    """By Ansible itself. Nothing connects to a host, and a host that has not joined does not stop the profile."""
+    of_pool = {"name": "pool", "namespace": namespace, "node_selector": {"example.com/pool": "empty"}}
+    hosts = {
+        "pool-default": {"node_devices_profile": True, "device_plugin_deployment": of_pool},
+        "not-joined": {"device_plugin_deployment": {**of_pool, "name": "named", "node_selector": {}}},
+    }
+    of_all = {
+        "ansible_ssh_executable": "/nowhere/ssh",
+        "device_plugin_mode": "daemonset",
+        "node_devices_api_only": True,
+        "node_devices_kubeconfig": cluster.kubeconfig(),
+        "node_devices_resources": [{"name": "example.com/dev", "devices": ["/dev/null"]}],
+    }
+
+    def play(name, *arguments):
+        (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"node_devices": {"hosts": hosts, "vars": of_all}}))
+        report = f"node_devices_report_dir={tmp_path / 'report'}"
+        command = ["ansible-playbook", "-i", str(tmp_path / "hosts.yml"), f"playbooks/{name}.yml", "-e", report]
+        done = subprocess.run([*command, *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+        assert "UNREACHABLE" not in done.stdout
+        recap = {line.split()[0]: line for line in done.stdout.partition("PLAY RECAP")[2].splitlines()[1:] if line}
+        return done.returncode, " ".join((done.stdout + done.stderr).split()), recap
+
+    code, said, recap = play("site", "--check")
+    assert code == 0, said
+    assert "changed=0" not in recap["pool-default"]
+    assert read() is None
+    code, said, recap = play("site")
+    assert code == 0, said
+    assert set(read("/api/v1", "configmaps", "pool")["data"]) == {manifests.DEFAULT}
+    configuration = yaml.safe_load(read("/api/v1", "configmaps", "pool")["data"][manifests.DEFAULT])
+    assert configuration["resources"][0]["devices"][0]["required"] is False
+    code, said, recap = play("site")
+    assert code == 0, said
+    assert [" changed=0 " in line for line in recap.values()] == [True, True], said
+    code, said, _recap = play("verify")
+    assert code == 0, said
+    assert "pool-default - - - - no nodes" in said
+    assert "not-joined - - - - not joined" in said
+    code, said, _recap = play("status", "--limit", "pool-default")
+    assert code == 0, said
+    assert "no node has these labels" in said
+    # The DaemonSet of another inventory, so only the cluster knows it.
+    arm = {**of_pool, "name": "arm", "node_selector": {"example.com/arch": "arm"}}
+    hosts["pool-default"]["device_plugin_deployment"] = arm
+    code, said, _recap = play("site")
+    assert code == 2
+    assert f"a node may have these labels and those of DaemonSet pool in namespace {namespace}" in said
+    assert "no node was touched" in said
+    assert read("/api/v1", "configmaps", "arm") is None
+    hosts["pool-default"]["device_plugin_deployment"] = of_pool
+    code, said, _recap = play("uninstall", "--check")
+    assert code == 0, said
+    assert read("/apis/apps/v1", "daemonsets", "pool") is not None
+    code, said, _recap = play("uninstall")
+    assert code == 0, said
+    assert (read("/api/v1", "configmaps", "pool"), read("/apis/apps/v1", "daemonsets", "pool")) == (None, None)
