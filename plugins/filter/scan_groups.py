@@ -97,7 +97,7 @@ def _by_host(lines: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _why(result: Mapping[str, Any]) -> str:
     if result.get("skipped"):
-        return "Ansible does not connect to this host, because node_devices_api_only is set"
+        return "Ansible does not connect to this host, because only the Kubernetes API reaches it"
     reason = str(result.get("msg") or "the play ended for this host before").removeprefix("Task failed: ")
     return printable(" ".join(reason.split()))
 
