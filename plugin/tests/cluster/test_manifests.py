@@ -287,9 +287,13 @@ def test_which_nodes():
     of_pool = manifests.render(deployment(node_selector={"pool": "gpu"}), default)[2].content
     spec = of_pool["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == {"pool": "gpu"}
-    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    # A node that a play has labelled belongs to another DaemonSet.
-    assert term == {"matchExpressions": [{"key": "nodedevices.kubernetes/device-plugin", "operator": "DoesNotExist"}]}
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    # A node that a play has labelled for another DaemonSet belongs to that DaemonSet.
+    label = {"key": "nodedevices.kubernetes/device-plugin"}
+    assert [term["matchExpressions"] for term in terms] == [
+        [{**label, "operator": "DoesNotExist"}],
+        [{**label, "operator": "In", "values": ["node-device-plugin"]}],
+    ]
 
 
 @pytest.mark.parametrize(
