@@ -88,7 +88,7 @@ class ActionModule(NodeAction):
             cluster = DaemonSet(Api.of(self._arguments["kubeconfig"]), deployment)
             return members.statuses(self.host, cluster, self.preflight.read_declaration().as_data())
         except preflight.ERRORS as error:
-            return [node.not_read(self.host, self.preflight.message(error))]
+            return [node.not_read(self.host, str(error))]
 
     def _declaration(self, problems):
         try:

@@ -147,7 +147,6 @@ def test_a_scan_says_in_one_line_why_it_does_not_scan_a_profile(play):
     [
         ({}, "no-kubeconfig: No such file or directory"),
         ({"node_devices_kubeconfig": ""}, "node_devices_kubeconfig: not set"),
-        ({"node_devices_resources": "x"}, "node_devices_resources: must be a list"),
     ],
 )
 def test_the_status_has_a_row_for_a_profile_that_cannot_be_read(play, tmp_path, more, problem):
