@@ -44,13 +44,10 @@ class ActionModule(NodeAction):
 
 def _entries(host, variables):
     """Return the entries of a host: one, or those of a profile."""
-    read = variables.get("node_devices_status") or {}
-    members = plain((variables.get("node_devices_members") or {}).get("statuses"))
-    if members:
-        return members
     # A host that the play did not reach has no registered result.
+    read = plain(variables.get("node_devices_status")) or {}
     ended = "the play ended for this host before its status was read"
-    return [plain(read.get("status")) or node.not_read(host, ended)]
+    return read.get("statuses") or [read.get("status") or node.not_read(host, ended)]
 
 
 def _written(path, text):

@@ -54,5 +54,10 @@ RETURN = r"""
 status:
   description: The node's entry, as docs/status.md describes it.
   type: dict
-  returned: always
+  returned: unless the host is a profile
+statuses:
+  description: The entries of a profile's nodes. The first entry is the profile's.
+  type: list
+  elements: dict
+  returned: if the host is a profile
 """
