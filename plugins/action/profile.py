@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import members, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     api_verification,
     deployed,
+    duplicate_nodes,
     other_daemonsets,
     profile,
     rollout,
@@ -89,10 +94,20 @@ class ActionModule(NodeAction):
     def _reported(self, given):
         """Judge all nodes by their node objects and pods. The report has an error as the profile's entry."""
         try:
-            statuses = members.statuses(self.host, self._cluster, self._declared(given))
+            statuses = members.statuses(self.host, self._cluster, self._declared(given), self._named(given))
         except preflight.ERRORS as error:
             statuses = [node.not_read(self.host, self.preflight.message(error))]
         return {"changed": False, "statuses": answers.legible(statuses, answers.LONGEST_TEXT)}
+
+    def _named(self, given):
+        """Return the names of the nodes of this cluster that have a host of their own."""
+        hostvars, known, cluster = self._vars.get("hostvars", {}), set(), functools.cache(duplicate_nodes.identity)
+        for host in (self._vars.get("groups") or {}).get("all", ()):
+            with contextlib.suppress(Exception):  # an expression may fail in any way; the host's own entry says so
+                path = plain(hostvars[host].get("node_devices_kubeconfig"))
+                if path and (path == given["kubeconfig"] or cluster(path) == cluster(given["kubeconfig"])):
+                    known.add(plain(hostvars[host].get("node_devices_node_name")) or plain(host))
+        return known
 
     def _absent(self, given):
         """Remove the default configuration, and the DaemonSet. Raises DeploymentError if hosts still need it."""

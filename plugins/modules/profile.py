@@ -73,7 +73,9 @@ problems:
   elements: str
   returned: for V(verified)
 statuses:
-  description: The entries of the report of C(status.yml); the first one is the profile's.
+  description:
+    - The entries of the report of C(status.yml), of the nodes that are as declared, of the other nodes, and of nodes
+      whose label names no DaemonSet.
   type: list
   elements: dict
   returned: for V(reported)

@@ -24,7 +24,7 @@ def of_profile(cluster, namespace, monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(rollout, "await_node", lambda *_arguments: None)
 
-    def run_state(state, *resources, check=False, deployment=None, **given):
+    def run_state(state, *resources, check=False, deployment=None, hosts=None, **given):
         arguments = {
             "state": state,
             "kubeconfig": cluster.kubeconfig(),
@@ -38,7 +38,8 @@ def of_profile(cluster, namespace, monkeypatch):
             action = object.__new__(profile.ActionModule)
             action._task = types.SimpleNamespace(args=arguments, check_mode=check)
             action._templar = types.SimpleNamespace(template=lambda value: value)
-            results.append(action.run(None, {"inventory_hostname": "gpu-pool", "node_devices_profile": True}))
+            known = {"hostvars": hosts or {}, "groups": {"all": list(hosts or ())}}
+            results.append(action.run(None, {"inventory_hostname": "gpu-pool", "node_devices_profile": True, **known}))
         if not results[0].get("failed"):
             assert results[-1]["changed"] is (check and results[0]["changed"])
         return results[0]
@@ -128,14 +129,16 @@ def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, o
     nodes = [pool(cluster, **selector) for _ in range(3)]
     for node in nodes:
         node.patch("kubelet", ready)
-    pool(cluster, **{LABEL: "nobody"})
+    stray = pool(cluster, **{LABEL: "nobody"})
     of_profile("deployed", IMAGINARY, deployment={"node_selector": selector})
     entries = of_profile("reported", deployment={"node_selector": selector})["statuses"]
     # No DaemonSet controller runs beside this API server, so no node has its pod.
     assert [(entry["name"], entry["state"]) for entry in entries] == [
-        ("gpu-pool", "wrong"),
-        *((node.name, "wrong") for node in nodes),
+        *((node.name, "wrong") for node in [*sorted(nodes, key=lambda each: each.name), stray]),
     ]
-    assert entries[0]["members"] == 0
-    assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[0]["problems"][0]
-    assert "has no pod on the node" in entries[1]["problems"][0]
+    assert "has no pod on the node" in entries[0]["problems"][0]
+    assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[-1]["problems"][0]
+    # A host of the inventory has its own row.
+    named = {"host": {"node_devices_node_name": nodes[0].name, "node_devices_kubeconfig": cluster.kubeconfig()}}
+    entries = of_profile("reported", deployment={"node_selector": selector}, hosts=named)["statuses"]
+    assert [entry["name"] for entry in entries] == [*sorted(each.name for each in nodes[1:]), stray.name]
