@@ -8,11 +8,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
     duplicate_nodes,
     groups,
+    named_nodes,
     other_daemonsets,
     profile,
     rollout,
@@ -228,23 +228,9 @@ class ActionModule(NodeAction):
 
     def _named(self):
         """Return the DaemonSet's nodes that have a host of their own, which may have no key and be in no play."""
-        hostvars, known = self._vars.get("hostvars", {}), set()
-        for host in (self._vars.get("groups") or {}).get("all", ()):
-            try:
-                of_host = hostvars[host]
-                is_profile = boolean(plain(of_host.get(profiles.VARIABLE)) or False, strict=False)
-                is_pod = plain(of_host.get("device_plugin_mode")) == "daemonset"
-                if is_pod and not is_profile and self._is_of_cluster(plain(of_host.get("node_devices_kubeconfig"))):
-                    # A task of this run knows a name that is an expression with facts.
-                    configured = plain(of_host.get("device_plugin_configured")) or {}
-                    known.add(configured.get("node") or plain(of_host.get("node_devices_node_name")) or plain(host))
-            except Exception as error:  # an expression may fail in any way
-                self._warnings.append(f"the node of host {plain(host)} counts as one that nobody named: {error}")
+        known, unread = named_nodes.found(self._vars, self._kubeconfig, "daemonset")
+        self._warnings += unread
         return [name for node in self._cluster.nodes() if (name := node["metadata"]["name"]) in known] if known else []
-
-    def _is_of_cluster(self, path):
-        own = self._kubeconfig
-        return bool(path) and (path == own or duplicate_nodes.identity(path) == duplicate_nodes.identity(own))
 
     def _unknown_nodes(self, arguments, own):
         """Return the nodes with a configuration in the cluster but without a host in the inventory.

@@ -23,8 +23,11 @@ class ActionModule(NodeAction):
 
     def act(self, given):
         hostvars = self._vars.get("hostvars", {})
-        nodes = [entry for host in given["hosts"] for entry in _entries(host, hostvars.get(host, {}))]
-        data = document.document(nodes, wheels.version(), datetime.datetime.now(datetime.UTC))
+        nodes = {}
+        for entry in (entry for host in given["hosts"] for entry in _entries(host, hostvars.get(host, {}))):
+            # Each profile of a cluster reports the nodes whose label names no DaemonSet.
+            nodes.setdefault((entry["name"], entry.get("profile"), *entry["problems"]), entry)
+        data = document.document(list(nodes.values()), wheels.version(), datetime.datetime.now(datetime.UTC))
         result = {"changed": False, "table": table.text(data), "summary": data["summary"]}
         if not self._task.check_mode:
             directory = Path(given["directory"]).expanduser().absolute()

@@ -30,7 +30,12 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     requirements,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, members, node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout, same_machine
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    deployed,
+    named_nodes,
+    rollout,
+    same_machine,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
@@ -86,7 +91,9 @@ class ActionModule(NodeAction):
                 raise DeploymentError(deployed.NO_CLUSTER)
             deployment = deployed.parse(self._arguments.get("deployment", {}))
             cluster = DaemonSet(Api.of(self._arguments["kubeconfig"]), deployment)
-            return members.statuses(self.host, cluster, self.preflight.read_declaration().as_data())
+            # A host whose node is unknown has an entry with the reason, so the reason is not repeated.
+            named, _unread = named_nodes.found(self._vars, self._arguments["kubeconfig"])
+            return members.statuses(self.host, cluster, self.preflight.read_declaration().as_data(), named)
         except preflight.ERRORS as error:
             return [node.not_read(self.host, str(error))]
 

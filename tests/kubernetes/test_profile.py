@@ -180,23 +180,28 @@ def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, p
     nodes = [pool(cluster, **selector) for _ in range(3)]
     for node in nodes:
         node.patch("kubelet", ready)
-    pool(cluster, **{LABEL: "nobody"})
+    stray = pool(cluster, **{LABEL: "nobody"})
     pending(IMAGINARY, deployment={"node_selector": selector})
     action = object.__new__(node_status.ActionModule)
     deployment = {"image": "example.com/plugin:1", "namespace": namespace, "node_selector": selector}
     arguments = {"command": "/none", "kubeconfig": cluster.kubeconfig(), "deployment": deployment}
     action._task = types.SimpleNamespace(args=arguments, check_mode=False)
     action._templar = types.SimpleNamespace(template=lambda value: value)
-    variables = {"node_devices_profile": True, "node_devices_resources": [IMAGINARY]}
-    entries = action.run(None, {"inventory_hostname": "gpu-pool", **variables})["statuses"]
+
+    def report(hosts):
+        variables = {"node_devices_profile": True, "node_devices_resources": [IMAGINARY]}
+        known = {"hostvars": hosts, "groups": {"all": list(hosts)}}
+        return action.run(None, {"inventory_hostname": "gpu-pool", **variables, **known})["statuses"]
+
+    entries = report({})
     # No DaemonSet controller runs beside this API server, so no node has its pod.
-    assert [(entry["name"], entry["state"]) for entry in entries] == [
-        ("gpu-pool", "wrong"),
-        *((name, "wrong") for name in sorted(node.name for node in nodes)),
-    ]
-    assert entries[0]["members"] == 0
-    assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[0]["problems"][0]
-    assert "has no pod on the node" in entries[1]["problems"][0]
+    names = [*sorted(node.name for node in nodes), stray.name]
+    assert [(entry["name"], entry["state"]) for entry in entries] == [(name, "wrong") for name in names]
+    assert "has no pod on the node" in entries[0]["problems"][0]
+    assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[-1]["problems"][0]
+    # A host of the inventory has its own row, also one whose node runs the service.
+    named = {"host": {"node_devices_node_name": names[0], "node_devices_kubeconfig": cluster.kubeconfig()}}
+    assert [entry["name"] for entry in report(named)] == names[1:]
 
 
 def inventory_of(*nodes, **more):

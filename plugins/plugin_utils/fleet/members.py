@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the entries of a profile: one for all nodes that are as declared, and one for each other node."""
+"""Makes the entries of a profile: one for all nodes that are as declared, and others for the nodes that differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     other_daemonsets,
@@ -15,13 +15,16 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 
-from . import node
+from . import document, node, together
 
 
-def statuses(name: str, cluster: DaemonSet, declared: Mapping[str, Any]) -> list[dict[str, Any]]:
+def statuses(
+    name: str, cluster: DaemonSet, declared: Mapping[str, Any], named: Collection[str] = ()
+) -> list[dict[str, Any]]:
     """Return the profile's entry, then the entries of the nodes that differ. Reads nodes and pods in lists.
 
-    name: of the profile. declared: the result of the action declaration. Raises ApiError.
+    name: of the profile. declared: the result of the action declaration. named: nodes whose hosts have entries of their
+    own. Raises ApiError.
     """
     pods: dict[str, list[dict[str, Any]]] = {}
     for pod in cluster.pods():
@@ -30,12 +33,16 @@ def statuses(name: str, cluster: DaemonSet, declared: Mapping[str, Any]) -> list
     entries = [
         _entry(cluster, each, pods.get(each["metadata"]["name"], []), revision, declared)
         for each in profile.nodes(cluster)
+        if each["metadata"]["name"] not in named
     ]
-    alike = [entry for entry in entries if entry["state"] == "ok"]
-    return [
-        _of_all(name, entries, alike, other_daemonsets.strays(cluster)),
-        *(each for each in entries if each not in alike),
-    ]
+    other_builds = {of_node for _text, nodes in document.builds(entries) for of_node in nodes}
+    alike, different = [], []
+    for each in entries:
+        (alike if each["state"] == "ok" and each["name"] not in other_builds else different).append(each)
+    # No entry says "ok" for no node, while nodes differ.
+    found = [_of_all(name, alike, len(different))] if alike or not different else []
+    found += [{**each, "profile": name} for each in together.grouped(different)]
+    return found + list(_of_strays(cluster, named))
 
 
 def _entry(
@@ -61,35 +68,17 @@ def _of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iter
         yield f"containerd {version} gives containers no CDI devices: upgrade it, or set injection: device_nodes"
 
 
-def _of_all(
-    name: str, entries: list[dict[str, Any]], alike: list[dict[str, Any]], strays: Iterable[str]
-) -> dict[str, Any]:
-    """Return the profile's entry. entries: of all its nodes. alike: of the nodes that are as declared."""
-    different = len(entries) - len(alike)
-    notes = [f"{different} of {len(entries)} nodes differ, and have rows of their own"] * bool(different)
-    notes += ["no node has these labels"] * (not entries)
-    problems = list(strays)
-    return {
-        **node.entry(name, node.Read()),
-        "state": "wrong" if problems else "ok",
-        "problems": [*problems, *notes],
-        "runtime": _common(alike, "runtime"),
-        "kubelet": _common(alike, "kubelet"),
-        "members": len(alike),
-        "resources": [
-            _sum([row for entry in alike for row in entry["resources"] if row["name"] == each])
-            for each in sorted({row["name"] for entry in alike for row in entry["resources"]})
-        ],
-    }
+def _of_all(name: str, alike: list[dict[str, Any]], different: int) -> dict[str, Any]:
+    """Return the profile's entry. alike: of the nodes that are as declared. different: how many other nodes it has."""
+    notes = [f"{different} of {len(alike) + different} nodes differ, and have rows of their own"] * bool(different)
+    notes += ["no node has these labels"] * (not alike)
+    return {**together.summed(name, alike), "profile": name, "state": "ok", "problems": notes}
 
 
-def _common(entries: list[dict[str, Any]], key: str) -> Any:
-    """Return a value that all entries have; None if they differ."""
-    values = [entry[key] for entry in entries]
-    return values[0] if values and all(value == values[0] for value in values) else None
-
-
-def _sum(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one row with the sums of the nodes' rows."""
-    numbers = {key: sum(row[key] or 0 for row in rows) for key in ("capacity", "healthy")}
-    return {**rows[0], **numbers, "state": "healthy" if numbers["capacity"] else "empty"}
+def _of_strays(cluster: DaemonSet, named: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield an entry for each label value that nodes have and no DaemonSet of ours."""
+    for value, nodes in other_daemonsets.strays(cluster).items():
+        label = f"label {manifests.NODE_LABEL}={value}"
+        problem = f"{label} names no DaemonSet, so the node gets no devices: correct the label"
+        entries = [node.entry(each, node.Read(problems=(problem,))) for each in nodes if each not in named]
+        yield from together.shared(entries)

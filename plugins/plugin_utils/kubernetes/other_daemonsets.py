@@ -89,20 +89,15 @@ def shown(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in labels.items())
 
 
-def strays(cluster: DaemonSet) -> Iterator[str]:
-    """Yield a sentence for each label value that nodes have and no DaemonSet of ours. Raises ApiError."""
+def strays(cluster: DaemonSet) -> dict[str, list[str]]:
+    """Return the nodes of each label value that no DaemonSet of ours has. Raises ApiError."""
     names = {place["name"] for place, _selects in _others(cluster)} | {cluster.deployment.name}
     found: dict[str, list[str]] = {}
     for node in cluster.api.list(Place("nodes"), labelSelector=manifests.NODE_LABEL):
         value = node["metadata"]["labels"][manifests.NODE_LABEL]
         if value not in names:
             found.setdefault(value, []).append(node["metadata"]["name"])
-    for value, nodes in sorted(found.items()):
-        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-        yield (
-            f"label {manifests.NODE_LABEL}={value} of node {', '.join(nodes[:3])}{more} names no DaemonSet, so these "
-            "nodes get no devices: correct the label"
-        )
+    return found
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
