@@ -16,7 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     profile,
     rollout,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import (
     DeploymentError,
     outcome,
@@ -87,9 +87,10 @@ class ActionModule(NodeAction):
         }
 
     def _reported(self, given):
-        """Judge all nodes by their node objects and pods. The report has an error as the profile's entry."""
+        """Judge all nodes by their node objects and pods, and a sample by its plugins. An error is the profile's entry."""
+        cluster = ReadOnce(self._cluster.api, self._cluster.deployment)
         try:
-            statuses = members.statuses(self.host, self._cluster, self._declared(given))
+            statuses = members.statuses(self.host, cluster, self._declared(given), int(given.get("sample", 3)))
         except preflight.ERRORS as error:
             statuses = [node.not_read(self.host, self.preflight.message(error))]
         return {"changed": False, "statuses": answers.legible(statuses, answers.LONGEST_TEXT)}

@@ -15,7 +15,8 @@ options:
       - V(deployed) writes the default configuration into the ConfigMap, applies the DaemonSet, and waits until the pods
         of a sample of the nodes run with the configuration. It refuses labels that another DaemonSet may also select.
       - V(verified) verifies a sample of the nodes with pods that get devices.
-      - V(reported) judges all nodes by their node objects and pods.
+      - V(reported) judges all nodes by their node objects and pods. It also asks the plugins of a sample of the nodes,
+        and of the first 16 nodes that differ.
       - V(absent) removes the default configuration and the DaemonSet. It refuses this if hosts of the inventory still
         use the DaemonSet.
     type: str
