@@ -49,7 +49,7 @@ class ActionModule(NodeAction):
         other_daemonsets.refuse_overlap(cluster)
         changes = cluster.configure(manifests.DEFAULT, text)
         changes += cluster.deploy({manifests.DEFAULT: text}, cluster.texts())
-        sample = profile.sample(cluster, int(given.get("sample", 3)))
+        sample = profile.sample(cluster, int(given.get("sample", 3)), proven_first=True)
         for name in () if self._task.check_mode else sample.names:
             rollout.await_node(cluster, name, manifests.sha256_of(text), None, self._timeout)
         return {**outcome(changes), "nodes": sample.total}
@@ -59,14 +59,16 @@ class ActionModule(NodeAction):
         if self._task.check_mode:
             return {"skipped": True, "msg": "a proof needs a pod, which check mode does not create"}
         resources = parse_configuration(self._declared(given)["configuration"]).resources
-        sample, reports, is_changed = profile.sample(self._cluster, int(given.get("sample", 3))), {}, False
+        is_unproven_only = given.get("proofs") == "unproven"
+        sample = profile.sample(self._cluster, int(given.get("sample", 3)), proven_first=is_unproven_only)
+        reports, is_changed = {}, False
         for name in sample.names:
             reports[name], has_record = api_verification.verify(
                 self._cluster,
                 name,
                 resources,
                 timeout=self._timeout,
-                unproven_only=given.get("proofs") == "unproven",
+                unproven_only=is_unproven_only,
                 all_devices=False,
             )
             is_changed = is_changed or has_record
@@ -87,7 +89,10 @@ class ActionModule(NodeAction):
         }
 
     def _reported(self, given):
-        """Judge all nodes by their node objects and pods, and a sample by its plugins. An error is the profile's entry."""
+        """Judge all nodes by their node objects and pods, and a sample by its plugins.
+
+        The report has an error as the profile's entry.
+        """
         cluster = ReadOnce(self._cluster.api, self._cluster.deployment)
         try:
             statuses = members.statuses(self.host, cluster, self._declared(given), int(given.get("sample", 3)))

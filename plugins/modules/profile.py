@@ -23,7 +23,9 @@ options:
     choices: [deployed, verified, reported, absent]
     required: true
   sample:
-    description: The maximum number of nodes in the sample. Nodes without a recorded proof come first.
+    description:
+      - The maximum number of nodes in the sample. V(verified) takes nodes without a recorded proof first. V(deployed),
+        and V(verified) with O(proofs=unproven), take nodes with a proof first.
     type: int
     default: 3
   proofs:
