@@ -160,10 +160,10 @@ programs: kubernetes
 	@lab/programs/build cdi-judge-0.8
 	@lab/programs/build kind
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -265,6 +265,13 @@ cdi-judge: dev
 .PHONY: bench
 bench: dev
 	PYTHONPATH=plugin:lab/kubelet_stand_in tests/machine.py python -m bench
+
+## scale: run the playbooks for a profile of 5000 nodes and for 1000 hosts, with the real control plane; prints a table
+.PHONY: scale
+scale: system dev
+	@tools/setup programs
+	KUBERNETES_BIN_DIR=$$(lab/programs/build kubernetes) PYTHONPATH=plugin:lab/kubelet_stand_in:tests/kubernetes \
+	  tests/machine.py python -m bench.scale
 
 ## soak: cause random faults for SOAK_MINUTES (default 60); prints a line each minute
 .PHONY: soak

@@ -1,8 +1,8 @@
-"""Measures the controller's own CPU time for a run of site.yml that changes nothing, on many hosts.
+"""Measures the controller's own CPU time and memory for a run of site.yml that changes nothing, on many hosts.
 
 The hosts exist only in their answers (connection/simulated_node.py), so that no node's work is in the figure, and no
-lab is necessary. BENCH_AGAINST names a commit: its runs alternate with the checkout's runs, and its figure is the
-floor.
+lab is necessary. BENCH_CONTROLLER_HOSTS lists the numbers of hosts. BENCH_AGAINST names a commit: its runs alternate
+with the checkout's runs, and its figure is the floor.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Iterator
 
 from .figures import Figure, median
 from .fleet import EXECUTIONS
-from .plays import CHECKOUT, Run, play
+from .plays import CHECKOUT, FORKS, Run, play
 
-HOSTS = 40
+HOSTS = tuple(int(count) for count in os.environ.get("BENCH_CONTROLLER_HOSTS", "40").split(","))
 RUNS = int(os.environ.get("BENCH_CONTROLLER_RUNS", "5"))
 _CONFIG = CHECKOUT / "tests" / "runtimes" / "configurations" / "default-1.7.toml"
 
@@ -28,23 +28,31 @@ _CONFIG = CHECKOUT / "tests" / "runtimes" / "configurations" / "default-1.7.toml
 def measure() -> list[Figure]:
     """Measure the checkout, and the commit BENCH_AGAINST beside it. Raises RuntimeError if a run changes a host."""
     commit = os.environ.get("BENCH_AGAINST")
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch, contextlib.ExitStack() as stack:
         checkouts = [CHECKOUT]
         if commit:
             checkouts.append(stack.enter_context(_checkout_of(commit, pathlib.Path(scratch) / "commit")))
-        return measured(checkouts, pathlib.Path(scratch), HOSTS, RUNS)
+        for count in HOSTS:
+            figures += measured(checkouts, pathlib.Path(scratch) / ("hosts-%d" % count), count, RUNS)
+    return figures
 
 
 def measured(checkouts: list[pathlib.Path], scratch: pathlib.Path, hosts: int, runs: int) -> list[Figure]:
     """Measure checkouts in turn. scratch: a writable directory. Raises RuntimeError if a run changes a host."""
     simulated = [Simulated(checkout, scratch / str(number), hosts) for number, checkout in enumerate(checkouts)]
-    for each in simulated:
+    for each in simulated[1:]:
         # An earlier release's controller compares what it wrote. So its first run has to write it.
         each.run(may_change=True)
-    seconds = [[each.run().cpu for each in simulated] for _ in range(runs)]
-    name = "no change, %d simulated hosts: the controller's CPU time, median of %d" % (hosts, runs)
-    ours, *others = [median(found) for found in zip(*seconds)]
-    return [Figure(name, "s", ours, *others)]
+    found = [[each.run() for each in simulated] for _ in range(runs)]
+    seconds, *others = [median([run.cpu for run in of_one]) for of_one in zip(*found)]
+    name = "no change, %d simulated hosts: the controller's" % hosts
+    return [
+        Figure("%s CPU time, median of %d" % (name, runs), "s", seconds, *others),
+        Figure(
+            "%s memory (PSS), %d forks" % (name, FORKS), "MB", max(of_all[0].pss for of_all in found) / 1e6, most=1200
+        ),
+    ]
 
 
 class Simulated:

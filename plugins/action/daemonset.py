@@ -149,7 +149,7 @@ class ActionModule(NodeAction):
         """
         sha256 = manifests.sha256_of(self._text)
         if self._is_profile:
-            sample = profile.sample(self._cluster, profiles.sample_size(arguments))
+            sample = profile.sample(self._cluster, profiles.sample_size(arguments), proven_first=True)
             for name in () if self._task.check_mode else sample.names:
                 rollout.await_node(self._cluster, name, sha256, None, self._timeout, self._renew)
             return {"changed": False, "sha256": sha256, "pod": None, "nodes": sample.total}

@@ -37,6 +37,12 @@ options:
       - Seconds to wait until the node object shows these numbers. The kubelet updates the node object every 10 s.
     type: int
     default: 30
+  sample:
+    description:
+      - For a profile, how many plugins of nodes that are as declared to ask. The action also asks the plugins of the
+        first 16 nodes that differ.
+    type: int
+    default: 3
 extends_documentation_fragment:
   - nodedevices.kubernetes.shared.cluster
   - nodedevices.kubernetes.shared.deployment
@@ -56,7 +62,8 @@ status:
   type: dict
   returned: unless the host is a profile
 statuses:
-  description: The entries of a profile's nodes. The first entry is the profile's.
+  description:
+    - The entries of a profile's nodes, first of those that are as declared, and of nodes whose label names no DaemonSet.
   type: list
   elements: dict
   returned: if the host is a profile

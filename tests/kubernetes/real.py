@@ -11,7 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 # Of a namespace that says nothing itself: as in clusters that are hardened.
@@ -40,10 +40,10 @@ def programs() -> tuple[str, str] | None:
 
 
 @contextlib.contextmanager
-def serving(directory: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterator[int]:
+def serving(directory: pathlib.Path, tls: Any, tokens: dict[str, str], options: Sequence[str] = ()) -> Iterator[int]:
     """Runs both, in ``directory``, with a certificate file that is given; gives the port on localhost. Logs: EVIDENCE.
 
-    tls: the certificate authority of the test.
+    tls: the certificate authority of the test. options: more of the API server's.
     """
     found = programs()
     assert found
@@ -85,6 +85,7 @@ def serving(directory: pathlib.Path, tls: Any, tokens: dict[str, str]) -> Iterat
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
+            *options,
         ],
     ]
     with contextlib.ExitStack() as stack:

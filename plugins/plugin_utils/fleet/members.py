@@ -3,62 +3,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import concurrent.futures
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    deployed,
     other_daemonsets,
     profile,
     rollout,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import ReadOnce
 
 from . import document, node, together
 
+# The number of plugins to ask of nodes that differ, and at a time: a silent one delays the report by 15 s.
+_ASKED = 16
+_AT_ONCE = 8
+
 
 def statuses(
-    name: str, cluster: DaemonSet, declared: Mapping[str, Any], named: Collection[str] = ()
+    name: str, cluster: ReadOnce, declared: Mapping[str, Any], sample: int, named: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the profile's entry, then the entries of the nodes that differ. Reads nodes and pods in lists.
+    """Return the profile's entry, then the entries of the nodes that differ. Reads nodes, pods and events in lists.
 
-    name: of the profile. declared: the result of the action declaration. named: nodes whose hosts have entries of their
-    own. Raises ApiError.
+    Asks only a few plugins themselves: of nodes that differ, and of a sample of the others. name: of the profile.
+    declared: the result of the action declaration. sample: how many plugins to ask. named: nodes whose hosts have
+    entries of their own. Raises ApiError.
     """
-    pods: dict[str, list[dict[str, Any]]] = {}
-    for pod in cluster.pods():
-        pods.setdefault(str(pod["spec"].get("nodeName")), []).append(pod)
-    revision = cluster.revision()
-    entries = [
-        _entry(cluster, each, pods.get(each["metadata"]["name"], []), revision, declared)
-        for each in profile.nodes(cluster)
-        if each["metadata"]["name"] not in named
-    ]
+    found = [each for each in profile.nodes(cluster) if each["metadata"]["name"] not in named]
+    reads = {each["metadata"]["name"]: _read(cluster, each, declared) for each in found}
+    entries = {each: node.entry(each, read) for each, read in reads.items()}
+    running = {each: pod for each in reads if (pod := _running(cluster, reads[each])) is not None}
+    asked = _ask(cluster, {each: running[each] for each in _to_ask(running, entries, sample)})
+    wanted = manifests.sha256_of(deployed.configuration_text(declared))
+    for each, said in asked.items():
+        entries[each] = node.entry(each, reads[each]._replace(running=said, wanted_sha256=wanted))
+    shown = _shown(name, list(entries.values()))
+    unseen = len(running) - len(asked)
+    if unseen:
+        note = (
+            f"of {unseen} of {len(entries)} nodes, the report shows only node object and pod, not the configuration "
+            "and the reasons of the plugin (verification_sample)"
+        )
+        shown[0] = {**shown[0], "problems": [*shown[0]["problems"], note]}
+    return shown + list(_of_strays(cluster, named))
+
+
+def _shown(name: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entry of the nodes that are as declared, and the entries of the others."""
     other_builds = {of_node for _text, nodes in document.builds(entries) for of_node in nodes}
     alike, different = [], []
     for each in entries:
         (alike if each["state"] == "ok" and each["name"] not in other_builds else different).append(each)
     # No entry says "ok" for no node, while nodes differ.
     found = [_of_all(name, alike, len(different))] if alike or not different else []
-    found += [{**each, "profile": name} for each in together.grouped(different)]
-    return found + list(_of_strays(cluster, named))
+    return found + [{**each, "profile": name} for each in together.grouped(different)]
 
 
-def _entry(
-    cluster: DaemonSet, of_node: dict[str, Any], pods: list[dict[str, Any]], revision: str, declared: Mapping[str, Any]
-) -> dict[str, Any]:
+def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any]) -> node.Read:
     served = frozenset(resource["name"] for resource in declared["resources"])
-    registered = extended_resources.registered_by(of_node)
-    read = node.Read(
+    wanted = extended_resources.Wanted({}, served, extended_resources.registered_by(of_node))
+    problems, rows = [*_of_runtime(of_node, declared)], None
+    try:
+        rows = extended_resources.rows(of_node, wanted)
+    except extended_resources.CapacityConflict as error:
+        # A node writes its own annotations, and must not end the report of the others.
+        problems.append(str(error))
+    return node.Read(
         declaration=declared,
-        cluster=extended_resources.rows(of_node, extended_resources.Wanted({}, served, registered)),
+        cluster=rows,
         node_object=of_node,
         api_only=True,
-        pod=rollout.seen(cluster, of_node, pods, revision),
-        problems=tuple(_of_runtime(of_node, declared)),
+        pod=rollout.seen(cluster, of_node, cluster.pods(of_node["metadata"]["name"]), cluster.revision()),
+        problems=tuple(problems),
     )
-    return node.entry(of_node["metadata"]["name"], read)
+
+
+def _running(cluster: ReadOnce, read: node.Read) -> dict[str, Any] | None:
+    """Return the pod whose plugin may answer; None without one. A pod of a node that is not Ready would be silent."""
+    of_node = read.node_object or {}
+    pod = rollout.newest(cluster, of_node["metadata"]["name"]) if extended_resources.is_ready(of_node) else None
+    return pod if pod is not None and rollout.is_running(pod) else None
+
+
+def _to_ask(running: Iterable[str], entries: Mapping[str, Mapping[str, Any]], sample: int) -> list[str]:
+    """Return the first nodes that differ, and some of the others at even distances."""
+    different, alike = [], []
+    for each in running:
+        (alike if entries[each]["state"] == "ok" else different).append(each)
+    return different[:_ASKED] + (alike[:: -(-len(alike) // sample)] if alike and sample > 0 else [])
+
+
+def _ask(cluster: ReadOnce, pods: Mapping[str, Mapping[str, Any]]) -> dict[str, rollout.Running]:
+    with concurrent.futures.ThreadPoolExecutor(_AT_ONCE) as pool:
+        said = pool.map(lambda pod: rollout.ask_through_api(cluster.api, pod), pods.values())
+        return dict(zip(pods, said, strict=True))
 
 
 def _of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
@@ -75,7 +117,7 @@ def _of_all(name: str, alike: list[dict[str, Any]], different: int) -> dict[str,
     return {**together.summed(name, alike), "profile": name, "state": "ok", "problems": notes}
 
 
-def _of_strays(cluster: DaemonSet, named: Collection[str]) -> Iterator[dict[str, Any]]:
+def _of_strays(cluster: ReadOnce, named: Collection[str]) -> Iterator[dict[str, Any]]:
     """Yield an entry for each label value that nodes have and no DaemonSet of ours."""
     for value, nodes in other_daemonsets.strays(cluster).items():
         label = f"label {manifests.NODE_LABEL}={value}"

@@ -7,12 +7,14 @@ of all nodes. The settings that all pods share are computed from all configurati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
+    ApiError,
     LacksRights,
     NotFound,
     Place,
@@ -168,10 +170,10 @@ class DaemonSet:
     def _nodes_of(self, texts: Collection[str]) -> list[dict[str, Any]]:
         """Return the objects of nodes with a configuration, which may have no label yet; with a default, all nodes.
 
-        Ignores nodes that have not joined.
+        Ignores nodes that have not joined. Lists the nodes that have the label, to read only others one by one.
         """
-        selected = self.nodes() if manifests.DEFAULT in texts else []
-        found = {node["metadata"]["name"]: node for node in selected}
+        selected = ((node["metadata"]["name"], node) for node in self.nodes())
+        found = {name: node for name, node in selected if name in texts or manifests.DEFAULT in texts}
         others = (self.api.get(Place("nodes", name)) for name in {*texts} - {*found, manifests.DEFAULT})
         return [*found.values(), *(node for node in others if node is not None)]
 
@@ -299,6 +301,27 @@ class DaemonSet:
         fields = {} if node is None else {"fieldSelector": f"spec.nodeName={node}"}
         return self.api.list(place, labelSelector=selector, **fields)
 
+    def waiting_for(self, node: str) -> dict[str, Any] | None:
+        """Return the pod for a node that the scheduler has not placed there; None without such a pod."""
+        return next((pod for pod in self.pods("") if node in meant_for(pod)), None)
+
+    def warning(self, name: str) -> str:
+        """Return the last warning event of an object, as the end of a sentence; empty without an event."""
+        return self._warnings(fieldSelector=f"involvedObject.name={name}").get(name, "")
+
+    def _warnings(self, **selectors: str) -> dict[str, str]:
+        """Return the last warning event of each object as ``warning`` does, by the object's name."""
+        try:
+            events = self.api.list(Place("events", namespace=self.deployment.namespace), **selectors)
+        except ApiError:
+            return {}
+        events.sort(key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
+        return {
+            each["involvedObject"]["name"]: f": {' '.join(each.get('message', '').split())}"
+            for each in events
+            if each.get("type") == "Warning"
+        }
+
     def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
         """Make the kubelet sync a pod's volumes now. reason: a different text for each call."""
         place = Place("pods", pod["metadata"]["name"], self.deployment.namespace)
@@ -327,6 +350,56 @@ class DaemonSet:
         status = (self.api.get(self.place) or {}).get("status") or {}
         moving = ("observedGeneration", "desiredNumberScheduled", "updatedNumberScheduled")
         return [status.get(key) for key in moving], status.get("numberReady") or 0
+
+
+class ReadOnce(DaemonSet):
+    """A DaemonSet whose revision, pods and events are read once, in pages, instead of again for each node."""
+
+    @functools.cached_property
+    def _revision(self) -> str:
+        return super().revision()
+
+    @functools.cached_property
+    def _pods(self) -> list[dict[str, Any]]:
+        return super().pods()
+
+    @functools.cached_property
+    def _by_node(self) -> dict[str, list[dict[str, Any]]]:
+        found: dict[str, list[dict[str, Any]]] = {}
+        for pod in self._pods:
+            found.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
+        return found
+
+    @functools.cached_property
+    def _waiting_for(self) -> dict[str, dict[str, Any]]:
+        return {node: pod for pod in self.pods("") for node in meant_for(pod)}
+
+    @functools.cached_property
+    def _all_warnings(self) -> dict[str, str]:
+        return self._warnings(fieldSelector="type=Warning")
+
+    def pods(self, node: str | None = None) -> list[dict[str, Any]]:
+        return self._pods if node is None else self._by_node.get(node, [])
+
+    def revision(self) -> str:
+        return self._revision
+
+    def waiting_for(self, node: str) -> dict[str, Any] | None:
+        return self._waiting_for.get(node)
+
+    def warning(self, name: str) -> str:
+        return self._all_warnings.get(name, "")
+
+
+def meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the nodes in the pod's affinity. The DaemonSet controller created the pod for these nodes."""
+    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    for term in affinity.get("nodeSelectorTerms") or ():
+        for field in term.get("matchFields") or ():
+            if field.get("key") == "metadata.name":
+                yield from field.get("values") or ()
 
 
 def _with_key(texts: Mapping[str, str], node: str, text: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
@@ -34,7 +34,7 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
             "tolerate: add a toleration, or remove the taint"
         )
     try:
-        pod = next((pod for pod in cluster.pods("") if node["metadata"]["name"] in _meant_for(pod)), None)
+        pod = cluster.waiting_for(node["metadata"]["name"])
     except ApiError:
         return ""
     if pod is None:
@@ -66,14 +66,3 @@ def _shown(taint: Mapping[str, Any]) -> str:
     """Return a taint in kubectl's notation."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
-
-
-def _meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the nodes in the pod's affinity. The DaemonSet controller created the pod for these nodes."""
-    affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
-        "requiredDuringSchedulingIgnoredDuringExecution"
-    ) or {}
-    for term in affinity.get("nodeSelectorTerms") or ():
-        for field in term.get("matchFields") or ():
-            if field.get("key") == "metadata.name":
-                yield from field.get("values") or ()

@@ -56,7 +56,10 @@ def _shown(content: Any) -> str:
 
 
 def apply(api: Api, place: Place, content: dict[str, Any]) -> Change:
-    """Create or update an object. Raises DeploymentError if an object of another owner has the name."""
+    """Create or update an object. Raises DeploymentError if an object of another owner has the name.
+
+    A dry run comes first, because a request that changes nothing is still a write to webhooks and audit logs.
+    """
     before = api.get(place)
     # Callers check a namespace's owner themselves.
     if place.namespace:
@@ -66,7 +69,9 @@ def apply(api: Api, place: Place, content: dict[str, Any]) -> Change:
         # Use the namespace default, because the API server rejects objects in a missing namespace.
         place_now = place._replace(namespace="default")
         content = {**content, "metadata": {**content["metadata"], "namespace": "default"}}
-    after = api.apply(place_now, content)
+    after = before and api.dry().apply(place_now, content)
+    if after is None or not (api.dry_run or _stored(before or {}) == _stored(after)):
+        after = api.apply(place_now, content)
     if place.namespace:
         after["metadata"]["namespace"] = place.namespace
     return Change(str(place), _stable(before), _stable(after))
@@ -98,6 +103,12 @@ def own(place: Place, found: dict[str, Any] | None) -> dict[str, Any] | None:
         f"{place} belongs to others, because it has no label {label}: set another name or namespace in "
         "device_plugin_deployment, or delete it first"
     )
+
+
+def _stored(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a write of an object would store. A dry run has no new version, and others write the status."""
+    metadata = {key: value for key, value in found["metadata"].items() if key != "resourceVersion"}
+    return {**found, "metadata": metadata, "status": None}
 
 
 def _stable(found: Mapping[str, Any] | None) -> dict[str, Any] | None:

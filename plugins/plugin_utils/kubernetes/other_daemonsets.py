@@ -19,6 +19,8 @@ from .waiting import until
 # Seconds until a kubelet reports that a plugin ended (kubelets report every 10 s), and between two checks.
 _TOLD = 15.0
 _PAUSE = 1.0
+# The API server's limit for a label's value.
+_LONGEST_VALUE = 63
 
 
 def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
@@ -92,11 +94,11 @@ def shown(labels: Mapping[str, str]) -> str:
 def strays(cluster: DaemonSet) -> dict[str, list[str]]:
     """Return the nodes of each label value that no DaemonSet of ours has. Raises ApiError."""
     names = {place["name"] for place, _selects in _others(cluster)} | {cluster.deployment.name}
+    # Let the server compare the values, because it would otherwise send all nodes. A longer name is no label's value.
+    values, label = ",".join(sorted(name for name in names if len(name) <= _LONGEST_VALUE)), manifests.NODE_LABEL
     found: dict[str, list[str]] = {}
-    for node in cluster.api.list(Place("nodes"), labelSelector=manifests.NODE_LABEL):
-        value = node["metadata"]["labels"][manifests.NODE_LABEL]
-        if value not in names:
-            found.setdefault(value, []).append(node["metadata"]["name"])
+    for node in cluster.api.list(Place("nodes"), labelSelector=f"{label},{label} notin ({values})"):
+        found.setdefault(node["metadata"]["labels"][label], []).append(node["metadata"]["name"])
     return found
 
 

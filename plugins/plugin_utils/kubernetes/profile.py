@@ -30,10 +30,15 @@ def nodes(cluster: DaemonSet) -> list[dict[str, Any]]:
     return sorted(found, key=lambda node: str(node["metadata"]["name"]))
 
 
-def sample(cluster: DaemonSet, most: int) -> Sample:
-    """Return at most ``most`` nodes: first those without a proof, so that later runs prove others."""
+def sample(cluster: DaemonSet, most: int, proven_first: bool) -> Sample:
+    """Return at most ``most`` nodes.
+
+    proven_first: whether nodes with a proof come first, so that a second run has nothing to prove. Otherwise nodes
+    without a proof come first, so that later runs prove others.
+    """
     found = nodes(cluster)
-    ready = sorted((node for node in found if is_ready(node)), key=lambda node: bool(proof.read_record(node)))
+    ready = [node for node in found if is_ready(node)]
+    ready.sort(key=lambda node: bool(proof.read_record(node)), reverse=proven_first)
     return Sample(tuple(node["metadata"]["name"] for node in ready[:most]), len(found))
 
 

@@ -294,7 +294,7 @@ def _why(
 def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
     """Return why a node has no pod, as the end of a sentence."""
     why = no_pod.reason(cluster, node)
-    return f": {why}" if why else _events(cluster, cluster.deployment.name)
+    return f": {why}" if why else cluster.warning(cluster.deployment.name)
 
 
 def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
@@ -362,17 +362,4 @@ def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:
     if phase == "Failed" and status.get("reason"):
         said = status.get("message") or "the kubelet reports no reason"
         return phase, f"pod {name_of(pod)} has failed: {status['reason']}: {' '.join(said.split())}"
-    return phase, f"pod {name_of(pod)} has not started{_events(cluster, pod['metadata']['name'])}"
-
-
-def _events(cluster: DaemonSet, name: str) -> str:
-    """Return the last warning event of an object, as the end of a sentence."""
-    try:
-        events = cluster.api.list(
-            Place("events", namespace=cluster.deployment.namespace), fieldSelector=f"involvedObject.name={name}"
-        )
-    except ApiError:
-        return ""
-    events.sort(key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
-    warnings = [each for each in events if each.get("type") == "Warning"]
-    return f": {' '.join(warnings[-1].get('message', '').split())}" if warnings else ""
+    return phase, f"pod {name_of(pod)} has not started{cluster.warning(pod['metadata']['name'])}"

@@ -37,7 +37,7 @@ def test_a_run_that_executes_other_modules_is_no_measurement(simulated, monkeypa
 
 
 def test_commits_are_measured_in_turn(monkeypatch, tmp_path):
-    seconds = {"ours": iter((0, 3.0, 1.0, 2.0)), "theirs": iter((0, 5.0, 7.0, 6.0))}
+    seconds = {"ours": iter((3.0, 1.0, 2.0)), "theirs": iter((0, 5.0, 7.0, 6.0))}
     ran = []
 
     class Simulated:
@@ -46,13 +46,14 @@ def test_commits_are_measured_in_turn(monkeypatch, tmp_path):
 
         def run(self, may_change=False):
             ran.append((self.name, may_change))
-            return type("Run", (), {"cpu": next(seconds[self.name])})
+            return type("Run", (), {"cpu": next(seconds[self.name]), "pss": 90e6})
 
     monkeypatch.setattr(controller, "Simulated", Simulated)
-    (figure,) = controller.measured(["ours", "theirs"], tmp_path, 40, 3)
+    figure, memory = controller.measured(["ours", "theirs"], tmp_path, 40, 3)
     assert (figure.ours, figure.floor, figure.unit) == (2.0, 6.0, "s")
     assert figure.name == "no change, 40 simulated hosts: the controller's CPU time, median of 3"
-    assert ran == [("ours", True), ("theirs", True), *[("ours", False), ("theirs", False)] * 3]
+    assert (memory.ours, memory.unit, memory.most) == (90, "MB", 1200)
+    assert ran == [("theirs", True), *[("ours", False), ("theirs", False)] * 3]
 
 
 def test_a_commit_that_is_not_there_is_named(monkeypatch):

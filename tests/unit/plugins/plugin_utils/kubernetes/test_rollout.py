@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Unavailable
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 
@@ -47,7 +48,13 @@ class Cluster:
             "spec": {},
             "status": {"conditions": [condition], "nodeInfo": {"architecture": "arm64"}},
         }
-        self.api = types.SimpleNamespace(node=lambda _name: self.node, list=lambda _place, **_selectors: self.events)
+        self.api = types.SimpleNamespace(node=lambda _name: self.node, list=self.list)
+
+    def list(self, _place, fieldSelector):
+        involved = {"name": fieldSelector.removeprefix("involvedObject.name=")}
+        return [{"involvedObject": involved, **event} for event in self.events]
+
+    waiting_for, warning, _warnings = DaemonSet.waiting_for, DaemonSet.warning, DaemonSet._warnings
 
     def pods(self, node):
         if not node:
