@@ -63,7 +63,8 @@ status:
   returned: unless the host is a profile
 statuses:
   description:
-    - The entries of a profile's nodes, first of those that are as declared, and of nodes whose label names no DaemonSet.
+    - The entries of a profile's nodes, first of those that are as declared. The last are of nodes whose label names no
+      DaemonSet.
   type: list
   elements: dict
   returned: if the host is a profile
