@@ -228,7 +228,7 @@ class ActionModule(NodeAction):
 
     def _named(self):
         """Return the DaemonSet's nodes that have a host of their own, which may have no key and be in no play."""
-        hostvars, known = self._vars.get("hostvars", {}), set()
+        hostvars, known, unknown = self._vars.get("hostvars", {}), set(), {}
         for host in (self._vars.get("groups") or {}).get("all", ()):
             try:
                 of_host = hostvars[host]
@@ -239,7 +239,11 @@ class ActionModule(NodeAction):
                     configured = plain(of_host.get("device_plugin_configured")) or {}
                     known.add(configured.get("node") or plain(of_host.get("node_devices_node_name")) or plain(host))
             except Exception as error:  # an expression may fail in any way
-                self._warnings.append(f"the node of host {plain(host)} counts as one that nobody named: {error}")
+                unknown[plain(host)] = str(error)
+        if unknown:
+            host, why = next(iter(unknown.items()))
+            more = f" and {len(unknown) - 1} other hosts" if len(unknown) > 1 else ""
+            self._warnings.append(f"the nodes of host {host}{more} count as nodes that nobody named: {why}")
         return [name for node in self._cluster.nodes() if (name := node["metadata"]["name"]) in known] if known else []
 
     def _is_of_cluster(self, path):
