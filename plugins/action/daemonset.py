@@ -237,4 +237,3 @@ def _require_one_run(task, hosts):
             f"the play's strategy is {strategy}, but one task deploys the DaemonSet for all hosts: set strategy: "
             "linear in the play"
         )
-
