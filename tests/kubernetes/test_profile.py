@@ -11,7 +11,6 @@ import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import configuration_file
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed as deployed_settings
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import profile as profile_nodes
@@ -309,7 +308,7 @@ def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(
     # What a profile declares: optional devices, without CDI.
     of_profile = {**IMAGINARY, "injection": "device_nodes"}
     of_profile["devices"] = [{**device, "required": False} for device in IMAGINARY["devices"]]
-    wanted = manifests.sha256_of(configuration_file.text({"resources": [of_profile]}))
+    wanted = manifests.sha256_of(deployed_settings.configuration_text({"configuration": {"resources": [of_profile]}}))
     asked = []
 
     def ask(_api, pod):
@@ -317,9 +316,7 @@ def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(
         return rollout.Running("b" * 64 if pod["spec"]["nodeName"] == nodes[0].name else wanted, version="1.0")
 
     monkeypatch.setattr(rollout, "ask_through_api", ask)
-    found = report(selector, sample=2)
-    print([(e["name"], e["state"], e["problems"]) for e in found])
-    of_all, other, without = found
+    of_all, other, without = report(selector, sample=2)
     assert sorted(asked) == [nodes[0].name, nodes[2].name, nodes[4].name]
     assert [entry["name"] for entry in (of_all, other, without)] == ["gpu-pool", nodes[0].name, nodes[4].name]
     assert of_all["problems"] == [
