@@ -306,9 +306,10 @@ def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(
     pending(IMAGINARY, deployment={"node_selector": selector})
     running(cluster, namespace, nodes, read)
     # What a profile declares: optional devices, without CDI.
-    of_profile = {**IMAGINARY, "injection": "device_nodes"}
-    of_profile["devices"] = [{**device, "required": False} for device in IMAGINARY["devices"]]
-    wanted = manifests.sha256_of(deployed_settings.configuration_text({"configuration": {"resources": [of_profile]}}))
+    resource = {**IMAGINARY, "injection": "device_nodes"}
+    resource["devices"] = [{**device, "required": False} for device in IMAGINARY["devices"]]
+    of_profile = {"cdi_owner": "plugin", "resources": [resource]}
+    wanted = manifests.sha256_of(deployed_settings.configuration_text({"configuration": of_profile}))
     asked = []
 
     def ask(_api, pod):
