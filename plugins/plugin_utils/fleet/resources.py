@@ -116,7 +116,8 @@ def _by_node_object(declared: Mapping[str, Any], shown: Mapping[str, str]) -> di
 def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:
     """Return the row of a served resource. by_cdi: whether its devices are injected by CDI."""
     name, status = resource["name"], served.status
-    devices = [_device(device, _holders(name, status)) for device in resource["devices"]]
+    holders = _holders(name, status)
+    devices = [_device(device, holders) for device in resource["devices"]]
     # The plugin does not list an absent device to the kubelet: it is optional and has never passed its checks.
     capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
     healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
@@ -151,18 +152,17 @@ def _device(device: Mapping[str, Any], holders: Mapping[str, list[str]]) -> dict
 def _with_kubelet(state: str, resource: Mapping[str, Any], served: Served, healthy: int) -> tuple[str, list[str]]:
     """Return the state after a comparison with the kubelet's lists, and the reason if it differs."""
     listed = _listed(resource["name"], served.status)
+    if not resource["registered"] and served.kubelet:
+        return "not registered", ["the kubelet has no ListAndWatch stream open"]
     if not resource["registered"]:
-        return (
-            ("not registered", ["the kubelet has no ListAndWatch stream open"]) if served.kubelet else ("pending", [])
-        )
+        return "pending", []
     if listed is None or listed == healthy:
         return state, []
     return _worse(state, "degraded"), [f"the plugin offers {healthy} healthy, but the kubelet lists {listed}"]
 
 
 def _absent(resource: Mapping[str, Any], devices: list[dict[str, Any]]) -> list[str]:
-    """Return one sentence for each absent device."""
-    # A resource with devices usually leaves out some on purpose.
+    """Return a sentence for each absent device. A resource with devices usually leaves out others on purpose."""
     absent = {each["id"]: each["reason"] for each in devices if each["state"] == "absent"}
     absent = absent if devices else resource.get("left_out", {})
     return [f"without {identity}: {reason}" for identity, reason in absent.items()]
