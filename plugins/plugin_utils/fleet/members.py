@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    deployed,
     other_daemonsets,
     profile,
+    proof,
     rollout,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -33,7 +35,7 @@ def statuses(name: str, cluster: DaemonSet, declared: Mapping[str, Any]) -> list
     ]
     alike = [entry for entry in entries if entry["state"] == "ok"]
     return [
-        _of_all(name, entries, alike, other_daemonsets.strays(cluster)),
+        _of_all(name, entries, alike, [*_drift(cluster, declared), *other_daemonsets.strays(cluster)]),
         *(each for each in entries if each not in alike),
     ]
 
@@ -50,6 +52,7 @@ def _entry(
         api_only=True,
         pod=rollout.seen(cluster, of_node, pods, revision),
         problems=tuple(_of_runtime(of_node, declared)),
+        notes=tuple(_unknown_of_runtime(of_node, declared)),
     )
     return node.entry(of_node["metadata"]["name"], read)
 
@@ -61,14 +64,40 @@ def _of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iter
         yield f"containerd {version} gives containers no CDI devices: upgrade it, or set injection: device_nodes"
 
 
+def _unknown_of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the node object cannot show of a runtime whose CDI is off by default, until a proof shows it."""
+    name, _space, version = profile.runtime_of(of_node).partition(" ")
+    if declared["needs_cdi"] and name == "containerd" and version < "2" and not proof.read_record(of_node):
+        yield (
+            f"containerd {version} gives containers CDI devices only if its configuration enables CDI, which the node "
+            "object does not show: verify.yml proves a sample"
+        )
+
+
+def _drift(cluster: DaemonSet, declared: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the default configuration in the cluster differs from the declared one."""
+    found = cluster.data().get(manifests.DEFAULT)
+    where = f"ConfigMap {cluster.deployment.namespace}/{cluster.deployment.name}"
+    if found is None:
+        yield (
+            f"{where} with the default configuration is missing: the running plugins keep their configuration, but no "
+            "new pod starts: run site.yml"
+        )
+    elif found != deployed.configuration_text(declared):
+        yield f"the default configuration in {where} is not the declared one: run site.yml"
+
+
 def _of_all(
-    name: str, entries: list[dict[str, Any]], alike: list[dict[str, Any]], strays: Iterable[str]
+    name: str, entries: list[dict[str, Any]], alike: list[dict[str, Any]], problems: list[str]
 ) -> dict[str, Any]:
-    """Return the profile's entry. entries: of all its nodes. alike: of the nodes that are as declared."""
+    """Return the profile's entry.
+
+    entries: of all its nodes. alike: of the nodes that are as declared. problems: of the profile itself.
+    """
     different = len(entries) - len(alike)
     notes = [f"{different} of {len(entries)} nodes differ, and have rows of their own"] * bool(different)
     notes += ["no node has these labels"] * (not entries)
-    problems = list(strays)
+    notes += dict.fromkeys(problem for entry in alike for problem in entry["problems"])
     return {
         **node.entry(name, node.Read()),
         "state": "wrong" if problems else "ok",

@@ -288,7 +288,8 @@ def _why(
         return f"{name} refuses its configuration and runs with an older one: {'; '.join(said.problems)}"
     if sha256 and said.sha256 and said.sha256 != sha256:
         return f"{head} {name} runs with configuration {said.sha256[:12]}, not {sha256[:12]}"
-    return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'the kubelet reports no reason'}"
+    event = _events(cluster, pod["metadata"]["name"])
+    return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'the kubelet reports no reason'}{event}"
 
 
 def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
@@ -334,6 +335,7 @@ def seen(
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
+        trouble = f"pod {name_of(pod)} is not ready{_events(cluster, pod['metadata']['name'])}"
     return {**_content(of_node, pod), "name": name_of(pod), "state": state, "reason": trouble or None}
 
 
