@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 
 import daemonset_steps
@@ -9,7 +10,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugins.action import profile
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
 from daemonset_steps import IMAGINARY, LABEL, deployed
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -124,13 +125,17 @@ def test_what_a_named_host_still_uses_is_not_removed(cluster, run, of_profile, r
 
 def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, of_profile):
     selector = {"pool": "report"}
-    ready = [{"op": "add", "path": "/status/conditions", "value": [{"type": "Ready", "status": "True"}]}]
+    info = {"containerRuntimeVersion": "containerd://1.7.28"}
+    ready = [
+        {"op": "add", "path": "/status/conditions", "value": [{"type": "Ready", "status": "True"}]},
+        *({"op": "add", "path": f"/status/nodeInfo/{key}", "value": value} for key, value in info.items()),
+    ]
     nodes = [pool(cluster, **selector) for _ in range(3)]
     for node in nodes:
         node.patch("kubelet", ready)
     pool(cluster, **{LABEL: "nobody"})
     of_profile("deployed", IMAGINARY, deployment={"node_selector": selector})
-    entries = of_profile("reported", deployment={"node_selector": selector})["statuses"]
+    entries = of_profile("reported", IMAGINARY, deployment={"node_selector": selector})["statuses"]
     # No DaemonSet controller runs beside this API server, so no node has its pod.
     assert [(entry["name"], entry["state"]) for entry in entries] == [
         ("gpu-pool", "wrong"),
@@ -139,3 +144,27 @@ def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, o
     assert entries[0]["members"] == 0
     assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[0]["problems"][0]
     assert "has no pod on the node" in entries[1]["problems"][0]
+    # A runtime whose CDI is off by default is in doubt until a proof shows more.
+    injects = {"configuration": {"resources": [IMAGINARY]}, "resources": [], "needs_cdi": True}
+    cluster.ask(
+        "PATCH",
+        f"/api/v1/nodes/{nodes[0].name}",
+        {"metadata": {"annotations": {proof.RECORD: json.dumps({"myplugin.io/mydevice-1": "proven"})}}},
+        "application/merge-patch+json",
+    )
+    entries = of_profile("reported", deployment={"node_selector": selector}, declaration=injects)["statuses"]
+    doubts = {entry["name"]: "gives containers CDI devices only if" in entry["problems"][-1] for entry in entries[1:]}
+    assert doubts == {node.name: node is not nodes[0] for node in nodes}
+
+
+def test_the_report_says_that_the_default_is_not_the_declared_one(cluster, namespace, of_profile):
+    of_profile("deployed", IMAGINARY)
+
+    def said(resource):
+        problems = of_profile("reported", resource)["statuses"][0]["problems"]
+        return [problem for problem in problems if "default configuration" in problem]
+
+    assert said(IMAGINARY) == []
+    assert "is not the declared one: run site.yml" in said(OTHER)[0]
+    cluster.ask("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/node-device-plugin")
+    assert f"ConfigMap {namespace}/node-device-plugin with the default configuration is missing" in said(IMAGINARY)[0]

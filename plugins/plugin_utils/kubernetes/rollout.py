@@ -335,7 +335,8 @@ def seen(
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
-        trouble = f"pod {name_of(pod)} is not ready{_events(cluster, pod['metadata']['name'])}"
+        event = _events(cluster, pod["metadata"]["name"])
+        trouble = f"pod {name_of(pod)} is not ready{event}" if event else ""
     return {**_content(of_node, pod), "name": name_of(pod), "state": state, "reason": trouble or None}
 
 
