@@ -160,10 +160,10 @@ programs: kubernetes
 	@lab/programs/build cdi-judge-0.8
 	@lab/programs/build kind
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, profiles-1.36
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, profiles-old-kubelet
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all profiles-1.36
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all profiles-old-kubelet
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -172,8 +172,8 @@ runtimes-all: system dev
 	  CONTAINERD_BIN_DIR=$$built pytest tests/runtimes
 
 # Tests profiles with the last Kubernetes minor in which pods do not overlap.
-.PHONY: profiles-1.36
-profiles-1.36: system dev
+.PHONY: profiles-old-kubelet
+profiles-old-kubelet: system dev
 	@built=$$(KUBERNETES_VERSION=1.36 lab/programs/build kubernetes) || exit; \
 	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-profiles
 

@@ -9,6 +9,8 @@ import daemonset_steps
 import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.action import profile
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
 from daemonset_steps import IMAGINARY, LABEL, deployed
@@ -146,10 +148,13 @@ def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, o
     assert "has no pod on the node" in entries[1]["problems"][0]
     # A runtime whose CDI is off by default is in doubt until a proof shows more.
     injects = {"configuration": {"resources": [IMAGINARY]}, "resources": [], "needs_cdi": True}
+    (resource,) = parse_configuration(injects["configuration"]).resources
+    record = Record({}, "example.com/plugin:1")
+    record.note(resource, "containerd 1.7.28", proven=True)
     cluster.ask(
         "PATCH",
         f"/api/v1/nodes/{nodes[0].name}",
-        {"metadata": {"annotations": {proof.RECORD: json.dumps({"myplugin.io/mydevice-1": "proven"})}}},
+        {"metadata": {"annotations": {proof.RECORD: json.dumps(record.proven)}}},
         "application/merge-patch+json",
     )
     entries = of_profile("reported", deployment={"node_selector": selector}, declaration=injects)["statuses"]

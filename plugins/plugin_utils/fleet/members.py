@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
     other_daemonsets,
@@ -52,7 +53,7 @@ def _entry(
         api_only=True,
         pod=rollout.seen(cluster, of_node, pods, revision),
         problems=tuple(_of_runtime(of_node, declared)),
-        notes=tuple(_unknown_of_runtime(of_node, declared)),
+        notes=tuple(_unknown_of_runtime(cluster, of_node, declared)),
     )
     return node.entry(of_node["metadata"]["name"], read)
 
@@ -64,14 +65,17 @@ def _of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iter
         yield f"containerd {version} gives containers no CDI devices: upgrade it, or set injection: device_nodes"
 
 
-def _unknown_of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the node object cannot show of a runtime whose CDI is off by default, until a proof shows it."""
-    name, _space, version = profile.runtime_of(of_node).partition(" ")
-    if declared["needs_cdi"] and name == "containerd" and version < "2" and not proof.read_record(of_node):
-        yield (
-            f"containerd {version} gives containers CDI devices only if its configuration enables CDI, which the node "
-            "object does not show: verify.yml proves a sample"
-        )
+def _unknown_of_runtime(cluster: DaemonSet, of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the node object cannot show of a runtime whose CDI is off by default, until proofs show it."""
+    shown = profile.runtime_of(of_node)
+    if declared["needs_cdi"] and shown.startswith("containerd 1."):
+        resources = parse_configuration(declared["configuration"]).resources
+        record = Record(proof.read_record(of_node), cluster.deployment.image)
+        if not all(record.holds(each, shown) for each in resources if each.injection == "cdi"):
+            yield (
+                f"{shown} gives containers CDI devices only if its configuration enables CDI, which the node object "
+                "does not show: verify.yml proves a sample"
+            )
 
 
 def _drift(cluster: DaemonSet, declared: Mapping[str, Any]) -> Iterator[str]:
