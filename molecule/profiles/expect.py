@@ -76,8 +76,7 @@ def second_waits(cluster: Cluster) -> None:
         lambda: [each["message"] for each in cluster.ask("GET", events)["items"]],
         lambda seen: any("DaemonSet node-devices/pool serves this node's devices" in text for text in seen),
     )
-    log = cluster.ask("GET", f"{PLUGINS}/pods/{name}/log")
-    assert "another instance of the plugin serves" in log and "DaemonSet node-devices/pool" in log, log
+    log = until(lambda: cluster.ask("GET", f"{PLUGINS}/pods/{name}/log"), lambda text: "node-devices/pool" in text)
     assert [_is_ready(each) for each in (*_plugins(cluster), *_plugins(cluster, "second"))] == [True, False]
     assert "example.com/second" not in extended(cluster, NODE, "capacity")
     advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
@@ -92,7 +91,10 @@ def _second(cluster: Cluster) -> list[dict[str, Any]]:
     pool = cluster.ask("GET", f"{DAEMON_SETS}/pool")["spec"]
     container = pool["template"]["spec"]["containers"][0]
     deployment = {
-        **{"name": "second", "image": container["image"], "image_pull_policy": "Never", "node_selector": {POOL: "gpu"}},
+        "name": "second",
+        "image": container["image"],
+        "image_pull_policy": "Never",
+        "node_selector": {POOL: "gpu"},
         "overlap": "always" if pool["updateStrategy"]["rollingUpdate"]["maxSurge"] else "never",
     }
     device = {"id": "zero", "nodes": [{"path": "/dev/zero"}]}
@@ -124,7 +126,7 @@ def moves(cluster: Cluster) -> None:
 
 def restarted(cluster: Cluster) -> None:
     """Wait until the API server answers. Plugin and workload restarted without it."""
-    (pod,) = until(lambda: _plugins(cluster), lambda pods: [_restarts(pod) for pod in pods] == [1])
+    until(lambda: [_restarts(pod) for pod in _plugins(cluster)], lambda restarts: restarts == [1])
     until(lambda: [_is_ready(pod) for pod in _plugins(cluster)], lambda seen: seen == [True])
     until(lambda: _restarts(cluster.ask("GET", f"{PODS}/{POD}")), lambda restarts: restarts == 1)
     advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
@@ -138,7 +140,11 @@ def loses_configuration(cluster: Cluster) -> None:
 def still_offers(cluster: Cluster) -> None:
     """Check that the plugins without a ConfigMap serve."""
     advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
-    assert [_is_ready(pod) for node in (NODE, NAMED) for pod in _plugins(cluster, node=node)] == [True, True]
+    # The nodes were not Ready while the API server was away.
+    until(
+        lambda: [_is_ready(pod) for node in (NODE, NAMED) for pod in _plugins(cluster, node=node)],
+        lambda seen: seen == [True, True],
+    )
 
 
 def as_declared(cluster: Cluster) -> None:

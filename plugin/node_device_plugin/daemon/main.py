@@ -42,7 +42,8 @@ _MOST_TOLD = 10
 class Overlap(NamedTuple):
     """Whether this instance may serve beside another instance on the same node.
 
-    name: only instances of one name overlap; empty for the service, which overlaps if a play allows it. instance_socket: path of this instance's own status socket, which serves even while another instance leads; empty
+    name: only instances of one name overlap; empty for the service, which overlaps if a play allows it.
+    instance_socket: path of this instance's own status socket, which serves even while another instance leads; empty
     for no such socket.
     """
 

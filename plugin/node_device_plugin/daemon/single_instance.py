@@ -150,7 +150,7 @@ class SingleInstance:
             try:
                 file = _opened(directory)
             except OSError:
-                # A full disk takes no new file, but the node needs its devices. Others then see a leader without a name.
+                # A full disk takes no new file, but the node needs its devices. The leader then has no name.
                 return
             on_failure.callback(os.close, file)
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

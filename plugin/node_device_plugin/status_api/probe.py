@@ -2,8 +2,9 @@
 
     python -m node_device_plugin.status_api.probe SOCKET PATH INSTANCE
 
-INSTANCE is the file with the name of the instance that serves on the node. If the answer is 200, the exit code is 0. Otherwise, the exit code is 1 and standard output has the reason. The
-module imports little, because the kubelet runs the probe every few seconds.
+INSTANCE is the file with the name of the instance that serves on the node. If the answer is 200, the exit code is 0.
+Otherwise, the exit code is 1 and standard output has the reason. The module imports little, because the kubelet runs
+the probe every few seconds.
 """
 
 import os

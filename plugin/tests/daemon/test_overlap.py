@@ -212,12 +212,12 @@ async def test_the_pod_of_another_daemonset_serves_nothing_until_the_others_end(
             assert not os.path.exists(node[1].socket)
         else:
             # A play that switches the mode.
-            with open(instance_file(str(short_path / "dp")), "a") as file:
-                file.write(f"{second}\n")
+            served_by = Path(instance_file(str(short_path / "dp")))
+            served_by.write_text(f"{served_by.read_text()}{second}\n")
             await node[1].registered()
             await node[0].end()
             await until(lambda: owner(status(short_path)) == node[1].process.pid)
-            assert Path(instance_file(str(short_path / "dp"))).read_text() == f"{second}\n"
+            assert served_by.read_text() == f"{second}\n"
 
 
 async def test_the_other_daemonset_serves_once_nobody_else_does(node: list[Instance], short_path: Path) -> None:

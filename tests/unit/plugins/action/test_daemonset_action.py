@@ -397,4 +397,7 @@ def test_another_plugin_is_not_taken_over_where_only_the_api_reaches_the_node(cl
     said = run("configured", "worker1", IMAGINARY, api_only=True)["msg"]
     assert said.startswith("host1: another device plugin already serves a.example/imaginary on node worker1")
     assert cluster.changes == []
+    # What our pod serves is ours, although nobody has a key: somebody deleted the ConfigMap, or it is the default.
+    monkeypatch.setattr(other_daemonsets.rollout, "served", lambda _cluster, _node: {IMAGINARY["name"]})
+    assert run("configured", "worker1", IMAGINARY, api_only=True, check=True)["changed"] is True
     assert run("configured", "worker1", IMAGINARY, api_only=True, takeover=True)["changed"] is True

@@ -147,7 +147,10 @@ def test_a_taint_that_keeps_the_pod_off(taint, keeps_off):
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        ({"pool": "other"}, "the node does not have the label pool=gpu: restore it, or remove the host from the inventory"),
+        (
+            {"pool": "other"},
+            "the node does not have the label pool=gpu: restore it, or remove the host from the inventory",
+        ),
         (
             {"pool": "gpu", "nodedevices.kubernetes/device-plugin": "x"},
             "label nodedevices.kubernetes/device-plugin=x takes the node out of node_selector: remove the label",
@@ -366,6 +369,15 @@ def test_what_a_pod_serves_through_the_api_server():
     assert asked == ["/api/v1/namespaces/node-devices/pods/plugin-x:9819/proxy/metrics"]
     text = text.replace("refused 0", "refused 1")
     assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: see the pod's log",)
+
+
+def test_what_a_pod_has_registered(monkeypatch):
+    name = "node_device_plugin_stream_open"
+    text = f'# HELP {name} x\n{name}{{resource="a/b"}} 1\n{name}{{resource="a/c"}} 0\n'
+    cluster = Cluster([pod(), pod(**RUNS)])
+    cluster.api.text = lambda _place: text
+    assert rollout.served(cluster, "worker") == {"a/b"}
+    assert rollout.served(Cluster([pod()]), "worker") == set()
 
 
 def test_a_control_plane_that_is_away_for_a_moment():
