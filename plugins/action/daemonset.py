@@ -166,7 +166,9 @@ class ActionModule(NodeAction):
             tidied = {change.what: change for cluster in clusters for change in self._tidy(cluster)}
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
-        for cluster in clusters if not self._task.check_mode else ():
+        # A pod whose node has a pool's labels stays, with the default.
+        labelled = [cluster for cluster in clusters if not cluster.deployment.node_selector]
+        for cluster in labelled if not self._task.check_mode else ():
             rollout.await_end(cluster, self._node, self._timeout, self._renew)
         return {**outcome(changes.values()), **self._whose(arguments, places)}
 
