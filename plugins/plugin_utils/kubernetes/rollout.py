@@ -299,7 +299,7 @@ def _why(
         return f"{name} refuses its configuration and runs with an older one: {'; '.join(said.problems)}"
     if sha256 and said.sha256 and said.sha256 != sha256:
         return f"{head} {name} runs with configuration {said.sha256[:12]}, not {sha256[:12]}"
-    event = _events(cluster, pod["metadata"]["name"])
+    event = cluster.warning(pod["metadata"]["name"])
     return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'the kubelet reports no reason'}{event}"
 
 
@@ -346,7 +346,7 @@ def seen(
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
-        event = _events(cluster, pod["metadata"]["name"])
+        event = cluster.warning(pod["metadata"]["name"])
         trouble = f"pod {name_of(pod)} is not ready{event}" if event else ""
     return {**_content(of_node, pod), "name": name_of(pod), "state": state, "reason": trouble or None}
 
