@@ -16,7 +16,7 @@ class Cluster:
     """A cluster with OWN, and with what a test puts into it."""
 
     def __init__(self):
-        self.deployment = types.SimpleNamespace(namespace="ours", name=OWN)
+        self.deployment = types.SimpleNamespace(namespace="ours", name=OWN, node_selector={})
         self.daemon_sets, self.config_maps = [], {}
         self.api = types.SimpleNamespace(
             list=lambda _place, **_selectors: self.daemon_sets,
@@ -25,9 +25,9 @@ class Cluster:
         self.add(OWN, "ours")
 
     def add(self, name, namespace="ours", *nodes, by_label=True):
-        """by_label: as the playbooks deploy it, else as the command `manifests` makes it."""
-        selector = {manifests.NODE_LABEL: name} if by_label else {"kubernetes.io/os": "linux"}
-        spec = {"template": {"spec": {"nodeSelector": selector}}}
+        """by_label: as the playbooks deploy it, else as the command `manifests` of an earlier release makes it."""
+        selector = {"nodeSelector": {manifests.NODE_LABEL: name}} if by_label else {}
+        spec = {"template": {"spec": selector}}
         self.daemon_sets.append({"metadata": {"namespace": namespace, "name": name}, "spec": spec})
         self.config_maps[namespace, name] = {"data": dict.fromkeys(nodes, "{}")}
 
