@@ -27,9 +27,10 @@ class Cluster:
     def _list(self, place, labelSelector):
         if place.kinds == "daemonsets":
             return self.daemon_sets
-        assert labelSelector == manifests.NODE_LABEL
-        values = self.labelled.items()
-        return [{"metadata": {"name": name, "labels": {manifests.NODE_LABEL: value}}} for name, value in values]
+        label = manifests.NODE_LABEL
+        _labelled, others = labelSelector.split(f"{label},{label} notin ")
+        values = [(name, value) for name, value in self.labelled.items() if value not in others.strip("()").split(",")]
+        return [{"metadata": {"name": name, "labels": {label: value}}} for name, value in values]
 
     def add(self, name, namespace="ours", *nodes, by_label=True, selector=None):
         """by_label: as the playbooks deploy it, else as the command `manifests` of an earlier release made it."""
