@@ -145,7 +145,8 @@ def test_a_daemonset_that_becomes_a_pool_s_keeps_the_nodes_that_a_play_labelled(
     deployed(run, node)
     run("selected", node)
     pending(OTHER, deployment=of_pool)
-    assert run("selected", node, deployment=of_pool)["changed"] is False
+    assert "msg" not in run("selected", node, deployment=of_pool)
+    assert LABEL in daemonset_steps.labels(node)
     assert nodes_of(run, deployment=of_pool) == 0
     run("removed", node, deployment=of_pool)
     assert nodes_of(run, deployment=of_pool) == 1
