@@ -8,12 +8,13 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
     duplicate_nodes,
     groups,
+    named_nodes,
     other_daemonsets,
+    profile,
     rollout,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -38,7 +39,8 @@ class ActionModule(NodeAction):
             raise DeploymentError(deployed.NO_CLUSTER)
         # A task for all hosts uses the names that other tasks have checked.
         is_shared = given["state"] in _SHARED
-        self._node = "" if is_shared else self.preflight.node_name(given)
+        self._is_profile = self.preflight.is_profile
+        self._node = "" if is_shared else manifests.DEFAULT if self._is_profile else self.preflight.node_name(given)
         self._text = ""
         if "declaration" in given:
             # The pod does not see the node's users and groups.
@@ -49,8 +51,6 @@ class ActionModule(NodeAction):
         self._renew = play.Renewal(self, self._vars)
         step = getattr(self, f"_{given['state']}")
         if is_shared:
-            to_come = _to_come(given.get("to_come", ()), self._vars.get("hostvars", {}))
-            given["pending"] = [*given.get("pending", ()), *to_come]
             everybody = self._vars.get("ansible_play_hosts", [self.host])
             _require_one_run(self._task, everybody)
             result = self._for_each_daemon_set(step, given, everybody)
@@ -68,7 +68,7 @@ class ActionModule(NodeAction):
         If the step fails for a DaemonSet, it still runs for the other DaemonSets. Then the task fails for all hosts.
         """
         changes, lines = [], []
-        pending = arguments["pending"]
+        pending = arguments.get("pending", [])
         if arguments["state"] != "deployed":
             pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
         if arguments["state"] == "left" and not pending:
@@ -78,7 +78,7 @@ class ActionModule(NodeAction):
             try:
                 if group.problems:
                     raise DeploymentError("\n".join(group.problems))
-                self._cluster = self._daemon_set(group.kubeconfig, group.deployment)
+                self._cluster, self._kubeconfig = self._daemon_set(group.kubeconfig, group.deployment), group.kubeconfig
                 changes += step(arguments, group.results)
                 if self._cluster.namespace.kept:
                     name = group.deployment.namespace
@@ -91,10 +91,13 @@ class ActionModule(NodeAction):
         return outcome(changes)
 
     def _configured(self, arguments):
-        """Write the node's configuration into the ConfigMap."""
+        """Write the node's configuration into the ConfigMap. A profile's is written for all nodes at once, later."""
         # Check for unsupported settings before anything is written.
         configuration = manifests.read_configuration_text(self._text)
-        manifests.common_ground({self._node: configuration})
+        manifests.common_ground({self.host if self._is_profile else self._node: configuration})
+        if self._is_profile:
+            other_daemonsets.before(self._cluster)
+            return {**outcome(self._cluster.prepare()), **self._whose(arguments, []), "text": self._text}
         places = other_daemonsets.before(self._cluster, self._node)
         # Check only nodes that only the API reaches. For all other nodes, the preflight checks the pod slot.
         api_only = self.preflight.api_only
@@ -130,7 +133,7 @@ class ActionModule(NodeAction):
         """Apply the DaemonSet for the configurations in the cluster. Remove nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
         unknown_nodes = self._unknown_nodes(arguments, pending)
-        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes))
+        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes), self._named)
 
     def _selected(self, arguments):
         """Let the pod run on the node. If `started` is set, wait until the pod's process runs."""
@@ -140,8 +143,16 @@ class ActionModule(NodeAction):
         return outcome([change])
 
     def _ready(self, arguments):
-        """Wait until the node's pod is ready and runs with the declared configuration."""
+        """Wait until the node's pod is ready and runs with the declared configuration.
+
+        For a profile, wait for the pods of a sample of its nodes.
+        """
         sha256 = manifests.sha256_of(self._text)
+        if self._is_profile:
+            sample = profile.sample(self._cluster, profiles.sample_size(arguments), proven_first=True)
+            for name in () if self._task.check_mode else sample.names:
+                rollout.await_node(self._cluster, name, sha256, None, self._timeout, self._renew)
+            return {"changed": False, "sha256": sha256, "pod": None, "nodes": sample.total}
         if self._task.check_mode:
             return {"changed": False, "sha256": sha256, "pod": None}
         command = arguments.get("command")
@@ -155,7 +166,12 @@ class ActionModule(NodeAction):
         }
 
     def _removed(self, arguments):
-        """Remove the node's label, proof record and configuration, and wait until the node's pod has ended."""
+        """Remove the node's label, proof record and configuration, and wait until the node's pod has ended.
+
+        A profile goes with its DaemonSet.
+        """
+        if self._is_profile:
+            return {**outcome([]), **self._whose(arguments, [])}
         places = other_daemonsets.left(self._cluster, self._node)
         clusters = [
             self._cluster,
@@ -166,14 +182,20 @@ class ActionModule(NodeAction):
             tidied = {change.what: change for cluster in clusters for change in self._tidy(cluster)}
         changes = {change.what: change for cluster in clusters for change in cluster.forget(self._node)}
         changes.update({what: tidied[what]._replace(after=None) for what in changes.keys() & tidied.keys()})
+        of_node = self._cluster.api.get(Place("nodes", self._node))
         for cluster in clusters if not self._task.check_mode else ():
-            rollout.await_end(cluster, self._node, self._timeout, self._renew)
+            # A pod whose node has a pool's labels stays, with the default.
+            if of_node is None or not cluster.keeps(of_node):
+                rollout.await_end(cluster, self._node, self._timeout, self._renew)
         return {**outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):
         """Let the plugin remove CDI specs that no pod holds, because only the plugin can write on the node."""
-        node, text = cluster.api.get(Place("nodes", self._node)), cluster.texts().get(self._node)
+        node, texts = cluster.api.get(Place("nodes", self._node)), cluster.data()
+        text = texts.get(self._node, texts.get(manifests.DEFAULT))
         if node is None or text is None or not cluster.is_selected(node):
+            return []
+        if manifests.DEFAULT in texts and cluster.keeps(node):
             return []
         changes = []
         try:
@@ -197,24 +219,26 @@ class ActionModule(NodeAction):
         leaving = {each["node"] for each in results}
         unknown_nodes = self._unknown_nodes(arguments, leaving)
         changes = [change for node in unknown_nodes for change in self._cluster.forget(node)]
-        return [*changes, *self._cluster.dismantle({*leaving, *unknown_nodes})]
+        leaving.update(unknown_nodes)
+        if manifests.DEFAULT in leaving:
+            withdrawn, stays = profile.withdraw(self._cluster, leaving, self._named(), self._timeout)
+            changes += withdrawn
+            self._warnings += stays
+        return [*changes, *self._cluster.dismantle(leaving)]
+
+    def _named(self):
+        """Return the DaemonSet's nodes that have a host of their own, which may have no key and be in no play."""
+        known, unread = named_nodes.found(self._vars, self._kubeconfig, "daemonset")
+        self._warnings += unread
+        return [name for node in self._cluster.nodes() if (name := node["metadata"]["name"]) in known] if known else []
 
     def _unknown_nodes(self, arguments, own):
-        """Return the nodes with a configuration in the cluster but without a host in the inventory; empty if uncertain.
+        """Return the nodes with a configuration in the cluster but without a host in the inventory.
 
         own: nodes of this play.
         """
-        known, nameless = arguments.get("nodes"), arguments.get("nameless", ())
-        if known is None:
-            return []
-        found = sorted(set(self._cluster.texts()) - {*known, *own})
-        if len(found) > len(nameless) > 0:
-            self._warnings.append(
-                f"{', '.join(nameless)}: node_devices_node_name cannot be evaluated in this play, so some of the "
-                f"nodes {', '.join(found)} may have left the inventory: they stay in DaemonSet "
-                f"{self._cluster.deployment.name} until a run can evaluate it"
-            )
-        return [] if nameless else found
+        known = arguments.get("nodes")
+        return [] if known is None else sorted(set(self._cluster.texts()) - {*known, *own})
 
 
 def _require_one_run(task, hosts):
@@ -225,23 +249,3 @@ def _require_one_run(task, hosts):
             f"the play's strategy is {strategy}, but one task deploys the DaemonSet for all hosts: set strategy: "
             "linear in the play"
         )
-
-
-def _to_come(hosts, hostvars):
-    """Yield results for hosts of later plays, from the declarations that this run has already read.
-
-    With these results, later plays do not change the DaemonSet's template, so no pod restarts.
-    """
-    for host in hosts:
-        of_host = hostvars[host]
-        declared = of_host.get("node_devices_declaration")
-        is_profile = boolean(of_host.get(profiles.VARIABLE, False), strict=False)
-        if declared and (is_profile or of_host.get("device_plugin_mode") == "daemonset"):
-            name = str(of_host.get("node_devices_node_name") or host)
-            yield {
-                "host": host,
-                "node": manifests.DEFAULT if is_profile else name,
-                "kubeconfig": str(of_host.get("node_devices_kubeconfig")),
-                "deployment": plain(of_host.get("device_plugin_deployment") or {}),
-                "text": deployed.configuration_text(plain(declared)),
-            }

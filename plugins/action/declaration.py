@@ -8,6 +8,8 @@ import contextlib
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     asked,
     combinations,
@@ -18,7 +20,13 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     requirements,
     role_arguments,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access, deployed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    cluster_access,
+    deployed,
+    other_daemonsets,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
@@ -37,8 +45,8 @@ class ActionModule(NodeAction):
             return {"changed": False, **known}
         offline = boolean(given.get("offline", False))
         unchecked = []
-        failure = declaration.failed_expression
-        if offline and boolean(look.variable("node_devices_gather_facts", False), strict=False):
+        failure = (profiles if look.is_profile else declaration).failed_expression
+        if offline and not look.is_profile and boolean(look.variable("node_devices_gather_facts", False), strict=False):
             failure = _without_facts(unchecked)
         problems, values = role_arguments.checked(roles, task_vars, template, failure)
         if roles and not offline and "preflight" in task_vars.get("ansible_skip_tags", ()):
@@ -63,7 +71,8 @@ class ActionModule(NodeAction):
             problems += self._of_a_daemonset(read.configuration) if "device_plugin" in roles else []
         if read is not None and roles:
             problems += combinations.problems(task_vars, template, read.capacities)
-            problems += profiles.problems(look.variable, read.capacities) if look.is_profile else []
+        if look.is_profile and roles:
+            problems += profiles.problems(task_vars, template, read.capacities if read is not None else {})
         warned = [*unchecked]
         what = "declaration" if problems else "cluster"
         # Check this now, because a node that only the API reaches has no preflight.
@@ -92,6 +101,8 @@ class ActionModule(NodeAction):
         declared: the declaration as data; None if invalid.
         """
         variable = self.preflight.variable
+        if self.preflight.is_profile:
+            return self._of_the_profile(variable("node_devices_kubeconfig")), []
         options = {
             "kubeconfig": variable("node_devices_kubeconfig"),
             "mode": variable("device_plugin_mode"),
@@ -105,6 +116,20 @@ class ActionModule(NodeAction):
         kinds = declared["foreign_kinds"] if declared else ()
         problems = [*answer.problems, *requirements.offered_twice((), answer.drivers, kinds)]
         return problems, [*answer.warnings, *requirements.removed(answer.removed)]
+
+    def _of_the_profile(self, path):
+        """Return the reasons why the cluster cannot have the profile."""
+        # Other checks report a missing kubeconfig and wrong settings.
+        with contextlib.suppress(AnsibleUndefinedVariable, DeclarationError):
+            deployment = deployed.parse(self.preflight.variable("device_plugin_deployment", {}))
+            try:
+                if path:
+                    other_daemonsets.refuse_overlap(DaemonSet(Api.of(path, dry_run=True), deployment))
+            except ApiError as error:
+                return [cluster_access.failure(path, error)]
+            except DeploymentError as error:
+                return str(error).splitlines()
+        return []
 
 
 def _without_facts(unchecked):

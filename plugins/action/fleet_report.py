@@ -23,8 +23,11 @@ class ActionModule(NodeAction):
 
     def act(self, given):
         hostvars = self._vars.get("hostvars", {})
-        nodes = [entry for host in given["hosts"] for entry in _entries(host, hostvars.get(host, {}))]
-        data = document.document(nodes, wheels.version(), datetime.datetime.now(datetime.UTC))
+        nodes = {}
+        for entry in (entry for host in given["hosts"] for entry in _entries(host, hostvars.get(host, {}))):
+            # Each profile of a cluster reports the nodes whose label names no DaemonSet.
+            nodes.setdefault((entry["name"], entry.get("profile"), *entry["problems"]), entry)
+        data = document.document(list(nodes.values()), wheels.version(), datetime.datetime.now(datetime.UTC))
         result = {"changed": False, "table": table.text(data), "summary": data["summary"]}
         if not self._task.check_mode:
             directory = Path(given["directory"]).expanduser().absolute()
@@ -44,13 +47,10 @@ class ActionModule(NodeAction):
 
 def _entries(host, variables):
     """Return the entries of a host: one, or those of a profile."""
-    read = variables.get("node_devices_status") or {}
-    members = plain((variables.get("node_devices_members") or {}).get("statuses"))
-    if members:
-        return members
     # A host that the play did not reach has no registered result.
+    read = plain(variables.get("node_devices_status")) or {}
     ended = "the play ended for this host before its status was read"
-    return [plain(read.get("status")) or node.not_read(host, ended)]
+    return read.get("statuses") or [read.get("status") or node.not_read(host, ended)]
 
 
 def _written(path, text):

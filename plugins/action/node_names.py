@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds hosts of the play that are the same node. See plugins/modules/node_names.py."""
+"""Finds hosts of the play that are the same node, and profiles with the same nodes.
+
+See plugins/modules/node_names.py.
+"""
 
 from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import profiles
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import duplicate_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, duplicate_nodes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 
@@ -24,7 +28,12 @@ class ActionModule(NodeAction):
         hosts = [_host(plain(name), self._vars.get("hostvars", {}), kubeconfig) for name in names]
         # Without the API, only equal paths mean the same cluster.
         cluster_of = str if boolean(given.get("offline", False)) else duplicate_nodes.identity
-        lines = list(duplicate_nodes.found([host for host in hosts if host is not None], cluster_of))
+        found = [host for host in hosts if isinstance(host, duplicate_nodes.Host)]
+        of_profiles = [host for host in hosts if isinstance(host, duplicate_nodes.Profile)]
+        lines = [
+            *duplicate_nodes.found(found, cluster_of),
+            *duplicate_nodes.overlapping(of_profiles, cluster_of),
+        ]
         if lines:
             # In a role, earlier roles of the play may have written on the nodes.
             done = "No node was touched." if self._task._role is None else "This task wrote nothing."
@@ -33,10 +42,13 @@ class ActionModule(NodeAction):
 
 
 def _host(name, hostvars, kubeconfig):
-    """Return the host; None without a kubeconfig, or if an expression fails. A later task reports that error."""
+    """Return the host; None without a kubeconfig, or if a variable is wrong. A later task reports that error."""
     try:
         variables = hostvars[name]
         path = plain(variables.get("node_devices_kubeconfig")) or kubeconfig
+        if boolean(plain(variables.get(profiles.VARIABLE)) or False, strict=False):
+            deployment = deployed.parse(plain(variables.get("device_plugin_deployment")) or {})
+            return duplicate_nodes.Profile(name, str(path), deployment) if path else None
         node = plain(variables.get("node_devices_node_name")) or name
     except Exception:  # an expression may fail in any way
         return None

@@ -22,10 +22,23 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     configuration_file,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, declaration, plugin_cli, requirements
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, rollout, same_machine
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+    asked,
+    declaration,
+    plugin_cli,
+    preflight,
+    profiles,
+    requirements,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, members, node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    deployed,
+    named_nodes,
+    rollout,
+    same_machine,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
@@ -44,6 +57,8 @@ class ActionModule(NodeAction):
 
     def act(self, given):
         self._arguments, host = given, self.host
+        if self.preflight.is_profile:
+            return {"changed": False, "statuses": answers.legible(self._of_members(), answers.LONGEST_TEXT)}
         self._api_only = self.preflight.api_only
         self._is_pod = self._arguments.get("mode", "service") == "daemonset"
         problems = []
@@ -69,6 +84,20 @@ class ActionModule(NodeAction):
         entry = node.entry(host, node.Read(**parts, problems=tuple(dict.fromkeys(problems))))
         # Tables and the page of the whole fleet show these texts.
         return {"changed": False, "status": answers.legible(entry, answers.LONGEST_TEXT)}
+
+    def _of_members(self):
+        """Return the entries of a profile's nodes; if they cannot be read, the profile's entry with the error."""
+        try:
+            if not self._arguments.get("kubeconfig"):
+                raise DeploymentError(deployed.NO_CLUSTER)
+            deployment = deployed.parse(self._arguments.get("deployment", {}))
+            cluster = DaemonSet(Api.of(self._arguments["kubeconfig"]), deployment)
+            # A host whose node is unknown has an entry with the reason, so the reason is not repeated.
+            named, _unread = named_nodes.found(self._vars, self._arguments["kubeconfig"])
+            sample = profiles.sample_size(self._arguments)
+            return members.statuses(self.host, cluster, self.preflight.read_declaration().as_data(), named, sample)
+        except preflight.ERRORS as error:
+            return [node.not_read(self.host, str(error))]
 
     def _declaration(self, problems):
         try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -20,10 +21,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verifi
     Outcome,
     Row,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play, plugin_cli
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play, plugin_cli, profiles
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     api_verification,
     deployed,
+    profile,
     proof,
     rollout,
 )
@@ -80,17 +82,47 @@ class ActionModule(NodeAction):
     def _verify_through_api(self, configuration):
         if not self._arguments.get("kubeconfig"):
             raise DeploymentError(asked.without_kubeconfig("only the Kubernetes API reaches this node"))
-        cluster, node = self._daemon_set(), self.preflight.node_name(self._arguments)
-        report, changed = api_verification.verify(
+        cluster = self._daemon_set()
+        verify = functools.partial(
+            api_verification.verify,
             cluster,
-            node,
-            parse_configuration(configuration).resources,
+            resources=parse_configuration(configuration).resources,
             timeout=float(self._arguments.get("timeout", 60)),
             unproven_only=self._arguments.get("proofs") == "unproven",
             all_devices=self._arguments.get("devices") == "all",
         )
+        if self.preflight.is_profile:
+            size, is_unproven_only = profiles.sample_size(self._arguments), verify.keywords["unproven_only"]
+            return self._verify_sample(profile.sample(cluster, size, proven_first=is_unproven_only), verify)
+        report, changed = verify(self.preflight.node_name(self._arguments))
         report["problems"] += self._restarted()
         return {"changed": changed, **self._judged(report)}
+
+    def _verify_sample(self, sample, verify):
+        """Return one report about some of a profile's nodes. verify: returns the report of a node."""
+        found, failed = {}, []
+        for name in sample.names:
+            try:
+                found[name] = verify(name)
+            except (ApiError, DeploymentError) as error:
+                # One broken node must not hide the others.
+                failed += [f"{name}: {line}" for line in str(error).splitlines()]
+        reports = {name: report for name, (report, _changed) in found.items()}
+        unseen = sample.total - len(sample.names)
+        report = {
+            "resources": [
+                {**row, "resource": f"{row['resource']} on {name}"}
+                for name, report in reports.items()
+                for row in report["resources"]
+            ],
+            "problems": [
+                *failed,
+                *(f"{name}: {problem}" for name, report in reports.items() for problem in report["problems"]),
+            ],
+            "nodes": sample.total,
+            "warnings": [f"{unseen} of {sample.total} nodes were not verified (verification_sample)"] * bool(unseen),
+        }
+        return {"changed": any(changed for _report, changed in found.values()), **self._judged(report)}
 
     def _verify_on_node(self, configuration):
         arguments = self._arguments

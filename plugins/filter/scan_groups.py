@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.diagnostics import scan
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import printable
 
@@ -52,7 +53,7 @@ def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]])
     for host in hosts:
         result = hostvars[host].get("node_devices_scan") or {}
         if "scan" not in result:
-            failed.append(f"# {host}: not scanned: {_why(result)}")
+            failed.append(f"# {host}: not scanned: {_why(result, hostvars[host])}")
             continue
         data = result["scan"]
         try:
@@ -95,9 +96,11 @@ def _by_host(lines: Mapping[str, Sequence[str]]) -> list[str]:
     return [text if len(of) == len(lines) else f"{', '.join(of)}: {text}" for text, of in hosts.items()]
 
 
-def _why(result: Mapping[str, Any]) -> str:
+def _why(result: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
     if result.get("skipped"):
-        return "Ansible does not connect to this host, because node_devices_api_only is set"
+        if boolean(variables.get("node_devices_profile") or False, strict=False):
+            return "a profile stands for nodes that nobody named, so scan one of these nodes as a host of its own"
+        return "Ansible does not connect to this host, because only the Kubernetes API reaches it"
     reason = str(result.get("msg") or "the play ended for this host before").removeprefix("Task failed: ")
     return printable(" ".join(reason.split()))
 

@@ -57,6 +57,8 @@ def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str,
         if "resources" not in report:
             has_joined = (variables.get("node_devices_node") or {}).get("joined", True)
             lines.append((host, "-", "-", "-", "-", "not verified" if has_joined else "not joined"))
+        elif report.get("nodes") == 0:
+            lines.append((host, "-", "-", "-", "-", "no nodes"))
         for row in report.get("resources", ()):
             numbers = (str(row["capacity"]), str(row["healthy"]))
             lines.append((host, row["resource"], *numbers, " ".join(row["seen"]), states.state_text(row)))

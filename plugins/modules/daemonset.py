@@ -10,20 +10,22 @@ description:
 options:
   state:
     description:
-      - V(configured) writes the node's configuration into its own key of the ConfigMap. If only the Kubernetes API
-        reaches the node (C(node_devices_api_only)), it refuses resources that another device plugin serves according
-        to the node object, unless O(takeover) is set.
-      - V(deployed) adapts the DaemonSet to the configurations in the cluster, and removes every node that O(nodes) does
-        not contain.
+      - V(configured) writes the node's configuration into its own key of the ConfigMap, unless it is the default. If
+        only the Kubernetes API reaches the node (C(node_devices_api_only)), it refuses resources that another device
+        plugin serves according to the node object, unless O(takeover) is set. For a profile (C(node_devices_profile)),
+        it refuses labels that another DaemonSet may also select.
+      - V(deployed) writes a profile's configuration into the ConfigMap, as the default, and removes the keys of nodes
+        with the same configuration once no pod of an earlier release is left. It adapts the DaemonSet to the
+        configurations in the cluster, and removes every node that O(nodes) does not contain.
       - V(selected) labels the node, so that the pod runs there. V(ready) waits until the pod is ready and runs with the
-        declared configuration.
+        declared configuration; for a profile, the pods of a sample of its nodes.
       - V(left) removes nodes from their former DaemonSet, which had another name or namespace. If no node is left, the
         action removes that DaemonSet.
       - V(removed) removes the node, and waits until its pod has ended. If only the Kubernetes API reaches the node, it
         first runs the plugin without resources, so that the plugin removes its CDI specs that no pod needs. The action
         cannot remove these files itself. If the plugin fails, a warning gives the reason.
       - V(absent) removes all objects once no node needs them. A namespace stays if it existed before or has other
-        users.
+        users. It refuses to remove a profile while hosts of the inventory still use its DaemonSet.
     type: str
     choices: [configured, deployed, selected, ready, left, removed, absent]
     required: true
@@ -38,26 +40,11 @@ options:
     type: list
     elements: dict
     default: []
-  to_come:
-    description:
-      - For V(deployed), hosts of later plays of the run. The DaemonSet then already contains the settings that their
-        pods will need. The action reads the hosts' variables and the declaration that the run registered as
-        C(node_devices_declaration).
-    type: list
-    elements: str
-    default: []
   nodes:
     description:
       - For V(deployed) and V(absent), all nodes of the inventory. If left out, the action removes no unknown node.
     type: list
     elements: str
-  nameless:
-    description:
-      - For V(deployed) and V(absent), the hosts of the inventory whose node names cannot be evaluated in this play. If
-        this list is not empty, the action removes no unknown node, because the node may belong to one of these hosts.
-    type: list
-    elements: str
-    default: []
   takeover:
     description: Whether V(configured) may take over resources that another device plugin serves.
     type: bool
@@ -73,6 +60,10 @@ options:
       - Path of the plugin's command on the node. V(ready) uses this command to read the pod's active configuration. If
         left out, the action reads the pod's metrics through the API server.
     type: path
+  sample:
+    description: The maximum number of a profile's nodes for which V(ready) waits.
+    type: int
+    default: 3
   timeout:
     description: Seconds to wait for a pod that makes no progress.
     type: int
@@ -131,11 +122,15 @@ sha256:
   type: str
   returned: for V(ready)
 pod:
-  description: Name of the node's pod; null in check mode.
+  description: Name of the node's pod; null in check mode and for a profile.
   type: str
   returned: for V(ready)
 invocation_id:
   description: The pod's name and the id of the plugin's container, which changes at each start.
   type: str
-  returned: for V(ready), except in check mode
+  returned: for V(ready), except in check mode and for a profile
+nodes:
+  description: How many nodes the profile has.
+  type: int
+  returned: for V(ready), for a profile
 """

@@ -8,6 +8,8 @@ description:
   - Fails if two hosts of the play have the same node name in the same cluster. The node name is
     C(node_devices_node_name) or the host's own name, and C(node_devices_kubeconfig) determines the cluster. Each of two
     such hosts would undo the other's changes through the API.
+  - Also fails if two profiles (C(node_devices_profile)) of one cluster have one DaemonSet, or if a node may have the
+    labels of both.
   - The action checks all hosts of the play together, so run it only once. It skips hosts without a kubeconfig, and
     hosts whose variables cannot be evaluated yet. It writes nothing.
 options:

@@ -26,6 +26,12 @@ options:
         O(kubeconfig). The default is C(device_plugin_mode), or else V(service).
     type: str
     choices: [service, daemonset]
+  sample:
+    description:
+      - Of a profile, the number of plugins to ask of nodes that are as declared. Of nodes that differ, the action asks
+        the first 16 plugins.
+    type: int
+    default: 3
   healthy:
     description:
       - Number of devices that the kubelet lists for each resource. The action compares the node object with these
@@ -54,5 +60,10 @@ RETURN = r"""
 status:
   description: The node's entry, as docs/status.md describes it.
   type: dict
-  returned: always
+  returned: unless the host is a profile
+statuses:
+  description: The entries of a profile's nodes. The first entry is the profile's.
+  type: list
+  elements: dict
+  returned: if the host is a profile
 """

@@ -54,6 +54,12 @@ options:
     description: Whether a resource without a proof is a problem.
     type: bool
     default: false
+  sample:
+    description:
+      - The maximum number of nodes to verify, if the host is a profile (C(node_devices_profile)). Nodes without a
+        recorded proof come first.
+    type: int
+    default: 3
   timeout:
     description:
       - Timeout in seconds. It applies twice, until the kubelet or the node object lists the devices, and until each
@@ -83,15 +89,15 @@ RETURN = r"""
 runtime:
   description: Name and version of the container runtime.
   type: str
-  returned: unless the task is skipped
+  returned: unless the task is skipped or the host is a profile
 kubelet:
   description:
     - State of the kubelet, V(running), V(not answering) or V(rate limited); V(none) without a kubelet. If only the
       Kubernetes API reaches the node, this is the kubelet's version.
   type: str
-  returned: unless the task is skipped
+  returned: unless the task is skipped or the host is a profile
 resources:
-  description: One row for each resource.
+  description: One row for each resource, and for each node of a profile's sample.
   type: list
   elements: dict
   returned: unless the task is skipped

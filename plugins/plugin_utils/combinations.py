@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import node_name_problem
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import (
     FAILED,
     worked_out,
@@ -21,6 +22,7 @@ _MINUTES = ("node_devices_lock_minutes", "node_devices_drain_minutes", "node_dev
 _VARIABLES = (
     "node_devices_kubeconfig",
     "node_devices_api_only",
+    "node_devices_node_name",
     "node_devices_drain",
     "device_plugin_mode",
     "extended_resources_restore",
@@ -52,6 +54,9 @@ def problems(
             "extended_resources_restore: needs a timer on the node, but node_devices_api_only means that only the "
             "Kubernetes API reaches the node: set it to false for this host"
         )
+    node = values.get("node_devices_node_name")
+    if node and isinstance(node, str) and (problem := node_name_problem(node)):
+        yield f"node_devices_node_name: {problem}"
     for name in _MINUTES:
         if values.get(name, FAILED) is not FAILED:
             try:

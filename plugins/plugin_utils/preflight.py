@@ -18,6 +18,7 @@ from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     CapacityConflict,
@@ -210,6 +211,8 @@ class Preflight:
         Where only the API reaches the node, nothing can check the name.
         """
         name: str = arguments.get("node_name") or self.host
+        if name == manifests.DEFAULT:
+            raise NotReady(f"{self.host}: node_devices_node_name: {name} is no node's name: set it to the node's name")
         if arguments.get("kubeconfig") and not self.api_only:
             other, unchecked = self._other_machine(arguments["kubeconfig"], name, facts)
             if other:
@@ -349,7 +352,7 @@ class Preflight:
         """Return the facts of a node that only the API reaches, with ``joined``: whether the cluster has the node."""
         absent, path = "", arguments.get("kubeconfig")
         # Ask and warn only once in a play.
-        if path and "joined" not in (self.known or {}):
+        if path and not self.is_profile and "joined" not in (self.known or {}):
             absent = cluster_access.not_joined(path, arguments.get("node_name") or self.host)
         self._warnings += [absent] if absent else []
         return {**_UNREACHED, "joined": not absent}

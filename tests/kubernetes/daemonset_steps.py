@@ -30,10 +30,23 @@ def namespace(cluster):
 
 @pytest.fixture
 def run(cluster, namespace, monkeypatch):
-    """Brings about a state: run(state, node object or None, *resources, check=, **arguments)."""
+    """Brings about a state: run(state, node object or None, *resources, check=, inventory=, **arguments).
+
+    inventory: hosts and their variables.
+    """
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_state(state, node=None, *resources, check=False, deployment=None, hostvars=None, api_only=False, **given):
+    def run_state(
+        state,
+        node=None,
+        *resources,
+        check=False,
+        deployment=None,
+        api_only=False,
+        profile=False,
+        inventory=None,
+        **given,
+    ):
         action = object.__new__(daemonset.ActionModule)
         arguments = {
             "state": state,
@@ -45,7 +58,12 @@ def run(cluster, namespace, monkeypatch):
         }
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         action._templar = templar = types.SimpleNamespace(template=lambda value: value)
-        task_vars = {"inventory_hostname": "worker1", "hostvars": hostvars or {}, "node_devices_api_only": api_only}
+        variables = {"node_devices_api_only": api_only, "node_devices_profile": profile}
+        hosts = {
+            host: {"node_devices_kubeconfig": cluster.kubeconfig(), **of} for host, of in (inventory or {}).items()
+        }
+        of_all = {"hostvars": hosts, "groups": {"all": list(hosts)}}
+        task_vars = {"inventory_hostname": "gpu-pool" if profile else "worker1", **of_all, **variables}
         result = action.run(None, task_vars)
         if "changed" in result and not check:
             # What is done is done: the same state again has nothing to do.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from ..declaration import Configuration
@@ -122,32 +122,40 @@ class ResourceManager:
         """Scan, withdraw, ask, offer: the scan withholds each device whose meaning changes, until the kubelet says who
         holds the device."""
         before, after = self._served, self._tables(configuration)
-        self._scanner.configuration = configuration
-        await self._scanner.load_record()
-        # Scan unchanged resources also, because a device belongs to only one resource.
-        await self._look(after)
-        for frontend in self._frontends.values():
-            await frontend.settle(configuration)
-        was, now = ({_key(table): table for table in tables.values()} for tables in (before, after))
-        self._refused -= now.keys()
-        for key in [key for key in was if key not in now]:
-            await self._withdraw(key, self._in_doubt(was[key]))
+        await self._scan_for(configuration, after)
+        await self._withdraw_removed(before, after)
         self._served = after
         await self._judge(await self._ask())
         # Until the new table is offered, a container may get a device with its former meaning.
         await self._scanner.judge_again(self.tables)
-        stayed = [table.declared.name for table in self.tables if _key(table) in was and await self._offer(table)]
+        former = set(map(_key, before.values()))
+        stayed = await self._offer([table for table in self.tables if _key(table) in former])
         # What another selector does not find any more is not lost.
         selects = {name: table.declared.discover for name, table in after.items()}
         other = [name for name, table in before.items() if table.declared.discover != selects.get(name)]
         self._scanner.given.accept_losses(other)
+        # Devices that the offers above have freed may belong to the new resources.
         await self._scanner.judge_again(self.tables)
-        for table in self.tables:
-            if _key(table) not in was:
-                await self._offer(table)
+        await self._offer([table for table in self.tables if _key(table) not in former])
         if self.checked_at is None:
             self.checked_at = time.monotonic()
         return _change(before, after, stayed)
+
+    async def _scan_for(self, configuration: Configuration, tables: Mapping[str, DeviceTable]) -> None:
+        """Scan with a new configuration, also unchanged resources, because a device belongs to only one resource."""
+        self._scanner.configuration = configuration
+        await self._scanner.load_record()
+        await self._look(tables)
+        for frontend in self._frontends.values():
+            await frontend.settle(configuration)
+
+    async def _withdraw_removed(self, before: Mapping[str, DeviceTable], after: Mapping[str, DeviceTable]) -> None:
+        """Withdraw the resources that are no longer served, as far as no container may hold their devices."""
+        now = set(map(_key, after.values()))
+        self._refused -= now
+        for table in before.values():
+            if _key(table) not in now:
+                await self._withdraw(_key(table), self._in_doubt(table))
 
     def _tables(self, configuration: Configuration) -> dict[str, DeviceTable]:
         """The table of each resource: a new one, which takes over the states of devices, if the resource changed."""
@@ -160,9 +168,13 @@ class ResourceManager:
             tables[resource.name] = table
         return tables
 
-    async def _offer(self, table: DeviceTable) -> bool:
-        """Offer a resource. Returns whether it stays registered."""
-        return await self._frontend_of(table).offer(table)
+    async def _offer(self, tables: Iterable[DeviceTable]) -> list[str]:
+        """Offer resources, one after the other. Returns the names of those that stay registered."""
+        stayed = []
+        for table in tables:
+            if await self._frontend_of(table).offer(table):
+                stayed.append(table.declared.name)
+        return stayed
 
     def _in_doubt(self, table: DeviceTable) -> dict[Shares, str]:
         """What containers may hold of a removed resource, until the kubelet has answered."""

@@ -104,7 +104,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
         "name": table.resource.name,
         "registered": status.is_registered,
         "problem": status.problem,
-        "stream_age_seconds": None if status.registered_seconds is None else round(status.registered_seconds, 3),
+        "registered_seconds": None if status.registered_seconds is None else round(status.registered_seconds, 3),
         "devices": [
             {
                 "id": device.id,

@@ -298,9 +298,9 @@ CDI_SELECTOR: dict[str, Field] = {
 
 GROUPED_NODE: dict[str, Field] = {
     "path": _text(
-        "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths and udev, the plugin adds "
-        "every existing node that matches. With usb, pci and vfio, a path with a wildcard matches only nodes of the "
-        "device itself, and a path without one adds any existing node.",
+        "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths, udev and cdi, the plugin "
+        "adds every existing node that matches. With usb, pci and vfio, a path with a wildcard matches only nodes of "
+        "the device itself, and a path without one adds any existing node.",
         required=True,
         rule=rules.path_template,
     ),
@@ -350,8 +350,8 @@ DISCOVER: dict[str, Field] = {
         model.UdevSelector,
         UDEV_SELECTOR,
         "Selectors of device nodes by udev properties; a device node must match at least one. Each matching node is a "
-        "device, named after a by-id link, else a by-path link, else its node. Properties: each property that the "
-        "matching selector names.",
+        "device, named after a by-id link, else a by-path link, else its node. Properties: each property that "
+        "every selector names.",
     ),
     "cdi": Field(
         "dict",
@@ -365,9 +365,9 @@ DISCOVER: dict[str, Field] = {
     "nodes": _mappings(
         model.GroupedNode,
         GROUPED_NODE,
-        "Nodes of each device. With paths and udev, they are added to the matching node. With usb, pci and vfio, they "
-        "replace the default, which is every node of the device. The plugin lists a device only if all nodes exist "
-        "that are not optional.",
+        "Nodes of each device. With paths, udev and cdi, they are added to what the device has. With usb, pci and "
+        "vfio, they replace the default, which is every node of the device. The plugin lists a device only if all "
+        "nodes exist that are not optional.",
         shorthands.NODE,
     ),
     "container_path": _text(
@@ -379,7 +379,8 @@ DISCOVER: dict[str, Field] = {
     "exclude": _texts(
         "Patterns of devices to exclude. With paths and udev, a pattern may match the path or the target of a link. "
         "With usb, pci and vfio, a pattern may match a device node, the USB port or the PCI address (with vfio, of any "
-        "function in the IOMMU group). A USB port is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
+        "function in the IOMMU group). With cdi, a pattern may match the name of a device. A USB port "
+        "is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
         rule=rules.exclusion,
     ),
     "id_prefix": _text(
@@ -488,8 +489,9 @@ RESOURCE: dict[str, Field] = {
     "health": _mapping(
         model.HealthChecks,
         HEALTH,
-        "Additional health checks. The built-in checks are that device nodes exist with the expected type and "
-        "numbers, and that a CDI spec defines the CDI name.",
+        "Additional health checks. The built-in checks: device nodes exist with the expected type and numbers. A CDI "
+        "spec defines the CDI name. The sources of bind mounts and the hooks exist. In a pod, the plugin does not see "
+        "these sources and hooks.",
     ),
     "injection": _text(
         "How a container gets its devices. cdi: by CDI names. device_nodes: as device nodes, mounts and variables in "

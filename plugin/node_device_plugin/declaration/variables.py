@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
+from . import shorthands
 from .model import Configuration
 from .parse import is_static, parse_capacities, parse_configuration
 from .problems import DeclarationError, shown
@@ -114,7 +115,9 @@ def _of_profile(item: Any) -> Any:
         return item
     devices = item.get("devices")
     if isinstance(devices, list):
-        optional = [{"required": False, **each} if isinstance(each, dict) else each for each in devices]
+        # The short form of a device is a path. A text of another form stays, so that it is a problem.
+        long = [shorthands.DEVICE.long(each) or each if isinstance(each, str) else each for each in devices]
+        optional = [{"required": False, **each} if isinstance(each, dict) else each for each in long]
         item = {**item, "devices": optional}
     return {"injection": "device_nodes", **item}
 

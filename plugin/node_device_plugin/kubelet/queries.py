@@ -311,16 +311,23 @@ def _pods_and_specs(
 def _of_foreign(specs: Resolution, names: Set[str]) -> dict[str, HostPaths]:
     """What other programs' devices give, by fully qualified name: now, else as last known, else what they may give."""
     own = specs.own_nodes(names)
-    found = {name: _last_known[name] for name in names & _last_known.keys()}
-    for name in own.keys() & names:
-        others = (each.path for each in specs.host_paths(name) if each.what != "hook")
-        found[name] = HostPaths(own[name], specs.nodes(name).union(others))
+    known = _remembered(names, {name: _paths_now(specs, name, own[name]) for name in own.keys() & names})
+    free = functools.lru_cache(maxsize=None)(functools.partial(_free_nodes, specs, own, names))
+    gone = {name: free(name.partition("=")[0], bool(UUID.search(name))) for name in names - known.keys()}
+    return {**known, **{name: HostPaths(nodes, nodes) for name, nodes in gone.items()}}
+
+
+def _paths_now(specs: Resolution, name: str, own: frozenset[str]) -> HostPaths:
+    """What a device of another program gives now. own: the nodes that only this device has."""
+    others = (each.path for each in specs.host_paths(name) if each.what != "hook")
+    return HostPaths(own, specs.nodes(name).union(others))
+
+
+def _remembered(names: Set[str], now: Mapping[str, HostPaths]) -> dict[str, HostPaths]:
+    """Remember what held names give, and forget other names. Returns what they give now, or else gave last."""
+    found = {**{name: _last_known[name] for name in names & _last_known.keys()}, **now}
     _last_known.clear()
     _last_known.update(found)
-    free = functools.lru_cache(maxsize=None)(functools.partial(_free_nodes, specs, own, names))
-    for name in names - found.keys():
-        nodes = free(name.partition("=")[0], bool(UUID.search(name)))
-        found[name] = HostPaths(nodes, nodes)
     return found
 
 

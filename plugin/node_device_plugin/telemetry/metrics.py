@@ -44,12 +44,12 @@ REFUSED = Gauge(
 STARTED = Gauge(PREFIX + "start_time_seconds", "When the plugin started, since the epoch.")
 DISCOVERY_AGE = Gauge(PREFIX + "discovery_age_seconds", "Seconds since the last full scan of the devices.")
 REGISTERED = Gauge(
-    PREFIX + "stream_open",
+    PREFIX + "registered",
     "1 while the resource is registered: the kubelet can allocate its devices.",
     ("resource",),
 )
 REGISTERED_SECONDS = Gauge(
-    PREFIX + "stream_age_seconds",
+    PREFIX + "registered_seconds",
     "Seconds since the resource was registered; missing while it is not.",
     ("resource",),
 )

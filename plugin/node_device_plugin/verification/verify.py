@@ -13,11 +13,11 @@ from typing import Any
 from ..cdi import writer
 from ..cdi.links import Links
 from ..declaration import Configuration, Resource, foreign_cdi
-from ..devices.discovery import Discoverer
+from ..devices.discovery import Discovered, Discoverer
 from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.checkpoint import CheckpointError
-from ..kubelet.losses import losses, unserved
+from ..kubelet.losses import Loss, losses, unserved
 from ..kubelet.pod_resources import PodResourcesError
 from ..runtime import queries as runtime_queries
 from ..runtime.client import CriClient
@@ -29,7 +29,7 @@ from .device_plugins import DevicePlugins
 from .expected import Expected, expected, said_by_plugin
 from .judging import Judge
 from .proof_record import Record, read_file
-from .report import FAILED, IN_USE, UNPROVEN, Report
+from .report import FAILED, IN_USE, UNPROVEN, Report, Row
 from .scope import Runtime, Scope
 from .static_pod import remove_leftovers
 from .without_lists import NoKubelet, NoLists
@@ -44,20 +44,10 @@ _UNKNOWN = "unknown"
 
 async def verify(configuration: Configuration, scope: Scope) -> Report:
     """Verify this node against ``configuration``. The report contains every problem, and none raises an exception."""
-    # Discover the expected devices with the plugin's own code.
-    offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
-    links = Links(BoundedCalls(busy=_BUSY))
-    discoverer = Discoverer(links)
-    found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
-    resources = [
-        each._replace(devices=(*each.devices, *found[each.name].devices)) if each.name in found else each
-        for each in configuration.resources
-    ]
-    names = CdiNames(configuration.cdi_spec_dirs)
-    needed = [name for resource in resources for device in resource.devices for name in resource.cdi_names(device)]
-    await in_thread(names.read, needed)
-    resources = [names.resolution.with_foreign_nodes(resource) for resource in resources]
-    problems = ["{}: {}".format(*late) for late in discoverer.late.items()]
+    links, names = Links(BoundedCalls(busy=_BUSY)), CdiNames(configuration.cdi_spec_dirs)
+    problems: list[str] = []
+    found = await _discovered(configuration, links, problems)
+    resources = await _with_devices(configuration.resources, found, names)
     # Remove leftovers before reading the holders, because a leftover's pod still runs and holds a device.
     await _without_leftovers(scope, problems)
     proven_before = read_file(scope.record)
@@ -65,29 +55,14 @@ async def verify(configuration: Configuration, scope: Scope) -> Report:
     runtime = await _runtime(scope, resources, problems)
     if runtime.name != _UNKNOWN:
         record.keep_only(resources, runtime.name)
-    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
-    state = kubelet_queries.Holders("none")
-    try:
-        state = await kubelet_queries.holders(
-            scope.kubelet_root, configuration.kubelet_device_plugin_dir, places, links
-        )
-    except (OSError, CheckpointError) as error:
-        problems.append(f"cannot find out which pods hold devices: {error}")
+    state = await _holders(configuration, scope, links, problems)
     wanted = [expected(each, found.get(each.name), state.held, names) for each in resources]
     judge, wanted = await _settled(configuration, scope, runtime, names, wanted)
     problems += [f"kubelet: {judge.problem}"] * bool(judge.problem)
     offers = [judge.offer(each) for each in wanted]
     without = await unserved(scope.kubelet_root, scope.runtime_socket, state, [each.resource for each in offers])
     lost = await losses(offers, state, without, configuration.checked_spec_dirs)
-    rows, to_prove = [], {}
-    for each in wanted:
-        row = judge.judge(each, [loss for loss in lost if loss.fails and loss.resource == each.resource.name])
-        if row.state in (UNPROVEN, IN_USE) and not each.withheld:
-            proven = record if scope.unproven_only else None
-            asked, row = row, judging.before_proof(row, each.resource, proven, runtime.name, with_annotations=True)
-            if row == asked:
-                to_prove[row.resource] = row
-        rows.append(row)
+    rows, to_prove = _before_proofs(judge, wanted, lost, record if scope.unproven_only else None, runtime.name)
     outcomes = await judge.prove(resources, to_prove)
     judging.note(record, [each for each in resources if each.name in to_prove], runtime.name, outcomes)
     problems.extend(f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED)
@@ -99,6 +74,58 @@ async def verify(configuration: Configuration, scope: Scope) -> Report:
     warnings = [f"{resource.name}: {warning}" for resource in resources for warning in foreign_cdi.warnings(resource)]
     warnings += [f"{loss.resource}: {loss.text}" for loss in lost if not loss.fails]
     return Report(runtime.name, judge.kubelet, rows, problems, record.proven, proven_before, runtime.image, warnings)
+
+
+async def _discovered(configuration: Configuration, links: Links, problems: list[str]) -> dict[str, Discovered]:
+    """Discover the devices with the plugin's own code. Adds a problem for each method that does not answer."""
+    offered = functools.partial(writer.offered, configuration.dynamic_cdi_dir)
+    discoverer = Discoverer(links)
+    found = await discoverer.discover(configuration.resources, offered, spec_dirs=configuration.cdi_spec_dirs)
+    problems += ["{}: {}".format(*late) for late in discoverer.late.items()]
+    return found
+
+
+async def _with_devices(
+    declared: Sequence[Resource], found: Mapping[str, Discovered], names: CdiNames
+) -> list[Resource]:
+    """The resources with their discovered devices, and with the nodes of other programs' CDI devices."""
+    resources = [
+        each._replace(devices=(*each.devices, *found[each.name].devices)) if each.name in found else each
+        for each in declared
+    ]
+    needed = [name for resource in resources for device in resource.devices for name in resource.cdi_names(device)]
+    await in_thread(names.read, needed)
+    return [names.resolution.with_foreign_nodes(resource) for resource in resources]
+
+
+async def _holders(
+    configuration: Configuration, scope: Scope, links: Links, problems: list[str]
+) -> kubelet_queries.Holders:
+    places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
+    directory = configuration.kubelet_device_plugin_dir
+    try:
+        return await kubelet_queries.holders(scope.kubelet_root, directory, places, links)
+    except (OSError, CheckpointError) as error:
+        problems.append(f"cannot find out which pods hold devices: {error}")
+        return kubelet_queries.Holders("none")
+
+
+def _before_proofs(
+    judge: Judge, wanted: Sequence[Expected], lost: Sequence[Loss], proven: Record | None, runtime: str
+) -> tuple[list[Row], dict[str, Row]]:
+    """The rows of all resources, and by resource the rows that need a proof.
+
+    proven: the record whose proofs are not repeated; None to repeat every proof.
+    """
+    rows, to_prove = [], {}
+    for each in wanted:
+        row = judge.judge(each, [loss for loss in lost if loss.fails and loss.resource == each.resource.name])
+        if row.state in (UNPROVEN, IN_USE) and not each.withheld:
+            asked, row = row, judging.before_proof(row, each.resource, proven, runtime, with_annotations=True)
+            if row == asked:
+                to_prove[row.resource] = row
+        rows.append(row)
+    return rows, to_prove
 
 
 async def _without_leftovers(scope: Scope, problems: list[str]) -> None:

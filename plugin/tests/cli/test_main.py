@@ -44,6 +44,26 @@ def test_validate(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "argument --config: not allowed with argument FILE" in refusal(["validate", config, "--config=x"], capsys)
 
 
+def test_run_reads_the_default_only_without_a_file_of_the_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, default = tmp_path / "worker1", tmp_path / "_default"
+    default.write_text("log_level: loud")
+    command = ["run", "--config", str(own), "--default-config", str(default)]
+    assert main(command) == 1
+    assert "log_level: must be one of debug, info, warning, error, not 'loud'" in capsys.readouterr().err
+    own.write_text("log_format: loud")
+    assert main(command) == 1
+    said = capsys.readouterr().err
+    assert "log_format: must be one of" in said
+    assert "log_level" not in said
+    # Without both, the error names the file that is missing for all nodes.
+    own.unlink()
+    default.unlink()
+    assert main(command) == 1
+    assert f"{default}: No such file or directory" in capsys.readouterr().err
+
+
 def on_stdin(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "node_device_plugin", *arguments]
     # Where dependencies are on the path alone (tests/oldest_python), they stay there.

@@ -287,9 +287,40 @@ def test_which_nodes():
     of_pool = manifests.render(deployment(node_selector={"pool": "gpu"}), default)[2].content
     spec = of_pool["spec"]["template"]["spec"]
     assert spec["nodeSelector"] == {"pool": "gpu"}
-    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    # A node that a play has labelled belongs to another DaemonSet.
-    assert term == {"matchExpressions": [{"key": "nodedevices.kubernetes/device-plugin", "operator": "DoesNotExist"}]}
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    # A node that a play has labelled for another DaemonSet belongs to that DaemonSet.
+    label = {"key": "nodedevices.kubernetes/device-plugin"}
+    assert [term["matchExpressions"] for term in terms] == [
+        [{**label, "operator": "DoesNotExist"}],
+        [{**label, "operator": "In", "values": ["node-device-plugin"]}],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("selector", "says"),
+    [
+        ([1], "node_selector: must be a mapping, not a list"),
+        ("pool=gpu", "node_selector: must be a mapping, not the text 'pool=gpu'"),
+        ({"pool": None}, "node_selector.pool: must be text, not nothing"),
+        ({"pool": 1}, "node_selector.pool: must be text, not 1 (write it in quotes)"),
+        ({"pool": True}, "node_selector.pool: must be text, not True (write it in quotes)"),
+        ({"pool": ["a"]}, "node_selector.pool: must be text, not a list"),
+        ({"-x": "a"}, "node_selector.-x: '-x' is not a label or taint key"),
+        ({"a/b/c": "a"}, "node_selector.a/b/c: 'a/b/c' is not a label or taint key"),
+        ({"pool": "a b"}, "node_selector.pool: 'a b' is not a label or taint value"),
+        ({"pool": "x" * 64}, f"node_selector.pool: '{'x' * 64}' is not a label or taint value"),
+        ({"pool": "a,b=c"}, "node_selector.pool: 'a,b=c' is not a label or taint value"),
+    ],
+)
+def test_a_selector_that_kubernetes_would_refuse(selector, says):
+    (said,) = problems(lambda: deployment(node_selector=selector))
+    assert said.startswith(says), said
+
+
+def test_a_label_without_a_value_selects_a_pool():
+    given = deployment(node_selector={"node-role.kubernetes.io/gpu": ""})
+    assert given.selector == {"node-role.kubernetes.io/gpu": ""}
+    assert deployment(node_selector={}, name="ours").selector == {"nodedevices.kubernetes/device-plugin": "ours"}
 
 
 @pytest.mark.parametrize("label", ["nodedevices.kubernetes/device-plugin", "app.kubernetes.io/managed-by"])

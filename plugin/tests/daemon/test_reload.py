@@ -153,7 +153,7 @@ async def test_no_pod_meets_a_resource_without_devices_because_of_a_reload(
         running.write(resource % ("", ", injection: device_nodes, container_edits: {env: [A=b]}"))
         assert await running.reloader.reload() == Outcome("applied")
         assert running.changes[running.reloader.loaded.sha256] == "registered again example.com/dev"
-        assert await kubelet.registered("example.com/dev") == {"a": "Healthy"}
+        await kubelet.until(functools.partial(has_devices, kubelet, {"a": "Healthy"}))
         plugin = frontend._offers["example.com/dev"].connection.service
         answer = await plugin.Allocate(api.AllocateRequest(container_requests=[{"devices_ids": ["a"]}]), None)
         assert dict(answer.container_responses[0].envs) == {"A": "b"}

@@ -602,7 +602,7 @@ async def test_status_shows_devices_and_who_holds_them(node: Node) -> None:
     assert found.is_fine
     data = json.loads(json.dumps(found.to_data()))
     assert data["plugin"]["resources"][0]["devices"][0]["kubelet_ids"] == ["d0::0", "d0::1"]
-    assert data["plugin"]["resources"][0]["stream_age_seconds"] >= 0
+    assert data["plugin"]["resources"][0]["registered_seconds"] >= 0
     assert data["held"][0]["resource"] == "example.com/dev"
 
 

@@ -148,8 +148,8 @@ async def test_metrics(plugin: Plugin) -> None:
         bounds = [float(bound) for bound in re.findall(r'_bucket\{resource="example.com/dev",le="(.*)"\}', text)]
         assert bounds == sorted(bounds)
         assert (bounds[0] > 0, bounds[-1]) == (True, math.inf)
-        assert seen[prefix + "stream_open{resource=example.com/none}"] == 1
-        assert 0 < seen[prefix + "stream_age_seconds{resource=example.com/dev}"] < 60
+        assert seen[prefix + "registered{resource=example.com/none}"] == 1
+        assert 0 < seen[prefix + "registered_seconds{resource=example.com/dev}"] < 60
         assert {name: value for name, value in seen.items() if name.startswith(prefix + "devices{")} == {
             prefix + "devices{reason=,resource=example.com/dev,state=healthy}": 1,
             prefix + "devices{reason=No such file or directory,resource=example.com/dev,state=unhealthy}": 1,

@@ -45,7 +45,11 @@ def converge(node, params):
     runtime = role_specs.Runtime(*map(node.facts["runtime"].get, ("name", "version")))
     state = params["state"]
     with node.ledger() as ledger:
-        found = role_specs.find(node.facts["cdi_directories"], ledger.of(_OWNER), runtime.accepted)
+        # The facts keep the specs, so that the preflight reads them once for the states present and pruned.
+        if "specs" not in node.facts:
+            of_role = ledger.of(_OWNER)
+            node.facts["specs"] = role_specs.find(node.facts["cdi_directories"], of_role, runtime.accepted)
+        found = node.facts["specs"]
         specs = role_specs.Specs(configuration.resources, params["templates"], found, runtime)
         staying, in_use = _staying(node, specs, params)
         wanted = specs.to_write(staying)

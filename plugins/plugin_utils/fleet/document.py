@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +15,9 @@ from . import node, resources
 SCHEMA_VERSION = 1
 _SEVERITIES = ("failed", "degraded", "unknown", "pending")
 _NUMBERS = ("capacity", "healthy", "allocated")
+# A pod's name where rollout.seen and a kubelet's message have it.
+_POD = re.compile(r"\bpod [^\s/]+/\S+ (?=does not |has |waits for the scheduler)")
+_KUBELETS_POD = re.compile(r" pod=\S+")
 
 
 def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.datetime) -> dict[str, Any]:
@@ -26,12 +30,8 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
         "generated": generated.astimezone(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "collection_version": version,
         "summary": {
-            "nodes": _counted((each["state"] for each in nodes for _ in range(weight(each))), node.STATES),
-            "versions": {
-                "container runtime": _versions(_named(each["runtime"]) for each in nodes),
-                "kubelet": _versions((each["kubelet"] or {}).get("version") for each in nodes),
-                "plugin": _versions((each["plugin"] or {}).get("version") for each in nodes),
-            },
+            "nodes": counted((each["state"] for each in nodes for _ in range(weight(each))), node.STATES),
+            "versions": versions(nodes),
             "resources": [_of_resource(name, nodes) for name in _names(nodes)],
             "findings": list(findings(nodes)),
         },
@@ -40,24 +40,34 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
 
 
 def weight(entry: Mapping[str, Any]) -> int:
-    """Return how many nodes an entry stands for: one, or the nodes of a profile that are as declared."""
+    """Return how many nodes an entry stands for: one, or several nodes of a profile."""
     return int(entry.get("members", 1))
+
+
+def names(entry: Mapping[str, Any]) -> list[str]:
+    """Return the names of the nodes that an entry stands for. Nodes that are as declared have the profile's name."""
+    return list(entry.get("names") or [entry["name"]])
+
+
+def general(text: str) -> str:
+    """Return a problem without the pod's name, so that nodes with the same problem have the same text."""
+    return _KUBELETS_POD.sub("", _POD.sub("the plugin's pod ", text))
 
 
 def findings(nodes: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield each problem once, with the affected nodes. Severe and frequent problems come first."""
-    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    # The dicts keep the order.
+    found: dict[tuple[str, str], tuple[set[str], dict[str, None]]] = {}
     for each in nodes:
         for severity, resource, text in _of_node(each):
-            names, where = found.setdefault((severity, text), ([], []))
-            for name, known in ((resource, names), (each["name"], where)):
-                if name is not None and name not in known:
-                    known.append(name)
-    for text, names in _contents(nodes):
-        found["degraded", text] = ([], names)
+            of, where = found.setdefault((severity, general(text)), (set(), {}))
+            of.update(filter(None, [resource]))
+            where.update(dict.fromkeys(names(each)))
+    for text, where_else in builds(nodes):
+        found["degraded", text] = (set(), dict.fromkeys(where_else))
     for severity, text in sorted(found, key=lambda key: (_SEVERITIES.index(key[0]), -len(found[key][1]), key[1])):
-        names, where = found[severity, text]
-        yield {"severity": severity, "text": text, "resources": sorted(names), "nodes": where}
+        of, where = found[severity, text]
+        yield {"severity": severity, "text": text, "resources": sorted(of), "nodes": list(where)}
 
 
 def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
@@ -80,38 +90,46 @@ def _of_node(each: Mapping[str, Any]) -> Iterator[tuple[str, str | None, str]]:
                 yield severity, row["name"], reason
 
 
-def _contents(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+def builds(nodes: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]]]:
     """Yield a text for each image name with different images, and the nodes with the less frequent images."""
-    ids: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    ids: dict[tuple[str, ...], dict[str, dict[str, int]]] = {}
     for each in nodes:
-        pod = each["pod"] or {}
-        if pod.get("image") and pod.get("image_id"):
+        for of_pod in each["images"] if "images" in each else images([each]):
             # Compare only ids of the same form (imported or pulled) and architecture.
-            form = pod["image_id"].partition("sha256:")[0]
-            kind = (pod["image"], str(pod.get("architecture")), form)
-            ids.setdefault(kind, {}).setdefault(pod["image_id"], []).append(each["name"])
+            form = of_pod["image_id"].partition("sha256:")[0]
+            kind = (of_pod["image"], str(of_pod["architecture"]), form)
+            counts = ids.setdefault(kind, {}).setdefault(of_pod["image_id"], {})
+            counts.update(dict.fromkeys(names(each), of_pod["nodes"]))
     for (image, *_rest), found in ids.items():
-        fewer = sorted(found.values(), key=len)[:-1]
+        fewer = sorted(found.values(), key=lambda counts: sum(counts.values()))[:-1]
         if fewer:
             text = (
                 f"{image} is not the same image on all nodes, so some pods run another build: give each build its own "
                 "tag (image_pull_policy IfNotPresent pulls a tag only once)"
             )
-            yield text, [name for names in fewer for name in names]
+            yield text, [name for counts in fewer for name in counts]
+
+
+def images(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the images of the nodes' pods, each with the number of nodes."""
+    pods = (each["pod"] or {} for each in nodes)
+    keys = ("image", "image_id", "architecture")
+    counts = Counter(tuple(pod.get(key) for key in keys) for pod in pods if pod.get("image") and pod.get("image_id"))
+    return [{**dict(zip(keys, values, strict=True)), "nodes": count} for values, count in counts.items()]
 
 
 def _of_resource(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     rows = [row for each in nodes for row in each["resources"] if row["name"] == name]
-    numbers = {key: _sum(row[key] for row in rows) for key in _NUMBERS}
+    states = [state for row in rows for state in Counter(row.get("states", [row["state"]])).elements()]
     return {
         "name": name,
-        "nodes": sum(weight(each) for each in nodes for row in each["resources"] if row["name"] == name),
-        **numbers,
-        "states": _counted((row["state"] for row in rows), resources.STATES),
+        "nodes": len(states),
+        **{key: total(row[key] for row in rows) for key in _NUMBERS},
+        "states": counted(states, resources.STATES),
     }
 
 
-def _sum(numbers: Iterable[int | None]) -> int | None:
+def total(numbers: Iterable[int | None]) -> int | None:
     """Return the sum of the known numbers; None if no number is known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
@@ -121,14 +139,21 @@ def _names(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted({row["name"] for each in nodes for row in each["resources"]})
 
 
-def _counted(states: Iterable[str], order: Iterable[str]) -> dict[str, int]:
+def counted(states: Iterable[str], order: Iterable[str]) -> dict[str, int]:
+    """Return how often each state occurs."""
     counts = Counter(states)
     return {state: counts[state] for state in order if counts[state]}
 
 
-def _versions(versions: Iterable[str | None]) -> dict[str, int]:
+def versions(nodes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Return the number of nodes by version (or "unknown"). The most frequent version is first."""
-    return dict(Counter(version or "unknown" for version in versions).most_common())
+    counts: dict[str, Counter[str]] = {"container runtime": Counter(), "kubelet": Counter(), "plugin": Counter()}
+    for each in nodes:
+        kubelet, plugin = ((each[part] or {}).get("version") for part in ("kubelet", "plugin"))
+        own = (_named(each["runtime"]), kubelet, plugin)
+        for (what, known), version in zip(counts.items(), own, strict=True):
+            known.update(each["versions"][what] if "versions" in each else [version or "unknown"])
+    return {what: dict(known.most_common()) for what, known in counts.items()}
 
 
 def _named(runtime: Mapping[str, Any] | None) -> str | None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the entries of a profile: one for all nodes that are as declared, and one for each other node."""
+"""Makes the entries of a profile: one for all nodes that are as declared, and others for the nodes that differ."""
 
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
@@ -15,41 +15,44 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     profile,
     rollout,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import ReadOnce
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
 
-from . import node
+from . import document, node, together
 
 # The number of plugins to ask of nodes that differ, and at a time: a silent one delays the report by 15 s.
 _ASKED = 16
 _AT_ONCE = 8
 
 
-def statuses(name: str, cluster: ReadOnce, declared: Mapping[str, Any], sample: int) -> list[dict[str, Any]]:
+def statuses(
+    name: str, cluster: DaemonSet, declared: Mapping[str, Any], named: Collection[str] = (), sample: int = 3
+) -> list[dict[str, Any]]:
     """Return the profile's entry, then the entries of the nodes that differ. Reads nodes, pods and events in lists.
 
     Asks only a few plugins themselves: of nodes that differ, and of a sample of the others. name: of the profile.
-    declared: the result of the action declaration. Raises ApiError.
+    declared: the result of the action declaration. named: nodes whose hosts have entries of their own. sample: how many
+    plugins to ask of nodes that are as declared. Raises ApiError.
     """
-    reads = {each["metadata"]["name"]: _read(cluster, each, declared) for each in profile.nodes(cluster)}
+    cluster = ReadOnce(cluster.api, cluster.deployment)
+    found = {each["metadata"]["name"]: each for each in profile.nodes(cluster)}
+    reads = {each: _read(cluster, of_node, declared) for each, of_node in found.items() if each not in named}
     entries = {each: node.entry(each, read) for each, read in reads.items()}
-    running = {each: pod for each in reads if (pod := _running(cluster, reads[each])) is not None}
-    asked = _ask(cluster, {each: running[each] for each in _to_ask(running, entries, sample)})
-    wanted = manifests.sha256_of(deployed.configuration_text(declared))
-    for each, said in asked.items():
+    running = {each: pod for each in reads if (pod := _running(cluster, found[each])) is not None}
+    to_ask = _to_ask(running, entries, sample)
+    for each, said in _ask(cluster, {each: running[each] for each in to_ask}).items():
+        wanted = manifests.sha256_of(deployed.configuration_text(declared))
         entries[each] = node.entry(each, reads[each]._replace(running=said, wanted_sha256=wanted))
-    different = [entry for entry in entries.values() if entry["state"] != "ok"]
-    alike = [entry for entry in entries.values() if entry["state"] == "ok"]
-    notes = []
-    if different:
-        notes.append(f"{len(different)} of {len(entries)} nodes differ, and have rows of their own")
-    if len(asked) < len(running):
-        notes.append(
-            f"of {len(running) - len(asked)} of {len(entries)} nodes, the report shows only node object and pod, not "
-            "the configuration and the reasons of the plugin (verification_sample)"
-        )
-    if not entries:
-        notes.append("no node has these labels")
-    return [_of_all(name, alike, list(other_daemonsets.strays(cluster)), notes), *different]
+    other_builds = {of_node for _text, nodes in document.builds(list(entries.values())) for of_node in nodes}
+    alike, different = [], []
+    for each in entries.values():
+        (alike if each["state"] == "ok" and each["name"] not in other_builds else different).append(each)
+    # No entry says "ok" for no node, while nodes differ.
+    of_all = [_of_all(name, alike, len(different))] if alike or not different else []
+    return [
+        *of_all,
+        *({**each, "profile": name} for each in together.grouped(different)),
+        *_of_strays(cluster, named),
+    ]
 
 
 def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any]) -> node.Read:
@@ -71,9 +74,8 @@ def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any
     )
 
 
-def _running(cluster: ReadOnce, read: node.Read) -> dict[str, Any] | None:
+def _running(cluster: ReadOnce, of_node: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the pod whose plugin may answer; None without one. A pod of a node that is not Ready would be silent."""
-    of_node = read.node_object or {}
     pod = rollout.newest(cluster, of_node["metadata"]["name"]) if extended_resources.is_ready(of_node) else None
     return pod if pod is not None and rollout.is_running(pod) else None
 
@@ -99,31 +101,17 @@ def _of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iter
         yield f"containerd {version} gives containers no CDI devices: upgrade it, or set injection: device_nodes"
 
 
-def _of_all(name: str, alike: list[dict[str, Any]], problems: list[str], notes: list[str]) -> dict[str, Any]:
-    """Return the profile's entry. alike: the entries of the nodes that are as declared."""
-    return {
-        **node.entry(name, node.Read()),
-        "state": "wrong" if problems else "ok",
-        "problems": [*problems, *notes],
-        "runtime": _common(alike, "runtime"),
-        "kubelet": _common(alike, "kubelet"),
-        # Only the plugins that were asked are known.
-        "plugin": _common([entry for entry in alike if entry["plugin"]], "plugin"),
-        "members": len(alike),
-        "resources": [
-            _sum([row for entry in alike for row in entry["resources"] if row["name"] == each])
-            for each in sorted({row["name"] for entry in alike for row in entry["resources"]})
-        ],
-    }
+def _of_all(name: str, alike: list[dict[str, Any]], different: int) -> dict[str, Any]:
+    """Return the profile's entry. alike: of the nodes that are as declared. different: how many other nodes it has."""
+    notes = [f"{different} of {len(alike) + different} nodes differ, and have rows of their own"] * bool(different)
+    notes += ["no node has these labels"] * (not alike)
+    return {**together.summed(name, alike), "profile": name, "state": "ok", "problems": notes}
 
 
-def _common(entries: list[dict[str, Any]], key: str) -> Any:
-    """Return a value that all entries have; None if they differ."""
-    values = [entry[key] for entry in entries]
-    return values[0] if values and all(value == values[0] for value in values) else None
-
-
-def _sum(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one row with the sums of the nodes' rows."""
-    numbers = {key: sum(row[key] or 0 for row in rows) for key in ("capacity", "healthy")}
-    return {**rows[0], **numbers, "state": "healthy" if numbers["capacity"] else "empty"}
+def _of_strays(cluster: DaemonSet, named: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield an entry for each label value that nodes have and no DaemonSet of ours."""
+    for value, nodes in other_daemonsets.strays(cluster).items():
+        label = f"label {manifests.NODE_LABEL}={value}"
+        problem = f"{label} names no DaemonSet, so the node gets no devices: correct the label"
+        entries = [node.entry(each, node.Read(problems=(problem,))) for each in nodes if each not in named]
+        yield from together.shared(entries)

@@ -6,6 +6,7 @@
   const texts = parts.map((part) => part.textContent.toLowerCase());
   const find = document.getElementById("find");
   const notOk = document.getElementById("not-ok");
+  const all = parts.reduce((sum, part) => sum + Number(part.dataset.nodes), 0);
   const shown = document.getElementById("shown");
 
   function apply() {
@@ -14,9 +15,9 @@
     parts.forEach((part, at) => {
       const fits = words.every((word) => texts[at].includes(word)) && !(notOk.checked && part.dataset.state === "ok");
       part.hidden = rows[at].hidden = !fits;
-      count += fits;
+      count += fits ? Number(part.dataset.nodes) : 0;
     });
-    shown.value = `${count} of ${parts.length} nodes`;
+    shown.value = `${count} of ${all} nodes`;
   }
 
   function openTarget() {

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import jinja2
 
+from . import document as documents
 from . import node, resources, table
 
 _HERE = Path(__file__).parent
@@ -29,7 +30,17 @@ def html(document: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(number=table.number, anchor=_anchor, by_name=_by_name)
+    parts = {name: each for each in document["nodes"] for name in documents.names(each)}
+    environment.filters.update(
+        number=table.number,
+        anchor=_anchor,
+        by_name=_by_name,
+        label=table.label,
+        states=table.states,
+        weight=documents.weight,
+        # A finding names all nodes, but several nodes may have one part of the page.
+        parts=lambda names: list({id(parts[name]): parts[name] for name in names}.values()),
+    )
     style, script = _text("page.css"), _text("page.js")
     worst_first = list(node.STATES).index
     return environment.get_template("page.html.j2").render(
@@ -56,9 +67,9 @@ def _headline(total: int, well: int) -> str:
     return f"{total - well} of {total} nodes {'is' if total - well == 1 else 'are'} not ok"
 
 
-def _anchor(name: str) -> str:
-    """Return the HTML id of a node's part of the page. The name is quoted, because an id must not contain spaces."""
-    return f"node-{quote(name, safe='')}"
+def _anchor(label: str) -> str:
+    """Return the HTML id of a node's part of the page. The label is quoted, because an id must not contain spaces."""
+    return f"node-{quote(label, safe='')}"
 
 
 def _by_name(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

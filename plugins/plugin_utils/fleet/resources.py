@@ -105,6 +105,8 @@ def _by_node_object(declared: Mapping[str, Any], shown: Mapping[str, str]) -> di
     if capacity is None or healthy is None:
         return {**row, "state": "not registered", "reasons": ["the node object does not list it"]}
     row.update(capacity=capacity, healthy=healthy, state=_health(capacity, healthy, False))
+    if healthy < capacity:
+        row["reasons"].append(f"{healthy} of {capacity} are allocatable: the log of the plugin's pod has the reason")
     needed = declared.get("min_devices", 0) * declared.get("replicas", 1)
     if healthy < needed:
         # As kubernetes/api_verification.py judges.

@@ -2,14 +2,13 @@
 """Applies, changes and deletes the plugin's DaemonSet and each node's label, configuration and proof record.
 
 A node's configuration is a key of the ConfigMap, unless it is equal to a profile's configuration, which is the default
-of all nodes. A play changes only its own nodes' keys. The settings that all pods share are computed from all
-configurations in the cluster.
+of all nodes. The settings that all pods share are computed from all configurations in the cluster.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
@@ -51,41 +50,65 @@ class DaemonSet:
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
         }
 
-    def configure(self, key: str, text: str) -> list[Change]:
-        """Write a configuration into the cluster, and create a missing namespace.
+    def prepare(self) -> list[Change]:
+        """Create a missing namespace and ConfigMap. Raises DeploymentError if other owners have these names."""
+        return self._make(self._found())
 
-        key: a node's name, or manifests.DEFAULT. Raises DeclarationError if the configuration does not fit into the
-        ConfigMap.
-        """
-        # Check for errors before anything is written.
-        if key != manifests.DEFAULT:
-            self.api.node(key)
+    def _found(self) -> dict[str, Any] | None:
+        """Return the ConfigMap, after a check that all objects are ours."""
         self.namespace.await_end()
         config_map = own(self._config_map, self.api.get(self._config_map))
         _by_label(self.place, own(self.place, self.api.get(self.place)))
-        before = dict((config_map or {}).get("data") or {})
-        after = _without_repeats({**before, key: text})
-        manifests.require_room(after)
+        return config_map
+
+    def _make(self, config_map: Mapping[str, Any] | None) -> list[Change]:
         changes = self.namespace.make()
         if config_map is None:
             objects.apply(self.api, self._config_map, manifests.config_map(self.deployment, {}).content)
-        different = {each: after.get(each) for each in sorted({key, *before}) if before.get(each) != after.get(each)}
+        return changes
+
+    def configure(self, node: str, text: str) -> list[Change]:
+        """Write a node's configuration, and create a missing namespace and ConfigMap.
+
+        Raises DeclarationError if the configuration does not fit into the ConfigMap.
+        """
+        # Check for errors before anything is written.
+        self.api.node(node)
+        config_map = self._found()
+        before = dict((config_map or {}).get("data") or {})
+        after = _with_key(before, node, text)
+        manifests.require_room(after)
+        return [*self._make(config_map), *self.write(before, after)]
+
+    def write(self, before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+        """Write the configurations that differ. before, after: by node or manifests.DEFAULT."""
+        keys = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
         # Patch only some keys, because with hundreds of nodes an apply of the complete object takes seconds.
-        if different and not (self.api.dry_run and config_map is None):
-            self.api.merge(self._config_map, {"data": different})
-        return changes + [
-            Change(f"{self._config_map}, {each}", before.get(each), different[each]) for each in different
-        ]
+        if keys and not (self.api.dry_run and self.api.get(self._config_map) is None):
+            self.api.merge(self._config_map, {"data": {key: after.get(key) for key in keys}})
+        return [Change(f"{self._config_map}, {key}", before.get(key), after.get(key)) for key in keys]
 
-    def deploy(self, pending: Mapping[str, str], known: Iterable[str]) -> list[Change]:
-        """Apply the DaemonSet that the configurations in the cluster need. Raises DeploymentError.
+    def deploy(
+        self, pending: Mapping[str, str], known: Iterable[str], named: Callable[[], Iterable[str]] = list
+    ) -> list[Change]:
+        """Write the default, and apply the DaemonSet that all configurations need.
 
-        pending: configurations of this play, by node or manifests.DEFAULT; in check mode, the cluster does not have
-        them yet. known: other nodes to keep. Nodes that are in neither are removed.
+        pending: configurations of this play, by node or manifests.DEFAULT. known: other nodes to keep. Nodes that are
+        in neither are removed. named: returns the nodes that have hosts of their own. Those that have the former
+        default and are not in this play keep it. Raises DeploymentError and DeclarationError.
         """
         kept = {*known, *pending, manifests.DEFAULT}
         changes = [change for node in set(self.texts()) - kept for change in self.forget(node)]
-        texts = {node: text for node, text in {**self.data(), **pending}.items() if node in kept}
+        before = {node: text for node, text in self.data().items() if node in kept}
+        # In check mode, the cluster does not have the nodes' configurations yet.
+        for node in pending.keys() - {manifests.DEFAULT} if self.api.dry_run else ():
+            before = _with_key(before, node, pending[node])
+        former = before.get(manifests.DEFAULT)
+        is_other = former is not None and pending.get(manifests.DEFAULT, former) != former
+        texts = {**(dict.fromkeys(named(), former) if is_other else {}), **before, **pending}
+        after = self._without_repeats(texts)
+        manifests.require_room(after)
+        changes += self.write(before, after)
         nodes = self._nodes_of(texts)
         manifest = manifests.daemon_set(self.deployment, self._ground(texts), self._kubelets_overlap(nodes))
         self._refuse_full_nodes(manifest.content, nodes)
@@ -103,6 +126,17 @@ class DaemonSet:
                     "pod_monitor and alert_rules from device_plugin_deployment"
                 ) from error
         return changes
+
+    def _without_repeats(self, texts: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the configurations without nodes whose configuration is the default.
+
+        While a pod of an earlier release is left, return all, because such a pod reads only its node's key.
+        """
+        default = texts.get(manifests.DEFAULT)
+        repeats = {node for node, text in texts.items() if text == default} - {manifests.DEFAULT}
+        if repeats and not all(manifests.reads_default(pod["spec"]) for pod in self.pods()):
+            return texts
+        return {node: text for node, text in texts.items() if node not in repeats}
 
     def _refuse_full_nodes(self, content: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> None:
         """Raise DeploymentError if an update's new pod would preempt a pod of a full node."""
@@ -197,10 +231,20 @@ class DaemonSet:
             self.api.merge(Place("nodes", name), {"metadata": {"labels": {label: value}}})
         return Change(f"label {label} of node {name}", now, value)
 
+    def keeps(self, node: Mapping[str, Any]) -> bool:
+        """Return whether the cluster's DaemonSet selects a node by labels that no play sets, such as a pool's."""
+        found, labels = self.api.get(self.place), node["metadata"].get("labels") or {}
+        selects = found["spec"]["template"]["spec"].get("nodeSelector") if found else None
+        if not selects or manifests.NODE_LABEL in selects:
+            return False
+        # A play that removes its own label from the node returns the node to the pool.
+        is_ours = labels.get(manifests.NODE_LABEL, self.deployment.name) == self.deployment.name
+        return is_ours and selects.items() <= labels.items()
+
     def is_selected(self, node: Mapping[str, Any]) -> bool:
         """Return whether a node object has this DaemonSet's labels."""
         labels = node["metadata"].get("labels") or {}
-        is_of_another = bool(self.deployment.node_selector) and manifests.NODE_LABEL in labels
+        is_of_another = labels.get(manifests.NODE_LABEL, self.deployment.name) != self.deployment.name
         return not is_of_another and self.deployment.selector.items() <= labels.items()
 
     def forget(self, node: str) -> list[Change]:
@@ -358,10 +402,10 @@ def meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
                 yield from field.get("values") or ()
 
 
-def _without_repeats(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the configurations without nodes whose configuration is the default."""
-    default = texts.get(manifests.DEFAULT)
-    return {key: text for key, text in texts.items() if key == manifests.DEFAULT or text != default}
+def _with_key(texts: Mapping[str, str], node: str, text: str) -> dict[str, str]:
+    """Return the configurations with a node's, which needs no new key if it is the default."""
+    needs_key = node in texts or text != texts.get(manifests.DEFAULT)
+    return {**texts, **({node: text} if needs_key else {})}
 
 
 def _selected_by(node: Mapping[str, Any]) -> str | None:

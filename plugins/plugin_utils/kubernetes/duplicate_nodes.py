@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+
+from . import other_daemonsets
 
 
 class Host(NamedTuple):
@@ -37,6 +40,35 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
             namesakes.append(host)
         else:
             yield sentence(duplicate.name, host.name, host.node)
+
+
+class Profile(NamedTuple):
+    """A host that stands for all nodes of a DaemonSet."""
+
+    name: str
+    kubeconfig: str
+    deployment: manifests.Deployment
+
+
+def overlapping(profiles: Iterable[Profile], cluster_of: Callable[[str], str]) -> Iterator[str]:
+    """Yield one message for each two profiles that may serve the same nodes. cluster_of: see ``found``."""
+    cluster = functools.cache(cluster_of)
+    for one, other in itertools.combinations(profiles, 2):
+        first, second = one.deployment, other.deployment
+        is_one_daemon_set = (first.namespace, first.name) == (second.namespace, second.name)
+        if not (is_one_daemon_set or other_daemonsets.may_overlap(first.selector, second.selector)):
+            continue
+        if one.kubeconfig != other.kubeconfig and cluster(one.kubeconfig) != cluster(other.kubeconfig):
+            continue
+        if is_one_daemon_set:
+            yield sentence(one.name, other.name, manifests.DEFAULT)
+        else:
+            words = (f"the labels of profile {each.name} ({_shown(each)})" for each in (one, other))
+            yield other_daemonsets.two_plugins(*words)
+
+
+def _shown(profile: Profile) -> str:
+    return other_daemonsets.shown(profile.deployment.selector)
 
 
 def sentence(one: str | None, other: str | None, node: str) -> str:

@@ -34,8 +34,8 @@ def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], dict[str, str]
             yield {"namespace": namespace, "name": name}, selects
 
 
-def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there.
+def before(cluster: DaemonSet, node: str = "") -> list[dict[str, str]]:
+    """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there; none for a profile.
 
     Raises ApiError, and DeploymentError if another DaemonSet's pod would run beside that pod.
     """
@@ -61,36 +61,45 @@ def before(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
 
 
 def refuse_overlap(cluster: DaemonSet) -> None:
-    """Raise DeploymentError if another DaemonSet may select the same nodes. Raises ApiError.
-
-    The labels of two DaemonSets that plays do not set are disjoint if they require different values of one key.
-    """
+    """Raise DeploymentError if another DaemonSet may select the same nodes by labels of a pool. Raises ApiError."""
     own = cluster.deployment.node_selector
     for place, selects in _others(cluster) if own else ():
-        are_disjoint = any(selects.get(key, value) != value for key, value in own.items())
-        if selects and manifests.NODE_LABEL not in selects and not are_disjoint:
-            raise DeploymentError(
-                f"device_plugin_deployment.node_selector: a node may have these labels and those of DaemonSet "
-                f"{place['name']} in namespace {place['namespace']} ("
-                f"{', '.join(f'{key}={value}' for key, value in selects.items())}), and would then get two plugins: "
-                "select different values of one label"
-            )
+        if selects and may_overlap(own, selects):
+            of_other = f"those of DaemonSet {place['name']} in namespace {place['namespace']} ({shown(selects)})"
+            raise DeploymentError(two_plugins("these labels", of_other))
 
 
-def strays(cluster: DaemonSet) -> Iterator[str]:
-    """Yield a sentence for each label value that nodes have and no DaemonSet of ours. Raises ApiError."""
+def may_overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Return whether a node may have the labels of two DaemonSets."""
+    # A DaemonSet that selects the labels of a pool does not serve a node that a play has labelled.
+    if (manifests.NODE_LABEL in one) != (manifests.NODE_LABEL in other):
+        return False
+    # Labels that require different values of one key are disjoint.
+    return all(other.get(key, value) == value for key, value in one.items())
+
+
+def two_plugins(one: str, other: str) -> str:
+    """Return the message for two DaemonSets that may select the same nodes. one, other: their labels in words."""
+    return (
+        f"device_plugin_deployment.node_selector: a node may have {one} and {other}, and would then get two plugins: "
+        "select different values of one label"
+    )
+
+
+def shown(labels: Mapping[str, str]) -> str:
+    """Return labels as kubectl shows them."""
+    return ", ".join(f"{key}={value}" for key, value in labels.items())
+
+
+def strays(cluster: DaemonSet) -> dict[str, list[str]]:
+    """Return the nodes of each label value that no DaemonSet of ours has. Raises ApiError."""
     names = {place["name"] for place, _selects in _others(cluster)} | {cluster.deployment.name}
     # Let the server compare the values, because it would otherwise send all nodes. A longer name is no label's value.
     values, label = ",".join(sorted(name for name in names if len(name) <= _LONGEST_VALUE)), manifests.NODE_LABEL
     found: dict[str, list[str]] = {}
     for node in cluster.api.list(Place("nodes"), labelSelector=f"{label},{label} notin ({values})"):
         found.setdefault(node["metadata"]["labels"][label], []).append(node["metadata"]["name"])
-    for value, nodes in sorted(found.items()):
-        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-        yield (
-            f"label {manifests.NODE_LABEL}={value} of node {', '.join(nodes[:3])}{more} names no DaemonSet, so these "
-            "nodes get no devices: correct the label"
-        )
+    return dict(sorted(found.items()))
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
@@ -41,20 +42,53 @@ def sample(cluster: DaemonSet, most: int, proven_first: bool) -> Sample:
     return Sample(tuple(node["metadata"]["name"] for node in ready[:most]), len(found))
 
 
-def withdraw(cluster: DaemonSet, timeout: float) -> list[Change]:
-    """Let the plugins remove the CDI specs that no pod holds, and remove the default configuration and proofs."""
+def withdraw(
+    cluster: DaemonSet, leaving: Collection[str], named: Iterable[str], timeout: float
+) -> tuple[list[Change], list[str]]:
+    """Let the plugins remove the CDI specs that no pod holds, and remove the default configuration and proofs.
+
+    Return the changes, and a sentence about the nodes where the specs stay. leaving: nodes that this play removes.
+    named: nodes that have hosts of their own. timeout: seconds without a node that has removed its specs, because a
+    broken node must not stop an uninstall. Raises DeploymentError if hosts of other nodes still need the DaemonSet.
+    """
+    others = sorted({*cluster.texts(), *named} - set(leaving))
+    if others:
+        raise DeploymentError(
+            f"DaemonSet {cluster.deployment.name} still serves {_some(others)}, which have hosts of their own: "
+            "uninstall these hosts first, or remove the key of a node without a host from the ConfigMap"
+        )
+    stays: list[str] = []
     text = cluster.data().get(manifests.DEFAULT)
     if text is None:
-        return []
+        return [], stays
     found = nodes(cluster)
     if not cluster.api.dry_run and _writes_specs(text):
         empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
-        cluster.configure(manifests.DEFAULT, empty)
-        for node in filter(is_ready, found):
-            rollout.await_node(cluster, node["metadata"]["name"], manifests.sha256_of(empty), None, timeout)
+        cluster.write({}, {manifests.DEFAULT: empty})
+        stays += _stays(cluster, [node["metadata"]["name"] for node in found if is_ready(node)], empty, timeout)
     changes = [change for node in found for change in cluster.forget_proofs(node)]
     removed = cluster.forget_configuration(manifests.DEFAULT)
-    return changes + [change._replace(before=text) for change in removed]
+    return changes + [change._replace(before=text) for change in removed], stays
+
+
+def _stays(cluster: DaemonSet, names: Iterable[str], empty: str, timeout: float) -> Iterator[str]:
+    """Yield a sentence if nodes have not applied the configuration ``empty``, which has no resources."""
+    failed, why, deadline = [], "", time.monotonic() + timeout
+    for name in names:
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            rollout.await_node(cluster, name, manifests.sha256_of(empty), None, left)
+            deadline = time.monotonic() + timeout
+        except DeploymentError as error:
+            failed.append(name)
+            why = why or str(error)
+    if failed:
+        yield f"CDI specs that the plugin wrote stay on node {_some(failed)}: {why}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return at most ten names, and how many others there are."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _writes_specs(text: str) -> bool:

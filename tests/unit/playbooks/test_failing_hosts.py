@@ -152,15 +152,33 @@ def test_what_is_done_once_for_all_hosts_fails_each_of_them(run, name, step):
         assert re.search(rf"^fatal: \[{host}\]: FAILED!.*a cannot {step}", done.said, re.MULTILINE), done.said
 
 
+@pytest.mark.parametrize("kind", ["api_only", "profile"])
 @pytest.mark.parametrize("name", ["site.yml", "uninstall.yml", "rollback.yml"])
-def test_a_node_that_only_the_api_reaches_has_a_play_of_its_own(run, name):
-    done = run(name, {}, *ONE_BATCH, b={"node_devices_api_only": True})
+def test_what_only_the_api_reaches_is_not_connected_to(run, name, kind):
+    done = run(name, {}, *ONE_BATCH, b={f"node_devices_{kind}": True})
     assert done.code == 0, done.said
     assert {*done.hosts_of("node_lock")} == {"a"}
-    daemonset = {"site.yml": "daemonset configured", "uninstall.yml": "daemonset removed"}.get(name)
-    assert daemonset is None or done.hosts_of(daemonset) == ["a", "b"]
+    wanted = {
+        "site.yml": ["configured", *(["selected"] if kind == "api_only" else []), "ready"],
+        "uninstall.yml": ["removed"],
+        "rollback.yml": [],
+    }
+    own = [each for each in done.steps if each.startswith("b: daemonset")]
+    assert own == [f"b: daemonset {state}" for state in wanted[name]]
+    for role in ("node_tools", "host_devices", "cdi_runtime", "cdi_specs"):
+        ended = re.findall(rf" : {role} main.yml\] \*+\n((?:\w+: \[.*\n)+)", done.said)
+        assert all("skipping: [b]" in each or "[b]" not in each for each in ended)
+        assert bool(ended) is (name != "rollback.yml" or role == "node_tools")
     assert "WARNING" not in done.said
     assert "changed=1" not in done.said
+
+
+@pytest.mark.parametrize("failing", ["daemonset configured", "daemonset ready"])
+def test_what_only_the_api_reaches_fails_without_a_connection(run, failing):
+    done = run("site.yml", {"b": [failing]}, *ONE_BATCH, b={"node_devices_api_only": True})
+    assert (done.code, done.failed()) == (2, ["b"]), done.said
+    assert done.hosts_of("node_lock") == ["a"]
+    assert "'s lock" not in done.said
 
 
 @pytest.mark.parametrize("name", ["site.yml", "verify.yml"])
@@ -182,7 +200,7 @@ PLAYBOOKS = sorted(path.name for path in (CHECKOUT / "playbooks").glob("*.yml"))
 @pytest.mark.parametrize("name", PLAYBOOKS)
 @pytest.mark.parametrize("strategy", ["free", "host_pinned"])
 def test_the_strategy_of_the_users_configuration_does_not_count(run, name, strategy):
-    """add_host fails under both, and both run a task with run_once for each host."""
+    """Both run a task with run_once for each host."""
     by_api = {"node_devices_api_only": True}
     done = run(name, {}, *ONE_BATCH, configured={"ANSIBLE_STRATEGY": strategy}, b=by_api)
     configured = run(name, {}, *ONE_BATCH, b=by_api)

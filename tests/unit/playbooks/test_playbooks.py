@@ -28,7 +28,7 @@ def plays(name):
 def rolling(name):
     """The play of a playbook that changes nodes, and what it is given."""
     part = "ansible.builtin.import_playbook"
-    play = next(each for each in plays(name) if "serial" in each or each.get(part, "api_only.yml") != "api_only.yml")
+    play = next(each for each in plays(name) if "serial" in each or part in each)
     if "serial" in play:
         return play, {}
     imported, given = rolling(play["ansible.builtin.import_playbook"])
@@ -102,42 +102,39 @@ def test_a_play_lets_go_of_its_node_once_however_it_ends(name):
     assert str(play).count("'nodedevices.kubernetes.node_lock'") == 1
 
 
-@pytest.mark.parametrize("name", ["site.yml", "rollback.yml", "uninstall.yml"])
-def test_what_only_the_api_reaches_is_not_connected_to(name):
-    """Before the roles, which speak for themselves: whoever looks at the node."""
-    first, *others = plays(name)
-    assert first["ansible.builtin.import_playbook"] == "api_only.yml"
-    connecting = [play for play in others if "nodedevices.kubernetes.node_lock" in str(play)]
-    assert [play["hosts"] for play in connecting] == ["{{ node_devices_reached }}"]
-    for_both = [play for play in others if play.get("hosts") == "{{ node_devices_by_api }}"]
-    assert len(for_both) == (0 if name == "rollback.yml" else 1)
+@pytest.mark.parametrize(
+    ("known", "reached"),
+    [({}, True), ({"node_devices_api_only": "yes"}, False), ({"node_devices_profile": True}, False)],
+)
+def test_whom_a_play_connects_to(known, reached):
+    variables = yaml.safe_load((PLAYBOOKS / "vars" / "node_devices_hosts.yml").read_text())
+    assert value(variables["node_devices_reached"], known) is reached
 
 
 @pytest.mark.parametrize("name", ["site.yml", "status.yml", "verify.yml", "uninstall.yml"])
 def test_facts_are_gathered_where_something_reaches_the_node(name):
     gathering = [
-        (play["hosts"], conditions)
+        conditions
         for play in plays(name)
         for part in ("pre_tasks", "tasks")
         for task, conditions in leaves(play.get(part, ()))
         if "nodedevices.kubernetes.node_facts" in task
     ]
-    ((hosts, conditions),) = gathering
-    reached_alone = hosts == "{{ node_devices_reached }}"
-    for api_only, gathered in ((False, True), (True, reached_alone)):
-        known = {"node_devices_gather_facts": True, "node_devices_api_only": api_only}
-        assert all(value("{{ %s }}" % each, known) for each in conditions) is gathered
+    (conditions,) = gathering
+    for reached in (True, False):
+        known = {"node_devices_gather_facts": True, "node_devices_reached": reached}
+        assert all(value("{{ %s }}" % each, known) for each in conditions) is reached
     assert not all(value("{{ %s }}" % each, {}) for each in conditions)
 
 
-def test_each_node_is_proven_by_the_play_that_reaches_it():
-    proving = {
-        play["hosts"]: task["vars"]["verification_proofs"]
+def test_each_node_is_proven():
+    proving = [
+        (task["vars"]["verification_proofs"], conditions)
         for play in plays("site.yml")
-        for task, _conditions in leaves(play.get("tasks", ()))
+        for task, conditions in leaves(play.get("tasks", ()))
         if task.get("ansible.builtin.import_role", {}).get("name") == "nodedevices.kubernetes.verification"
-    }
-    assert proving == {"{{ node_devices_reached }}": "unproven", "{{ node_devices_by_api }}": "unproven"}
+    ]
+    assert proving == [("unproven", ())]
 
 
 def leaves(tasks, conditions=()):
@@ -167,7 +164,10 @@ def test_the_runtime_changes_once_with_and_without_a_drain(drained):
         str(task)
         for task, conditions in leaves(play["tasks"])
         if ("nodedevices.kubernetes.cdi_runtime" in str(task) or "drained_cdi_runtime.yml" in str(task))
-        and all(value("{{ %s }}" % each, {"node_devices_drain": drained}) for each in conditions)
+        and all(
+            value("{{ %s }}" % each, {"node_devices_drain": drained, "node_devices_reached": True})
+            for each in conditions
+        )
     ]
     assert ["drained_cdi_runtime.yml" in task for task in changes] == [drained]
     assert "cdi_runtime" in changes[0]
@@ -303,12 +303,14 @@ NOTHING = {"declaration": {"capacities": {}}}
         # The role alone, which has not looked at the node.
         ({}, True),
         ({"node_devices_api_only": True, "node_devices_node": NOTHING}, False),
+        # A profile has no node object.
+        ({"node_devices_profile": True, "node_devices_node": NOTHING, "node_devices_kubeconfig": "/k"}, False),
     ],
 )
 def test_a_node_that_has_no_capacities_of_ours_is_asked_once(known, concerned):
     variables = yaml.safe_load((ROLES / "extended_resources" / "vars" / "main.yml").read_text())
     known = {"extended_resources_state": "present", "extended_resources_timer": TIMER, **known}
-    for name in ("reached", "may_restore", "may_declare", "concerned"):
+    for name in ("is_profile", "reached", "may_restore", "may_declare", "concerned"):
         name = f"extended_resources_{name}"
         known[name] = value(variables[name], known)
     assert included("extended_resources", "node_object.yml", known) == concerned
@@ -325,13 +327,15 @@ def test_a_node_that_has_no_capacities_of_ours_is_asked_once(known, concerned):
         ({"device_plugin_mode": "daemonset"}, "daemonset"),
         ({"device_plugin_state": "absent"}, "absent"),
         ({"node_devices_api_only": True}, "unreached"),
+        ({"node_devices_profile": True}, "daemonset"),
+        ({"node_devices_profile": True, "device_plugin_state": "absent"}, "absent"),
     ],
 )
 def test_which_tasks_run_the_plugin(known, part):
     role = ROLES / "device_plugin"
     variables = yaml.safe_load((role / "vars" / "main.yml").read_text())
     known = {"device_plugin_mode": "service", "device_plugin_state": "present", **known}
-    for name in ("reached", "is_pod", "part"):
+    for name in ("is_profile", "reached", "has_pod", "is_pod", "part"):
         known[f"device_plugin_{name}"] = value(variables[f"device_plugin_{name}"], known)
     assert known["device_plugin_part"] == part
     assert (role / "tasks" / f"{part}.yml").exists()

@@ -14,9 +14,9 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[3]
 CAMERA = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/video0"}]}]}
 
 
-def validated(inventory):
+def validated(inventory, *arguments):
     """The exit code, and what validate.yml says as one line."""
-    command = ["ansible-playbook", "-i", str(inventory), "playbooks/validate.yml"]
+    command = ["ansible-playbook", "-i", str(inventory), "playbooks/validate.yml", *arguments]
     ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=120)
     return ended.returncode, " ".join((ended.stdout + ended.stderr).split())
 
@@ -38,6 +38,12 @@ def test_the_example_inventories_are_valid(inventory):
     code, said = validated(CHECKOUT / inventory)
     assert code == 0, said
     assert "failed=1" not in said
+
+
+def test_the_profile_of_the_example_inventory_is_valid():
+    code, said = validated(CHECKOUT / "inventories/example", "-e", "node_devices_hosts=gpu_pool")
+    assert code == 0, said
+    assert "gpu-default: devices.example.com/render" in said
 
 
 @pytest.mark.parametrize(("hosts", "code"), [({"a": {}}, 0), ({"a": {"node_devices_resources": "x"}}, 1)])

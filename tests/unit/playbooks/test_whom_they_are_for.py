@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
-PATTERNS = {"{{ node_devices_%s }}" % name for name in ("pattern", "reached", "by_api")}
 NAMES = ["rollback", "scan", "site", "status", "uninstall", "upgrade", "validate", "verify"]
 DATABASE = {"database": {"hosts": {"database1": {}}}}
 WORKERS = {"workers": {"hosts": {"worker1": {}, "worker2": {}}}}
@@ -41,7 +40,6 @@ def test_without_a_word_of_the_nodes_nothing_begins(tmp_path, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_group_of_the_nodes_alone(tmp_path, name):
     code, said, plays = listed(tmp_path, name, {**WORKERS, **GROUP})
-    # Nobody is known yet that only the API reaches.
     assert (code, set(map(tuple, plays)) - {()}) == (0, {("worker1", "worker2")}), said
 
 
@@ -83,21 +81,18 @@ def test_which_patterns_match_no_host(tmp_path, pattern, matches):
 @pytest.mark.parametrize("name", ["site", "uninstall"])
 @pytest.mark.parametrize(("hosts", "plays_of"), [("worker1,worker2", ["worker1", "worker2"]), ("[]", [])])
 def test_a_list_of_them_may_be_empty(tmp_path, name, hosts, plays_of):
-    """An exception alone means all others to Ansible: of no hosts, those without the API's alone are none."""
     chosen = yaml.safe_dump({"node_devices_hosts": [] if hosts == "[]" else hosts.split(",")}, default_flow_style=True)
-    groups = {**WORKERS, **GROUP, "node_devices_api_only": {"hosts": {"worker2": {}}}}
-    code, said, plays = listed(tmp_path, name, groups, "-e", chosen)
+    code, said, plays = listed(tmp_path, name, {**WORKERS, **GROUP}, "-e", chosen)
     assert code == 0, said
-    assert {host for hosts in plays for host in hosts} == set(plays_of)
-    # Some plays are for all of them, and each other one for some.
-    assert {tuple(hosts) for hosts in plays} >= ({("worker1",), ("worker2",)} if plays_of else {()})
+    assert plays
+    assert all(hosts == plays_of for hosts in plays)
 
 
 def test_every_play_is_for_them():
     for path in PLAYBOOKS.glob("*.yml"):
         for play in yaml.safe_load(path.read_text()):
             if "ansible.builtin.import_playbook" not in play:
-                assert play["hosts"] in PATTERNS, path
+                assert play["hosts"] == "{{ node_devices_pattern }}", path
                 assert play["vars_files"][0] == "vars/node_devices_hosts.yml", path
 
 

@@ -56,7 +56,7 @@ def test_metrics():
 
 
 def test_playbooks():
-    parts = {"api_only.yml", "verification_table.yml"}
+    parts = {"verification_table.yml"}
     assert sorted(first_column("docs/playbooks.md", "playbook")) == sorted(project.playbooks() - parts)
     assert all(f"`{part}`" in text_of("docs/playbooks.md") for part in parts)
 

@@ -50,36 +50,23 @@ HOSTS = {
 def test_the_inventory_s_name_unless_another_is_said(found):
     named = {name: given for name, given in HOSTS.items() if name != "by-a-fact"}
     assert found(named, "device_plugin_nodes", **PRUNE) == ["worker-1.example.com", "worker-2", "worker-3", "worker-4"]
-    assert found(named, "device_plugin_nameless") == []
 
 
-def test_a_host_whose_name_hangs_on_facts_is_not_taken_for_another(found):
-    assert found(HOSTS, "device_plugin_nameless") == ["by-a-fact"]
+def test_while_the_name_of_a_host_is_unknown_nobody_has_left(found):
+    """A node that no host seems to have may be the node of that host."""
+    assert found(HOSTS, "device_plugin_nodes", omit="(omitted)", **PRUNE) == "(omitted)"
 
 
 def test_a_limited_play_does_not_say_who_has_left(found):
-    nodes = found(HOSTS, "device_plugin_nodes", ansible_limit="worker-2", omit="(omitted)", **PRUNE)
+    named = {"worker-1": {}, "worker-2": {}}
+    nodes = found(named, "device_plugin_nodes", ansible_limit="worker-2", omit="(omitted)", **PRUNE)
     assert nodes == "(omitted)"
 
 
 def test_another_inventory_may_have_nodes_too_unless_it_is_said_that_none_does(found):
     by_default = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())["device_plugin_prune_nodes"]
-    assert found(HOSTS, "device_plugin_nodes", omit="(omitted)", device_plugin_prune_nodes=by_default) == "(omitted)"
-
-
-def test_a_daemonset_is_deployed_once_for_the_hosts_of_both_plays(found):
-    hosts = {"a": {}, "by-api": {"node_devices_api_only": True}}
-    groups = {"all": list(hosts), "node_devices_api_only": ["by-api"]}
-    of_first = {"groups": groups, "ansible_play_hosts_all": ["a"]}
-    of_second = {"groups": groups, "ansible_play_hosts_all": ["by-api"]}
-    assert found(hosts, "device_plugin_to_come", **of_first) == ["by-api"]
-    assert found(hosts, "device_plugin_to_come", **of_second) == []
-    assert found(hosts, "device_plugin_to_come", groups={"all": ["a"]}, ansible_play_hosts_all=["a"]) == []
-    assert found(hosts, "device_plugin_deployed_before", **of_second) is False
-    # What a task has registered of every host of its play.
-    hosts["a"]["device_plugin_deployed"] = {"changed": True}
-    assert found(hosts, "device_plugin_deployed_before", **of_second) is True
-    assert found(hosts, "device_plugin_deployed_before", **of_first) is False
+    named = {"worker-1": {}}
+    assert found(named, "device_plugin_nodes", omit="(omitted)", device_plugin_prune_nodes=by_default) == "(omitted)"
 
 
 @pytest.mark.parametrize(

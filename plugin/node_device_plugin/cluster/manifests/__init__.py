@@ -22,7 +22,7 @@ from .nodes import (
     read_configuration_text,
     sha256_of,
 )
-from .pod import CONTAINER, pod_spec, pods_overlap
+from .pod import CONTAINER, pod_spec, pods_overlap, reads_default
 
 # What other packages use of the modules.
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "parse_deployment",
     "pods_overlap",
     "read_configuration_text",
+    "reads_default",
     "sha256_of",
 ]
 
@@ -177,8 +178,10 @@ def _affinity(deployment: Deployment) -> dict[str, Any]:
     selected = {"nodeSelector": dict(deployment.selector)}
     if not deployment.node_selector:
         return selected
-    # A label that a play has set chooses another DaemonSet, so no node has two.
-    return {**selected, **_required({"matchExpressions": [{"key": NODE_LABEL, "operator": "DoesNotExist"}]})}
+    # A label that a play has set may choose another DaemonSet, so no node has two.
+    chosen = {"key": NODE_LABEL, "operator": "In", "values": [deployment.name]}
+    either = ({"key": NODE_LABEL, "operator": "DoesNotExist"}, chosen)
+    return {**selected, **_required(*({"matchExpressions": [each]} for each in either))}
 
 
 def on_node(node: str) -> dict[str, Any]:
@@ -186,6 +189,6 @@ def on_node(node: str) -> dict[str, Any]:
     return _required({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
 
 
-def _required(term: Mapping[str, Any]) -> dict[str, Any]:
-    required = {"nodeSelectorTerms": [term]}
+def _required(*alternatives: Mapping[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": list(alternatives)}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}

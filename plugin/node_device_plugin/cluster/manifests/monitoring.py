@@ -9,7 +9,7 @@ _GROUP = "monitoring.coreos.com/v1"
 
 #: Maps each alert's name to the other keys of its Prometheus rule.
 ALERTS: dict[str, dict[str, str]] = {
-    "NodeDevicesNotRegistered": {"expr": "node_device_plugin_stream_open == 0", "for": "1m"},
+    "NodeDevicesNotRegistered": {"expr": "node_device_plugin_registered == 0", "for": "1m"},
     "NodeDeviceUnhealthy": {
         "expr": 'sum by (instance, resource, reason) (node_device_plugin_devices{state="unhealthy"}) > 0',
         "for": "2m",

@@ -18,7 +18,7 @@ _PORT = "http"
 _READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 #: The container's name.
 CONTAINER = "plugin"
-
+_DEFAULT_OPTION = "--default-config"
 
 #: The pod's own directory for the status socket. Another instance may use the host's directory at the same time.
 _INSTANCE = "/node-device-plugin"
@@ -45,7 +45,7 @@ class _Source(NamedTuple):
 def _configuration(deployment: Deployment) -> _Source:
     """Choose the pod's configuration: the file with the name of its node, or else the default."""
     return _Source(
-        options=("--config", CONFIGURATIONS + "/$(NODE_NAME)", "--default-config", f"{CONFIGURATIONS}/{DEFAULT}"),
+        options=("--config", CONFIGURATIONS + "/$(NODE_NAME)", _DEFAULT_OPTION, f"{CONFIGURATIONS}/{DEFAULT}"),
         variable={"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         # Mount the whole ConfigMap, because a subPath mount is never updated while the pod runs.
         volume={"name": "configurations", "configMap": {"name": deployment.name}},
@@ -56,6 +56,11 @@ def _configuration(deployment: Deployment) -> _Source:
 def pods_overlap(spec: Mapping[str, Any]) -> bool:
     """Whether a pod of this spec may serve at the same time as another instance."""
     return any(env.get("name") == OVERLAP for each in spec["containers"] for env in each.get("env") or ())
+
+
+def reads_default(spec: Mapping[str, Any]) -> bool:
+    """Whether a pod of this spec reads the default on a node without a file; pods of earlier releases do not."""
+    return any(_DEFAULT_OPTION in (each.get("args") or ()) for each in spec["containers"])
 
 
 def pod_spec(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...support.toml import tomllib
+from ...support.toml import TomlError, document
 from .cdi import SPEC_DIRS, Cdi, UnsupportedConfig
 
 ENABLE = "enable_cdi"
@@ -33,10 +33,10 @@ def effective(dump: str) -> Cdi:
 
 
 def printed(dump: str) -> dict[str, Any]:
-    """Return the output of ``containerd config dump`` as data. Raises UnsupportedConfig for invalid TOML."""
+    """Return the output of ``containerd config dump`` as data, see ``document``. Raises UnsupportedConfig."""
     try:
-        return tomllib.loads(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", dump))
-    except tomllib.TOMLDecodeError as error:
+        return document(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", dump))
+    except TomlError as error:
         raise UnsupportedConfig(f"the output of `containerd config dump` is not valid TOML ({error})") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fnmatch
 import glob
 import json
@@ -89,7 +90,7 @@ def unexpected_changes(before: str, after: str, *paths: str) -> list[str]:
 
 
 def _normal(dump: str, paths: tuple[str, ...]) -> dict[str, Any]:
-    data = containerd_config.printed(dump)
+    data = copy.deepcopy(containerd_config.printed(dump))
     # containerd 1.7 prints the imported files in random order. containerd 2 prints the names as in the file, such as
     # relative paths or patterns.
     data["imports"] = sorted(name for name in absolute(data, paths[0]) if name not in paths)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...declaration.cdi import version_tuple
-from ...support.toml import tomllib
+from ...support.toml import TomlError, document
 from .adapter import Adapter
 from .cdi import UnsupportedConfig
 from .containerd_config import cri_table, last_version, printed, texts_in
@@ -40,8 +40,8 @@ def obstacles(adapter: Adapter, imports: Imports, cdi: bool) -> Iterator[str]:
         yield f"{path} cannot be read as text, because {config['why_no_text']}: fix the file first"
         return
     try:
-        data = tomllib.loads(config["content"] or "")
-    except tomllib.TOMLDecodeError as error:
+        data = document(config["content"] or "")
+    except TomlError as error:
         # Some containerd versions accept invalid TOML.
         but = "although this containerd accepts it" if config.get("effective") else "so containerd cannot start again"
         why = "it begins with a byte order mark" if config["content"].startswith("\ufeff") else error

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...declaration.cdi import version_tuple
 from ...support.new_file import naming
-from ...support.toml import tomllib
+from ...support.toml import document
 from .adapter import Adapter
 from .cdi import SPEC_DIRS, Cdi, Change, UnsupportedConfig, differences
 from .containerd_config import DIRS, table_at
@@ -68,7 +68,7 @@ class Crio(Adapter):
             raise UnsupportedConfig(
                 f"`{self.program} config` fails ({self.config['problem']}): fix CRI-O's configuration files first"
             )
-        return tomllib.loads(self.config["effective"])
+        return document(self.config["effective"])
 
     def plan(self) -> Change | None:
         """Return a checked drop-in with the directories; None if CRI-O already reads them. Raises UnsupportedConfig."""
@@ -111,7 +111,7 @@ class Crio(Adapter):
 
     def _require_effective(self, path: str, text: str) -> None:
         """Raise UnsupportedConfig if the drop-in is not effective or changes other settings."""
-        after = tomllib.loads(self.effective_with(path, text))
+        after = document(self.effective_with(path, text))
         changed = [key for key in differences(self._effective, after) if key != f"crio.runtime.{DIRS}"]
         if changed:
             raise UnsupportedConfig(

@@ -7,12 +7,13 @@ The result is parsed and compared with the expected document.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...support.toml import tomllib
+from ...support.toml import TomlError, document
 from .cdi import UnsupportedConfig
 from .toml_text import statements
 
@@ -20,10 +21,10 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Return the text as data. For invalid TOML, raises UnsupportedConfig with line and column."""
+    """Return the text as data, see ``document``. For invalid TOML, raises UnsupportedConfig with line and column."""
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return document(text)
+    except TomlError as error:
         raise UnsupportedConfig(f"not valid TOML ({error}): fix the file first") from error
 
 
@@ -46,7 +47,7 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any], version: int |
     parsed(text)
     if version is not None:
         text = _with_version(text, version)
-    expected = _exact(text)
+    expected = copy.deepcopy(document(text))
     plugins = expected.setdefault("plugins", {})
     if not isinstance(plugins, dict) or not isinstance(plugins.setdefault(table_name, {}), dict):
         raise UnsupportedConfig(f'plugins."{table_name}" is not a table: fix the file first')
@@ -59,9 +60,9 @@ def edited(text: str, table_name: str, wanted: Mapping[str, Any], version: int |
         if there != value:
             result = with_key(result, ("plugins", table_name), key, value)
     try:
-        if _same(_exact(result), expected, table_name):
+        if _same(copy.deepcopy(document(result)), expected, table_name):
             return result
-    except tomllib.TOMLDecodeError:
+    except TomlError:
         pass
     lines = key_lines({key: value for key, value in wanted.items() if value is not None})
     raise UnsupportedConfig(
@@ -96,11 +97,6 @@ def indent_below(header_indent: str, rest: str) -> str:
     """Return the indent of a table's first key: the deeper one of the header's and the next line's indents."""
     following = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*([ \t]*)[^\s#]", rest)
     return following[1] if following and len(following[1]) > len(header_indent) else header_indent
-
-
-def _exact(text: str) -> dict[str, Any]:
-    """Return the text as data. Floats become strings, because nan does not equal itself."""
-    return tomllib.loads(text, parse_float=str)
 
 
 def _same(one: dict[str, Any], other: dict[str, Any], table_name: str) -> bool:

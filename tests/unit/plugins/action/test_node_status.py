@@ -473,16 +473,26 @@ def test_a_node_of_the_api_without_a_kubeconfig(look):
 def report(monkeypatch):
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
 
-    def run_action(directory, check=False, **read):
+    def run_action(directory, check=False, members=None, **read):
         action = object.__new__(fleet_report.ActionModule)
         arguments = {"hosts": ["w1", "w2"], "directory": str(directory)}
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
-        return action.run(None, {"hostvars": {"w1": {"node_devices_status": read}, "w2": {}}})
+        hosts = {"w1": {"node_devices_status": read}, "w2": {}}
+        for name, statuses in (members or {}).items():
+            hosts[name] = {"node_devices_members": {"statuses": statuses}}
+        return action.run(None, {"hostvars": hosts})
 
     return run_action
 
 
 ENTRY = node.entry("w1", well(serving("example.com/camera", device("a"))))
+
+
+def test_two_profiles_of_a_cluster_report_a_stray_node_once(report, tmp_path):
+    stray = node.entry("stray", node.Read(problems=("its label names no DaemonSet",)))
+    pools = {name: [{**ENTRY, "name": name, "profile": name, "members": 3}, stray] for name in ("w1", "w2")}
+    result = report(tmp_path, check=True, members=pools)
+    assert result["table"].splitlines()[-1] == "7 nodes: 1 wrong, 6 ok"
 
 
 def test_the_report_has_every_host_of_the_play(report, tmp_path):

@@ -59,7 +59,7 @@ def test_equal_nodes_have_one_declaration():
     assert empty == "# w4\nnode_devices_resources: []"
     assert failed.splitlines() == [
         "# w5: not scanned: no Python",
-        "# w6: not scanned: Ansible does not connect to this host, because node_devices_api_only is set",
+        "# w6: not scanned: Ansible does not connect to this host, because only the Kubernetes API reaches it",
         "# w7: not scanned: the play ended for this host before",
     ]
 

@@ -46,14 +46,16 @@ class Node:
     def set_default_selinux_context(self, path, changed):
         return changed
 
-    def converge(self, configuration=None, check=False, **params):
+    def facts(self):
+        return {"runtime": self.runtime, "cdi_directories": [self.cdi, self.dynamic], "kubelet_root": "/kubelet"}
+
+    def converge(self, configuration=None, check=False, facts=None, **params):
         params = {"command": "/bin/plugin", "device_plugin_dir": self.plugins, **params}
         if configuration is not None:
             params["configuration"] = configuration
         validated = ArgumentSpecValidator(cdi_specs.PARAMS).validate(params)
         assert not validated.error_messages
-        facts = {"runtime": self.runtime, "cdi_directories": [self.cdi, self.dynamic], "kubelet_root": "/kubelet"}
-        there = nodes.Node(self, check_mode=check, facts=facts)
+        there = nodes.Node(self, check_mode=check, facts=facts or self.facts())
         answer = there.converged(cdi_specs.converge, validated.validated_parameters)
         self.has_unshown_work = there.has_unshown_work
         return answer
@@ -86,6 +88,15 @@ def test_a_second_run_changes_nothing_and_asks_nobody(node):
             assert (again["changed"], again["written"], again["diff"], again["devices"]) == (False, [], [], [])
             assert again["files"] == first["files"]
     assert node.asked == []
+
+
+def test_a_look_reads_the_specs_once_for_both_states(node, monkeypatch):
+    node.converge(camera("a", "b"))
+    found, find, facts = [], role_specs.find, node.facts()
+    monkeypatch.setattr(role_specs, "find", lambda *arguments: found.append(arguments) or find(*arguments))
+    answers = [node.converge(camera("b"), True, facts, state=state) for state in ("present", "pruned")]
+    assert [answer["changed"] for answer in answers] == [True, True]
+    assert len(found) == 1
 
 
 def test_a_device_that_is_no_longer_declared_stays_until_nobody_holds_it(node):

@@ -358,3 +358,44 @@ def test_what_would_be_passed_over_is_said():
         "node_devices_settings.resources: must not be set: declare resources in node_devices_resources or in "
         "variables whose names begin with it"
     ]
+
+
+def of_profile(*resources):
+    read = declaration.read({"node_devices_resources": list(resources)}, template, of_profile=True)
+    return {resource.name: resource for resource in read.configuration.resources}
+
+
+def test_the_devices_of_a_profile_are_optional_and_need_no_cdi():
+    short = {"name": "a.example/short", "devices": ["/dev/ttyS0", {"id": "b", "nodes": ["/dev/b"], "required": True}]}
+    by_cdi = {**KVM, "name": "a.example/cdi", "injection": "cdi"}
+    found = of_profile(short, by_cdi, {"name": "a.example/found", "discover": {"paths": ["/dev/x*"]}})
+    devices = found["a.example/short"].devices
+    assert [(device.id, device.required) for device in devices] == [("ttyS0", False), ("b", True)]
+    assert {name[10:]: resource.injection for name, resource in found.items()} == {
+        "short": "device_nodes",
+        "cdi": "cdi",
+        "found": "device_nodes",
+    }
+    # A host's devices stay required.
+    (resource,) = read({"node_devices_resources": [short]}).configuration.resources
+    assert [device.required for device in resource.devices] == [True, True]
+    assert resource.injection == "cdi"
+
+
+@pytest.mark.parametrize(
+    ("resource", "says"),
+    [
+        ("x", "must be a mapping, not the text 'x'"),
+        ({"name": "a.example/b", "devices": "x"}, ".devices: must be a list, not the text 'x'"),
+        ({"name": "a.example/b", "devices": ["x"]}, ".devices[0]: must be a mapping or its short form, not 'x'"),
+        ({"name": "a.example/b", "devices": [3]}, ".devices[0]: must be a mapping, not 3"),
+        (
+            {"name": "a.example/b", "devices": [{"id": "a", "cdi_devices": ["nvidia.com/gpu=0"]}]},
+            ".cdi_devices: works only with CDI: remove it, or set injection: cdi instead of device_nodes",
+        ),
+    ],
+)
+def test_a_wrong_resource_of_a_profile_is_said_as_that_of_a_host(resource, says):
+    with pytest.raises(declaration.DeclarationProblems) as caught:
+        of_profile(resource)
+    assert any(says in line for line in caught.value.lines), caught.value.lines

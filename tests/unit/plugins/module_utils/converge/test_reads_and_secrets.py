@@ -22,6 +22,7 @@ from real_processes import as_root
 from transaction_node import Node
 
 from node_device_plugin.runtime import configuration
+from node_device_plugin.support import toml
 
 CRI = '[plugins."io.containerd.grpc.v1.cri"]'
 PLAIN = f'version = 2\n{CRI}\n  enable_cdi = false\n  cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]\n'
@@ -187,6 +188,26 @@ def test_each_import_is_read_once(machine):
     # The role's adapter, in the same process.
     node.counted(lambda: node.converge(check_mode=True, facts={"runtime": facts}))
     assert _counted.count(str(imported)) == 0
+
+
+@as_root
+def test_no_text_is_parsed_twice(machine, monkeypatch):
+    """By the preflight, which looks for obstacles and lets the role look, in one process."""
+    node, texts, loads = machine(PLAIN), [], toml.tomllib.loads
+
+    def counted(text, **options):
+        # A quoted key is parsed as a text of its own.
+        texts.extend([text] if not text.startswith("_ = ") else [])
+        return loads(text, **options)
+
+    monkeypatch.setattr(toml.tomllib, "loads", counted)
+    toml.document.cache_clear()
+    facts = node.facts()
+    node_preflight.with_obstacles(facts, node.module(True))
+    answer = node.converge(check_mode=True, facts={"runtime": facts})
+    assert answer["restarted"]
+    # The file, which containerd prints as it is, and the new text.
+    assert texts == [PLAIN, PLAIN.replace("= false", "= true")]
 
 
 def everything(node, facts):

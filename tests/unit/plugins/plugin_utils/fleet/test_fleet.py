@@ -23,6 +23,7 @@ from fleet_nodes import (
     status,
     well,
 )
+from profile_nodes import Pool
 
 CAMERA = "example.com/camera"
 NO_KUBELET = {**FACTS, "kubelet": None}
@@ -465,11 +466,14 @@ def documented():
     return rows
 
 
+COUNTED = ("summary.nodes", "summary.versions", "summary.resources.states", "nodes.versions", "nodes.resources.states")
+
+
 def leaves(value, path=""):
     """Paths of all values; keys that are data themselves (a version, a state) are none."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return {leaf for each in value for leaf in leaves(each, path)}
-    if not isinstance(value, dict) or path in ("summary.nodes", "summary.versions", "summary.resources.states"):
+    if not isinstance(value, dict) or path in COUNTED:
         return {path}
     return {leaf for name, each in value.items() for leaf in leaves(each, f"{path}.{name}".lstrip("."))}
 
@@ -478,7 +482,10 @@ def test_the_json_has_the_keys_that_are_documented():
     rows = documented()
     assert {"summary.findings", "nodes.pod", "nodes.resources.devices"} <= set(rows)
     pod = dict.fromkeys(("name", "state", "reason", "image", "image_id", "architecture"), "x")
-    entries = [*fleet(44, 4), node.entry("pod", well(pod=pod))]
+    pool = Pool()
+    for number in range(60):
+        pool.add(f"n{number}", usable=1)
+    entries = [*fleet(44, 4), node.entry("pod", well(pod=pod)), *pool.statuses()]
     there = leaves(document.document(entries, "0.1.0", datetime.datetime.now(datetime.UTC)))
     assert [row for row in rows if not any(f"{leaf}.".startswith(f"{row}.") for leaf in there)] == []
     undocumented = []

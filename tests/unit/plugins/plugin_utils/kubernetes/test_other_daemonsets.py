@@ -16,18 +16,25 @@ class Cluster:
     """A cluster with OWN, and with what a test puts into it."""
 
     def __init__(self):
-        self.deployment = types.SimpleNamespace(namespace="ours", name=OWN)
-        self.daemon_sets, self.config_maps = [], {}
+        self.deployment = types.SimpleNamespace(namespace="ours", name=OWN, node_selector={})
+        self.daemon_sets, self.config_maps, self.labelled = [], {}, {}
         self.api = types.SimpleNamespace(
-            list=lambda _place, **_selectors: self.daemon_sets,
+            list=self._list,
             get=lambda place: self.config_maps.get((place.namespace, place.name)),
         )
         self.add(OWN, "ours")
 
-    def add(self, name, namespace="ours", *nodes, by_label=True):
-        """by_label: as the playbooks deploy it, else as the command `manifests` makes it."""
-        selector = {manifests.NODE_LABEL: name} if by_label else {"kubernetes.io/os": "linux"}
-        spec = {"template": {"spec": {"nodeSelector": selector}}}
+    def _list(self, place, labelSelector):
+        if place.kinds == "daemonsets":
+            return self.daemon_sets
+        assert labelSelector == manifests.NODE_LABEL
+        values = self.labelled.items()
+        return [{"metadata": {"name": name, "labels": {manifests.NODE_LABEL: value}}} for name, value in values]
+
+    def add(self, name, namespace="ours", *nodes, by_label=True, selector=None):
+        """by_label: as the playbooks deploy it, else as the command `manifests` of an earlier release made it."""
+        selects = {"nodeSelector": selector or {manifests.NODE_LABEL: name}} if by_label else {}
+        spec = {"template": {"spec": selects}}
         self.daemon_sets.append({"metadata": {"namespace": namespace, "name": name}, "spec": spec})
         self.config_maps[namespace, name] = {"data": dict.fromkeys(nodes, "{}")}
 
@@ -69,3 +76,49 @@ def test_one_of_the_same_name_would_have_the_same_nodes(cluster, nodes):
 def test_one_of_the_same_name_that_names_its_nodes_itself_has_others(cluster):
     cluster.add(OWN, "theirs", "worker2", by_label=False)
     assert other_daemonsets.before(cluster, "worker1") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ({"pool": "a"}, {"pool": "b"}, False),
+        ({"pool": "a", "arch": "arm"}, {"pool": "b", "arch": "arm"}, False),
+        ({"pool": "a"}, {"pool": "a"}, True),
+        ({"pool": "a"}, {"pool": "a", "arch": "arm"}, True),
+        ({"pool": "a"}, {"arch": "arm"}, True),
+        # A cloud marks a pool with an empty value, too.
+        ({"pool": ""}, {"pool": "a"}, False),
+        ({"pool": ""}, {"other": ""}, True),
+        ({manifests.NODE_LABEL: "a"}, {"pool": "a"}, False),
+        ({manifests.NODE_LABEL: "a"}, {manifests.NODE_LABEL: "b"}, False),
+        ({manifests.NODE_LABEL: "a"}, {manifests.NODE_LABEL: "a"}, True),
+    ],
+)
+def test_different_values_of_one_label_are_disjoint(one, other, overlap):
+    assert other_daemonsets.may_overlap(one, other) is overlap
+    assert other_daemonsets.may_overlap(other, one) is overlap
+
+
+def test_labels_of_a_pool_that_another_daemonset_may_select_are_refused(cluster):
+    cluster.add("named", "ours")
+    cluster.add("gpu", "theirs", selector={"pool": "gpu", "zone": "a"})
+    cluster.deployment.node_selector = {"arch": "arm"}
+    with pytest.raises(DeploymentError) as caught:
+        other_daemonsets.refuse_overlap(cluster)
+    assert str(caught.value) == (
+        "device_plugin_deployment.node_selector: a node may have these labels and those of DaemonSet gpu in namespace "
+        "theirs (pool=gpu, zone=a), and would then get two plugins: select different values of one label"
+    )
+    cluster.deployment.node_selector = {"arch": "arm", "pool": "arm"}
+    other_daemonsets.refuse_overlap(cluster)
+    # A DaemonSet that is being deleted has no new pods.
+    cluster.daemon_sets[-1]["metadata"]["deletionTimestamp"] = "now"
+    cluster.deployment.node_selector = {"arch": "arm"}
+    other_daemonsets.refuse_overlap(cluster)
+
+
+def test_a_label_that_names_no_daemonset_is_told_once_with_some_of_its_nodes(cluster):
+    cluster.add("gpu")
+    cluster.labelled = {"n1": OWN, "n2": "gpu", **{f"worker{number}": "gone" for number in range(5)}}
+    (said,) = other_daemonsets.strays(cluster)
+    assert said.startswith(f"label {manifests.NODE_LABEL}=gone of node worker0, worker1, worker2 and 2 more names no")

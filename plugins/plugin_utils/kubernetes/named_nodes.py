@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the nodes of a cluster that have a host of their own in the inventory, also hosts that are in no play."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import profiles
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+
+from . import duplicate_nodes
+
+
+def found(variables: Mapping[str, Any], kubeconfig: str, mode: str = "") -> tuple[set[str], list[str]]:
+    """Return the nodes' names, and a sentence for each host whose node is unknown.
+
+    variables: of a task. kubeconfig: the cluster's. mode: only hosts with this device_plugin_mode; empty for all.
+    """
+    hostvars, names, unread = variables.get("hostvars", {}), set(), []
+    identity = functools.cache(duplicate_nodes.identity)
+    for host in (variables.get("groups") or {}).get("all", ()):
+        try:
+            of_host = hostvars[host]
+            if boolean(plain(of_host.get(profiles.VARIABLE)) or False, strict=False):
+                continue
+            if mode and plain(of_host.get("device_plugin_mode")) != mode:
+                continue
+            path = plain(of_host.get("node_devices_kubeconfig"))
+            if path and (path == kubeconfig or identity(path) == identity(kubeconfig)):
+                # A task of this run knows a name that is an expression with facts.
+                configured = plain(of_host.get("device_plugin_configured")) or {}
+                names.add(configured.get("node") or plain(of_host.get("node_devices_node_name")) or plain(host))
+        except Exception as error:  # an expression may fail in any way
+            unread.append(f"the node of host {plain(host)} counts as one that nobody named: {error}")
+    return names, unread
