@@ -160,10 +160,10 @@ programs: kubernetes
 	@lab/programs/build cdi-judge-0.8
 	@lab/programs/build kind
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, scale, oldest-python-faults
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all scale oldest-python-faults
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all

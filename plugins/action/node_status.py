@@ -37,7 +37,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     rollout,
     same_machine,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
@@ -91,11 +91,11 @@ class ActionModule(NodeAction):
             if not self._arguments.get("kubeconfig"):
                 raise DeploymentError(deployed.NO_CLUSTER)
             deployment = deployed.parse(self._arguments.get("deployment", {}))
-            cluster = DaemonSet(Api.of(self._arguments["kubeconfig"]), deployment)
+            cluster = ReadOnce(Api.of(self._arguments["kubeconfig"]), deployment)
             # A host whose node is unknown has an entry with the reason, so the reason is not repeated.
             named, _unread = named_nodes.found(self._vars, self._arguments["kubeconfig"])
             sample = profiles.sample_size(self._arguments)
-            return members.statuses(self.host, cluster, self.preflight.read_declaration().as_data(), named, sample)
+            return members.statuses(self.host, cluster, self.preflight.read_declaration().as_data(), sample, named)
         except preflight.ERRORS as error:
             return [node.not_read(self.host, str(error))]
 

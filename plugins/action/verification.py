@@ -92,8 +92,8 @@ class ActionModule(NodeAction):
             all_devices=self._arguments.get("devices") == "all",
         )
         if self.preflight.is_profile:
-            size, is_unproven_only = profiles.sample_size(self._arguments), verify.keywords["unproven_only"]
-            return self._verify_sample(profile.sample(cluster, size, proven_first=is_unproven_only), verify)
+            most, is_unproven_only = profiles.sample_size(self._arguments), self._arguments.get("proofs") == "unproven"
+            return self._verify_sample(profile.sample(cluster, most, proven_first=is_unproven_only), verify)
         report, changed = verify(self.preflight.node_name(self._arguments))
         report["problems"] += self._restarted()
         return {"changed": changed, **self._judged(report)}

@@ -26,12 +26,6 @@ options:
         O(kubeconfig). The default is C(device_plugin_mode), or else V(service).
     type: str
     choices: [service, daemonset]
-  sample:
-    description:
-      - Of a profile, the number of plugins to ask of nodes that are as declared. Of nodes that differ, the action asks
-        the first 16 plugins.
-    type: int
-    default: 3
   healthy:
     description:
       - Number of devices that the kubelet lists for each resource. The action compares the node object with these
@@ -43,6 +37,12 @@ options:
       - Seconds to wait until the node object shows these numbers. The kubelet updates the node object every 10 s.
     type: int
     default: 30
+  sample:
+    description:
+      - For a profile, how many plugins of nodes that are as declared to ask. The action also asks the plugins of the
+        first 16 nodes that differ.
+    type: int
+    default: 3
 extends_documentation_fragment:
   - nodedevices.kubernetes.shared.cluster
   - nodedevices.kubernetes.shared.deployment
@@ -62,7 +62,9 @@ status:
   type: dict
   returned: unless the host is a profile
 statuses:
-  description: The entries of a profile's nodes. The first entry is the profile's.
+  description:
+    - The entries of a profile's nodes, first of those that are as declared. The last are of nodes whose label names no
+      DaemonSet.
   type: list
   elements: dict
   returned: if the host is a profile

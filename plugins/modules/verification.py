@@ -57,7 +57,7 @@ options:
   sample:
     description:
       - The maximum number of nodes to verify, if the host is a profile (C(node_devices_profile)). Nodes without a
-        recorded proof come first.
+        recorded proof come first; with O(proofs=unproven), nodes with a recorded proof.
     type: int
     default: 3
   timeout:

@@ -12,9 +12,9 @@ import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_status
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import members
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed as deployed_settings
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import profile, proof, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import profile as profile_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 from daemonset_steps import IMAGINARY, LABEL, deployed
@@ -179,25 +179,31 @@ def test_what_a_named_host_still_uses_is_not_removed(cluster, run, pending, read
     assert (read("/api/v1", "configmaps"), read("/apis/apps/v1", "daemonsets")) == (None, None)
 
 
-def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, pending, namespace):
+@pytest.fixture
+def report(cluster, namespace):
+    """Returns the entries of a profile in the report: report(selector, hosts=, **arguments)."""
+
+    def read_report(selector, hosts=(), **given):
+        action = object.__new__(node_status.ActionModule)
+        deployment = {"image": "example.com/plugin:1", "namespace": namespace, "node_selector": selector}
+        arguments = {"command": "/none", "kubeconfig": cluster.kubeconfig(), "deployment": deployment, **given}
+        action._task = types.SimpleNamespace(args=arguments, check_mode=False)
+        action._templar = types.SimpleNamespace(template=lambda value: value)
+        variables = {"node_devices_profile": True, "node_devices_resources": [IMAGINARY]}
+        known = {"hostvars": dict(hosts), "groups": {"all": list(hosts)}}
+        return action.run(None, {"inventory_hostname": "gpu-pool", **variables, **known})["statuses"]
+
+    return read_report
+
+
+def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, pending, report):
     selector = {"pool": "report"}
     nodes = [pool(cluster, **selector) for _ in range(3)]
     for node in nodes:
         node.patch("kubelet", READY)
     stray = pool(cluster, **{LABEL: "nobody"})
     pending(IMAGINARY, deployment={"node_selector": selector})
-    action = object.__new__(node_status.ActionModule)
-    deployment = {"image": "example.com/plugin:1", "namespace": namespace, "node_selector": selector}
-    arguments = {"command": "/none", "kubeconfig": cluster.kubeconfig(), "deployment": deployment}
-    action._task = types.SimpleNamespace(args=arguments, check_mode=False)
-    action._templar = types.SimpleNamespace(template=lambda value: value)
-
-    def report(hosts):
-        variables = {"node_devices_profile": True, "node_devices_resources": [IMAGINARY]}
-        known = {"hostvars": hosts, "groups": {"all": list(hosts)}}
-        return action.run(None, {"inventory_hostname": "gpu-pool", **variables, **known})["statuses"]
-
-    entries = report({})
+    entries = report(selector)
     # No DaemonSet controller runs beside this API server, so no node has its pod.
     names = [*sorted(node.name for node in nodes), stray.name]
     assert [(entry["name"], entry["state"]) for entry in entries] == [(name, "wrong") for name in names]
@@ -205,7 +211,125 @@ def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, p
     assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[-1]["problems"][0]
     # A host of the inventory has its own row, also one whose node runs the service.
     named = {"host": {"node_devices_node_name": names[0], "node_devices_kubeconfig": cluster.kubeconfig()}}
-    assert [entry["name"] for entry in report(named)] == names[1:]
+    assert [entry["name"] for entry in report(selector, named)] == names[1:]
+    # Later tests report all stray labels of the cluster.
+    cluster.ask("PATCH", f"/api/v1/nodes/{stray.name}", {"metadata": {"labels": {LABEL: None}}}, MERGE)
+
+
+def test_a_second_run_has_nothing_to_prove_and_a_verification_proves_other_nodes(cluster, namespace):
+    selector = {"pool": "proven"}
+    nodes = [pool(cluster, **selector) for _ in range(3)]
+    for node in nodes:
+        node.patch("kubelet", READY)
+    proven = {"metadata": {"annotations": {proof.RECORD: '{"example.com/a": "%s"}' % ("a" * 64)}}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{nodes[1].name}", proven, MERGE)
+    deployment = deployed_settings.parse({"namespace": namespace, "node_selector": selector})
+    daemon_set = DaemonSet(Api.of(cluster.kubeconfig()), deployment)
+    assert profile_nodes.sample(daemon_set, 1, proven_first=True) == ((nodes[1].name,), 3)
+    assert profile_nodes.sample(daemon_set, 2, proven_first=False) == ((nodes[0].name, nodes[2].name), 3)
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """The requests of plays, each as its method, what it is for, and whether it is a dry run."""
+    found, ask = [], Api._ask
+
+    def asked(self, method, place, query, *rest):
+        found.append((method, place.resource, "dryRun" in query))
+        return ask(self, method, place, query, *rest)
+
+    monkeypatch.setattr(Api, "_ask", asked)
+    return found
+
+
+def test_a_run_that_changes_nothing_writes_nothing(pending, requests):
+    def written():
+        return [(method, kind) for method, kind, is_dry in requests if method != "GET" and not is_dry]
+
+    pending(IMAGINARY)
+    assert {("PATCH", "namespaces"), ("PATCH", "daemonsets.apps")} <= set(written())
+    requests.clear()
+    pending(IMAGINARY)
+    assert ("PATCH", "daemonsets.apps", True) in requests
+    assert written() == []
+
+
+def test_a_report_asks_as_much_about_many_nodes_as_about_one(cluster, pending, report, requests):
+    selector, counts = {"pool": "many"}, []
+    pending(IMAGINARY, deployment={"node_selector": selector})
+    for new in (1, 4):
+        for _ in range(new):
+            node = pool(cluster, pool="many")
+            node.patch("kubelet", READY)
+        requests.clear()
+        entries = report(selector)
+        counts.append((len(entries), len(requests)))
+    # No node has a pod, so each entry has a reason that only the API server knows.
+    assert counts == [(1, counts[0][1]), (5, counts[0][1])]
+
+
+def running(cluster, namespace, nodes, read):
+    """The nodes have pods of the current DaemonSet, as its controller and the kubelets make them."""
+    daemon_set = read("/apis/apps/v1", "daemonsets")
+    path = f"/namespaces/{namespace}"
+    observed = {"status": {"observedGeneration": daemon_set["metadata"]["generation"]}}
+    of_status = f"/apis/apps/v1{path}/daemonsets/node-device-plugin/status"
+    cluster.ask("PATCH", of_status, observed, MERGE)
+    owner = {key: daemon_set[key] for key in ("apiVersion", "kind")} | {
+        key: daemon_set["metadata"][key] for key in ("name", "uid")
+    }
+    labels = {**daemon_set["spec"]["selector"]["matchLabels"], "controller-revision-hash": "1"}
+    revision = {"metadata": {"name": "one", "labels": labels, "ownerReferences": [owner]}, "revision": 1, "data": {}}
+    cluster.ask("POST", f"/apis/apps/v1{path}/controllerrevisions", revision)
+    cluster.ask("POST", f"/api/v1{path}/serviceaccounts", {"metadata": {"name": "default"}})
+    for node in nodes:
+        spec = {"nodeName": node.name, "containers": [{"name": "plugin", "image": "example.com/plugin:1"}]}
+        pod = {"metadata": {"name": f"plugin-{node.name}", "labels": labels}, "spec": spec}
+        cluster.ask("POST", f"/api/v1{path}/pods", pod)
+        state = {"name": "plugin", "image": "i", "imageID": "i", "restartCount": 0, "ready": True, "started": True}
+        status = {"containerStatuses": [{**state, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}
+        cluster.ask("PATCH", f"/api/v1{path}/pods/{pod['metadata']['name']}/status", {"status": status}, MERGE)
+
+
+def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(
+    cluster, namespace, pending, report, read, monkeypatch
+):
+    selector = {"pool": "asked"}
+    devices = [{"op": "add", "path": "/status/capacity", "value": {"cpu": "2", IMAGINARY["name"]: "1"}}]
+    allocatable = [{"op": "add", "path": "/status/allocatable", "value": {"cpu": "2", IMAGINARY["name"]: "1"}}]
+    nodes = [pool(cluster, **selector) for _ in range(5)]
+    for node in nodes:
+        node.patch("kubelet", [*READY, *devices, *allocatable])
+    # A node of which the kubelet has taken the device away.
+    nodes[4].patch("kubelet", [{"op": "add", "path": "/status/allocatable", "value": {"cpu": "2"}}])
+    pending(IMAGINARY, deployment={"node_selector": selector})
+    running(cluster, namespace, nodes, read)
+    wanted = manifests.sha256_of(read("/api/v1", "configmaps")["data"][manifests.DEFAULT])
+    asked = []
+
+    def ask(_api, pod):
+        asked.append(pod["spec"]["nodeName"])
+        return rollout.Running("b" * 64 if pod["spec"]["nodeName"] == nodes[0].name else wanted, version="1.0")
+
+    monkeypatch.setattr(rollout, "ask_through_api", ask)
+    of_all, other, without = report(selector, sample=2)
+    assert sorted(asked) == [nodes[0].name, nodes[2].name, nodes[4].name]
+    assert [entry["name"] for entry in (of_all, other, without)] == ["gpu-pool", nodes[0].name, nodes[4].name]
+    # The other two were not asked.
+    assert (of_all["members"], of_all["versions"]["plugin"]) == (3, {"unknown": 2, "1.0": 1})
+    assert "the plugin runs with configuration bbbbbbbbbbbb" in other["problems"][0]
+    assert without["plugin"]["configuration_sha256"] == wanted
+
+
+def test_a_damaged_annotation_is_a_problem_of_its_node_only(cluster, pending, report):
+    selector = {"pool": "damaged"}
+    node = pool(cluster, **selector)
+    damaged = {"metadata": {"annotations": {extended_resources.ANNOTATION: "{"}}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", damaged, MERGE)
+    pending(IMAGINARY, deployment={"node_selector": selector})
+    (entry,) = report(selector)
+    assert (entry["name"], entry["state"]) == (node.name, "wrong")
+    assert "is damaged" in entry["problems"][0]
 
 
 def inventory_of(*nodes, **more):
@@ -356,121 +480,3 @@ def test_the_playbooks_for_a_pool_without_a_node(cluster, namespace, read, tmp_p
     code, said, _recap = play("uninstall")
     assert code == 0, said
     assert (read("/api/v1", "configmaps", "pool"), read("/apis/apps/v1", "daemonsets", "pool")) == (None, None)
-
-
-def daemon_set_of(cluster, namespace, selector):
-    settings = {"image": "example.com/plugin:1", "namespace": namespace, "node_selector": selector}
-    return DaemonSet(Api.of(cluster.kubeconfig()), deployed_settings.parse(settings))
-
-
-def reported(cluster, namespace, selector, sample=3):
-    """The entries of the report, without stray nodes of other tests."""
-    resource = {"name": IMAGINARY["name"], "min_devices": 0}
-    declared = {"configuration": {"resources": [IMAGINARY]}, "resources": [resource], "needs_cdi": False}
-    found = members.statuses("gpu-pool", daemon_set_of(cluster, namespace, selector), declared, (), sample)
-    return [entry for entry in found if entry.get("profile")]
-
-
-def test_a_second_run_has_nothing_to_prove_and_a_verification_proves_other_nodes(cluster, namespace):
-    selector = {"pool": "proven"}
-    nodes = [pool(cluster, **selector) for _ in range(3)]
-    for node in nodes:
-        node.patch("kubelet", READY)
-    proven = {"metadata": {"annotations": {proof.RECORD: '{"example.com/a": "%s"}' % ("a" * 64)}}}
-    cluster.ask("PATCH", f"/api/v1/nodes/{nodes[1].name}", proven, MERGE)
-    daemon_set, others = daemon_set_of(cluster, namespace, selector), sorted((nodes[0].name, nodes[2].name))
-    assert profile.sample(daemon_set, 1, proven_first=True) == ((nodes[1].name,), 3)
-    assert profile.sample(daemon_set, 2, proven_first=False) == (tuple(others), 3)
-
-
-@pytest.fixture
-def requests(monkeypatch):
-    """The requests of plays, each as its method, what it is for, and whether it is a dry run."""
-    found, ask = [], Api._ask
-
-    def asked(self, method, place, query, *rest):
-        found.append((method, place.resource, "dryRun" in query))
-        return ask(self, method, place, query, *rest)
-
-    monkeypatch.setattr(Api, "_ask", asked)
-    return found
-
-
-def test_a_run_that_changes_nothing_writes_nothing(pending, requests):
-    deployment = {"node_selector": {"pool": "unchanged"}}
-    pending(IMAGINARY, deployment=deployment)
-    assert {("PATCH", "namespaces", False), ("PATCH", "daemonsets.apps", False)} <= set(requests)
-    requests.clear()
-    pending(IMAGINARY, deployment=deployment)
-    assert ("PATCH", "daemonsets.apps", True) in requests
-    assert [request for request in requests if request[0] != "GET" and not request[2]] == []
-
-
-def test_a_report_asks_as_much_about_many_nodes_as_about_one(cluster, namespace, pending, requests):
-    selector, counts = {"pool": "many"}, []
-    pending(IMAGINARY, deployment={"node_selector": selector})
-    for new in (1, 4):
-        for _ in range(new):
-            pool(cluster, **selector).patch("kubelet", READY)
-        requests.clear()
-        # No node has a pod, so each entry has a reason that only the API server knows.
-        reported(cluster, namespace, selector)
-        counts.append(len(requests))
-    assert counts[0] == counts[1]
-
-
-def runs(cluster, namespace, nodes, daemon_set):
-    """The nodes have pods of the DaemonSet, as its controller and the kubelets make them."""
-    path, metadata = f"/namespaces/{namespace}", daemon_set["metadata"]
-    observed = {"status": {"observedGeneration": metadata["generation"]}}
-    cluster.ask("PATCH", f"/apis/apps/v1{path}/daemonsets/{metadata['name']}/status", observed, MERGE)
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": metadata["name"], "uid": metadata["uid"]}
-    labels = {**daemon_set["spec"]["selector"]["matchLabels"], "controller-revision-hash": "1"}
-    revision = {"metadata": {"name": "one", "labels": labels, "ownerReferences": [owner]}, "revision": 1, "data": {}}
-    cluster.ask("POST", f"/apis/apps/v1{path}/controllerrevisions", revision)
-    cluster.ask("POST", f"/api/v1{path}/serviceaccounts", {"metadata": {"name": "default"}})
-    for node in nodes:
-        spec = {"nodeName": node.name, "containers": [{"name": "plugin", "image": "example.com/plugin:1"}]}
-        pod = {"metadata": {"name": f"plugin-{node.name}", "labels": labels}, "spec": spec}
-        cluster.ask("POST", f"/api/v1{path}/pods", pod)
-        state = {"name": "plugin", "image": "i", "imageID": "i", "restartCount": 0, "ready": True, "started": True}
-        status = {"containerStatuses": [{**state, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}
-        cluster.ask("PATCH", f"/api/v1{path}/pods/{pod['metadata']['name']}/status", {"status": status}, MERGE)
-
-
-def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(cluster, namespace, pending, read, monkeypatch):
-    selector = {"pool": "asked"}
-    has = {"cpu": "2", IMAGINARY["name"]: "1"}
-    devices = [{"op": "add", "path": f"/status/{part}", "value": has} for part in ("capacity", "allocatable")]
-    nodes = sorted((pool(cluster, **selector) for _ in range(5)), key=lambda node: node.name)
-    for node in nodes:
-        node.patch("kubelet", [*READY, *devices])
-    # A node of which the kubelet has taken the device away.
-    nodes[4].patch("kubelet", [{"op": "add", "path": "/status/allocatable", "value": {"cpu": "2"}}])
-    pending(IMAGINARY, deployment={"node_selector": selector})
-    runs(cluster, namespace, nodes, read("/apis/apps/v1", "daemonsets"))
-    wanted = manifests.sha256_of(read("/api/v1", "configmaps")["data"][manifests.DEFAULT])
-    asked = []
-
-    def ask(_api, pod):
-        asked.append(pod["spec"]["nodeName"])
-        return rollout.Running("b" * 64 if pod["spec"]["nodeName"] == nodes[0].name else wanted, version="1.0")
-
-    monkeypatch.setattr(rollout, "ask_through_api", ask)
-    of_all, other, without = reported(cluster, namespace, selector, sample=2)
-    assert sorted(asked) == [nodes[0].name, nodes[2].name, nodes[4].name]
-    assert [other["name"], without["name"]] == [nodes[0].name, nodes[4].name]
-    assert (of_all["members"], of_all["versions"]["plugin"]) == (3, {"unknown": 2, "1.0": 1})
-    assert "the plugin runs with configuration bbbbbbbbbbbb" in other["problems"][0]
-    assert without["plugin"]["configuration_sha256"] == wanted
-
-
-def test_a_damaged_annotation_is_a_problem_of_its_node_only(cluster, namespace, pending):
-    selector = {"pool": "damaged"}
-    node = pool(cluster, **selector)
-    damaged = {"metadata": {"annotations": {extended_resources.ANNOTATION: "{"}}}
-    cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", damaged, MERGE)
-    pending(IMAGINARY, deployment={"node_selector": selector})
-    (entry,) = reported(cluster, namespace, selector)
-    assert (entry["name"], entry["state"]) == (node.name, "wrong")
-    assert "is damaged" in entry["problems"][0]

@@ -15,7 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     profile,
     rollout,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import ReadOnce
 
 from . import document, node, together
 
@@ -25,34 +25,34 @@ _AT_ONCE = 8
 
 
 def statuses(
-    name: str, cluster: DaemonSet, declared: Mapping[str, Any], named: Collection[str] = (), sample: int = 3
+    name: str, cluster: ReadOnce, declared: Mapping[str, Any], sample: int, named: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """Return the profile's entry, then the entries of the nodes that differ. Reads nodes, pods and events in lists.
 
     Asks only a few plugins themselves: of nodes that differ, and of a sample of the others. name: of the profile.
-    declared: the result of the action declaration. named: nodes whose hosts have entries of their own. sample: how many
-    plugins to ask of nodes that are as declared. Raises ApiError.
+    declared: the result of the action declaration. sample: how many plugins to ask. named: nodes whose hosts have
+    entries of their own. Raises ApiError.
     """
-    cluster = ReadOnce(cluster.api, cluster.deployment)
-    found = {each["metadata"]["name"]: each for each in profile.nodes(cluster)}
-    reads = {each: _read(cluster, of_node, declared) for each, of_node in found.items() if each not in named}
+    found = [each for each in profile.nodes(cluster) if each["metadata"]["name"] not in named]
+    reads = {each["metadata"]["name"]: _read(cluster, each, declared) for each in found}
     entries = {each: node.entry(each, read) for each, read in reads.items()}
-    running = {each: pod for each in reads if (pod := _running(cluster, found[each])) is not None}
+    running = {each: pod for each in reads if (pod := _running(cluster, reads[each])) is not None}
     to_ask = _to_ask(running, entries, sample)
+    wanted = manifests.sha256_of(deployed.configuration_text(declared))
     for each, said in _ask(cluster, {each: running[each] for each in to_ask}).items():
-        wanted = manifests.sha256_of(deployed.configuration_text(declared))
         entries[each] = node.entry(each, reads[each]._replace(running=said, wanted_sha256=wanted))
-    other_builds = {of_node for _text, nodes in document.builds(list(entries.values())) for of_node in nodes}
+    return _shown(name, list(entries.values())) + list(_of_strays(cluster, named))
+
+
+def _shown(name: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entry of the nodes that are as declared, and the entries of the others."""
+    other_builds = {of_node for _text, nodes in document.builds(entries) for of_node in nodes}
     alike, different = [], []
-    for each in entries.values():
+    for each in entries:
         (alike if each["state"] == "ok" and each["name"] not in other_builds else different).append(each)
     # No entry says "ok" for no node, while nodes differ.
-    of_all = [_of_all(name, alike, len(different))] if alike or not different else []
-    return [
-        *of_all,
-        *({**each, "profile": name} for each in together.grouped(different)),
-        *_of_strays(cluster, named),
-    ]
+    found = [_of_all(name, alike, len(different))] if alike or not different else []
+    return found + [{**each, "profile": name} for each in together.grouped(different)]
 
 
 def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any]) -> node.Read:
@@ -74,8 +74,9 @@ def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any
     )
 
 
-def _running(cluster: ReadOnce, of_node: Mapping[str, Any]) -> dict[str, Any] | None:
+def _running(cluster: ReadOnce, read: node.Read) -> dict[str, Any] | None:
     """Return the pod whose plugin may answer; None without one. A pod of a node that is not Ready would be silent."""
+    of_node = read.node_object or {}
     pod = rollout.newest(cluster, of_node["metadata"]["name"]) if extended_resources.is_ready(of_node) else None
     return pod if pod is not None and rollout.is_running(pod) else None
 
@@ -108,7 +109,7 @@ def _of_all(name: str, alike: list[dict[str, Any]], different: int) -> dict[str,
     return {**together.summed(name, alike), "profile": name, "state": "ok", "problems": notes}
 
 
-def _of_strays(cluster: DaemonSet, named: Collection[str]) -> Iterator[dict[str, Any]]:
+def _of_strays(cluster: ReadOnce, named: Collection[str]) -> Iterator[dict[str, Any]]:
     """Yield an entry for each label value that nodes have and no DaemonSet of ours."""
     for value, nodes in other_daemonsets.strays(cluster).items():
         label = f"label {manifests.NODE_LABEL}={value}"

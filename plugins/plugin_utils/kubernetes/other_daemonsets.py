@@ -99,7 +99,7 @@ def strays(cluster: DaemonSet) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in cluster.api.list(Place("nodes"), labelSelector=f"{label},{label} notin ({values})"):
         found.setdefault(node["metadata"]["labels"][label], []).append(node["metadata"]["name"])
-    return dict(sorted(found.items()))
+    return found
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:

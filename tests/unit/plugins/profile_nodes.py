@@ -7,7 +7,7 @@ import types
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import members
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import ReadOnce
 
 CAMERA = "example.com/camera"
 SELECTOR = {"pool": "gpu"}
@@ -44,7 +44,7 @@ class Pool:
         metrics = 'node_device_plugin_configuration_info{sha256="%s"} 1\n'
         applied = metrics % manifests.sha256_of(deployed.configuration_text(DECLARED))
         api = types.SimpleNamespace(list=self._list, get=self._get, text=lambda _place: applied)
-        self.cluster = DaemonSet(api, deployed.parse({"name": "gpu", "node_selector": SELECTOR}))
+        self._api, self._deployment = api, deployed.parse({"name": "gpu", "node_selector": SELECTOR})
 
     def _list(self, place, labelSelector="", fieldSelector=None):
         if place.kinds == "nodes":
@@ -90,4 +90,6 @@ class Pool:
         node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": message}]
 
     def statuses(self, declared=None, **more):
-        return members.statuses("gpu-pool", self.cluster, declared or DECLARED, sample=0, **more)
+        return members.statuses(
+            "gpu-pool", ReadOnce(self._api, self._deployment), declared or DECLARED, sample=0, **more
+        )
