@@ -39,19 +39,11 @@ def statuses(
     reads = {each["metadata"]["name"]: _read(cluster, each, declared) for each in found}
     entries = {each: node.entry(each, read) for each, read in reads.items()}
     running = {each: pod for each in reads if (pod := _running(cluster, reads[each])) is not None}
-    asked = _ask(cluster, {each: running[each] for each in _to_ask(running, entries, sample)})
+    to_ask = _to_ask(running, entries, sample)
     wanted = manifests.sha256_of(deployed.configuration_text(declared))
-    for each, said in asked.items():
+    for each, said in _ask(cluster, {each: running[each] for each in to_ask}).items():
         entries[each] = node.entry(each, reads[each]._replace(running=said, wanted_sha256=wanted))
-    shown = _shown(name, list(entries.values()), list(_drift(cluster, declared)))
-    unseen = len(running) - len(asked)
-    if unseen:
-        note = (
-            f"of {unseen} of {len(entries)} nodes, the report shows only node object and pod, not the configuration "
-            "and the reasons of the plugin (verification_sample)"
-        )
-        shown[0] = {**shown[0], "problems": [*shown[0]["problems"], note]}
-    return shown + list(_of_strays(cluster, named))
+    return _shown(name, list(entries.values()), list(_drift(cluster, declared))) + list(_of_strays(cluster, named))
 
 
 def _shown(name: str, entries: list[dict[str, Any]], problems: list[str]) -> list[dict[str, Any]]:

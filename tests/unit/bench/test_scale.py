@@ -45,8 +45,13 @@ def test_only_requests_of_plays_since_then_count(tmp_path, monkeypatch):
     assert found == {"patch nodes/status (dry run)": 1, "patch nodes": 1}
 
 
-def test_a_report_without_a_row_for_each_node_that_differs_fails(tmp_path):
-    (tmp_path / "status.json").write_text(json.dumps({"nodes": [{}, {}]}))
-    assert scale._entries(tmp_path, 2) == [{}, {}]
-    with pytest.raises(RuntimeError, match="has 2 entries, expected 3"):
-        scale._entries(tmp_path, 3)
+def test_a_report_that_asked_another_number_of_plugins_fails(tmp_path):
+    summary = {"nodes": {"wrong": 2}, "versions": {"plugin": {"unknown": 7, "1.0": 3}}}
+    (tmp_path / "status.json").write_text(json.dumps({"summary": summary}))
+    (tmp_path / "status.html").write_text("Only the plugins of a sample, and")
+    scale._check(tmp_path, wrong=2, asked=3)
+    with pytest.raises(RuntimeError, match="2 wrong nodes and 4 asked plugins expected, not 2 and 3"):
+        scale._check(tmp_path, wrong=2, asked=4)
+    (tmp_path / "status.html").write_text("")
+    with pytest.raises(RuntimeError, match="unseen"):
+        scale._check(tmp_path, wrong=2, asked=3)

@@ -7,11 +7,16 @@ import types
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import members
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import ReadOnce
 
 CAMERA = "example.com/camera"
 SELECTOR = {"pool": "gpu"}
-DECLARED = {"resources": [{"name": CAMERA, "min_devices": 0}], "capacities": {}, "needs_cdi": False}
+DECLARED = {
+    "configuration": {"resources": []},
+    "resources": [{"name": CAMERA, "min_devices": 0}],
+    "capacities": {},
+    "needs_cdi": False,
+}
 _IMAGE = {"image": "example.com/plugin:1", "imageID": "example.com/plugin@sha256:1"}
 
 
@@ -36,14 +41,19 @@ class Pool:
         self._daemon_set["metadata"]["namespace"] = "node-devices"
         revision = {"ownerReferences": [{"uid": "1"}], "labels": {"controller-revision-hash": "new"}}
         self._revisions = [{"metadata": revision, "revision": 1}]
-        api = types.SimpleNamespace(list=self._list, get=self._get)
-        self.cluster = DaemonSet(api, deployed.parse({"name": "gpu", "node_selector": SELECTOR}))
+        metrics = 'node_device_plugin_configuration_info{sha256="%s"} 1\n'
+        applied = metrics % manifests.sha256_of(deployed.configuration_text(DECLARED))
+        api = types.SimpleNamespace(list=self._list, get=self._get, text=lambda _place: applied)
+        self._api, self._deployment = api, deployed.parse({"name": "gpu", "node_selector": SELECTOR})
 
     def _list(self, place, labelSelector="", fieldSelector=None):
         if place.kinds == "nodes":
-            key, _separator, value = labelSelector.partition("=")
+            # The labels of a pool, or KEY,KEY notin (VALUES).
+            label, _separator, but = labelSelector.partition(",")
+            key, _separator, value = label.partition("=")
             found = [(node, node["metadata"]["labels"]) for node in self.nodes]
-            return [node for node, labels in found if key in labels and value in ("", labels[key])]
+            selected = [(node, labels[key]) for node, labels in found if key in labels]
+            return [node for node, own in selected if value in ("", own) and own not in but]
         if place.kinds == "pods" and fieldSelector is None:
             return self.pods
         return {"daemonsets": [self._daemon_set], "controllerrevisions": self._revisions}.get(place.kinds, [])
@@ -68,7 +78,8 @@ class Pool:
         node = {"metadata": {"name": name, "labels": labels, "managedFields": [wrote]}, "status": status}
         self.nodes.append(node)
         if pod != {}:
-            spec = {"nodeName": name, "containers": [{"name": manifests.CONTAINER, "image": "example.com/plugin:1"}]}
+            container = {"name": manifests.CONTAINER, "image": "example.com/plugin:1", "ports": [{"containerPort": 1}]}
+            spec = {"nodeName": name, "containers": [container]}
             own = {"name": f"gpu-{len(self.nodes):05}", "namespace": "node-devices"}
             own["labels"] = {"controller-revision-hash": revision}
             self.pods.append({"metadata": own, "spec": spec, "status": pod or {**ready(), "phase": "Running"}})
@@ -79,4 +90,6 @@ class Pool:
         node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": message}]
 
     def statuses(self, declared=None, **more):
-        return members.statuses("gpu-pool", self.cluster, declared or DECLARED, **more)
+        return members.statuses(
+            "gpu-pool", ReadOnce(self._api, self._deployment), declared or DECLARED, sample=0, **more
+        )
