@@ -26,7 +26,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
         "generated": generated.astimezone(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "collection_version": version,
         "summary": {
-            "nodes": _counted((each["state"] for each in nodes for _ in range(weight(each))), node.STATES),
+            "nodes": _counted((each["state"] for each in nodes for _node in range(weight(each))), node.STATES),
             "versions": {
                 "container runtime": _versions(_named(each["runtime"]) for each in nodes),
                 "kubelet": _versions((each["kubelet"] or {}).get("version") for each in nodes),
