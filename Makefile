@@ -133,7 +133,8 @@ test: system dev
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
 	  --beside-programs lint-slowly oldest-python \
-	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-extended_resources \
+	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-profiles \
+	  scenario-extended_resources \
 	  scenario-kind scenario-default scenario-cookbook cdi-judge api-server \
 	  --two-at-a-time faults scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
 	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary \
@@ -160,16 +161,22 @@ programs: kubernetes
 	@lab/programs/build cdi-judge-0.8
 	@lab/programs/build kind
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale profiles-old-kubelet
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
 runtimes-all: system dev
 	@set -e; for minor in 1.7 2.2 2.3 2.4; do built=$$built:$$(lab/programs/build containerd-$$minor); done; \
 	  CONTAINERD_BIN_DIR=$$built pytest tests/runtimes
+
+# Tests profiles with the last Kubernetes minor in which pods do not overlap.
+.PHONY: profiles-old-kubelet
+profiles-old-kubelet: system dev
+	@built=$$(KUBERNETES_VERSION=1.36 lab/programs/build kubernetes) || exit; \
+	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-profiles
 
 # Two at a time: each of these keeps one core busy.
 .PHONY: lint-slowly

@@ -1,20 +1,34 @@
-"""Checks, through the API, a node that joins and leaves a pool: expect.py KUBECONFIG STEP..."""
+"""Checks, through the API, a node that joins, changes and leaves a pool: expect.py KUBECONFIG STEP..."""
 
 from __future__ import annotations
 
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 from typing import Any
 
-from cluster_api import PODS, Cluster, advertises, expect, until
+from cluster_api import PODS, Cluster, advertises, expect, extended, until
 
-NODE, RESOURCE, POD = "profiles-worker", "example.com/random", "wants-a-device"
+NODE, NAMED = "profiles-worker", "profiles-control-plane"
+RESOURCE, OTHER, POD = "example.com/random", "example.com/other", "wants-a-device"
 PLUGINS = "/api/v1/namespaces/node-devices"
-POOL = "lab.example.com/pool"
+DAEMON_SETS = "/apis/apps/v1/namespaces/node-devices/daemonsets"
+POOL, CHOSEN = "lab.example.com/pool", "nodedevices.kubernetes/device-plugin"
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def named(cluster: Cluster) -> None:
+    """Put the node with a host of its own into the pool."""
+    _label(cluster, NAMED, POOL, "gpu")
 
 
 def waits(cluster: Cluster) -> None:
     """Check that the profile is there without a node, and start a pod that waits for its device."""
     assert _plugins(cluster) == [], "no node is in the pool"
-    assert set(cluster.ask("GET", f"{PLUGINS}/configmaps/pool")["data"]) == {"_default"}
+    assert set(cluster.ask("GET", f"{PLUGINS}/configmaps/pool")["data"]) == {"_default", NAMED}
     container = {
         "name": "main",
         "image": "localhost/node-devices/busybox:lab",
@@ -29,8 +43,9 @@ def waits(cluster: Cluster) -> None:
 
 def joins(cluster: Cluster) -> None:
     """Label the node as a cloud does, and wait until the plugin serves there."""
-    _label(cluster, "gpu")
+    _label(cluster, NODE, POOL, "gpu")
     until(lambda: [_is_ready(pod) for pod in _plugins(cluster)], lambda seen: seen == [True])
+    until(lambda: _plugins(cluster, "other"), lambda pods: pods == [])
 
 
 def device_inside(cluster: Cluster) -> None:
@@ -38,21 +53,119 @@ def device_inside(cluster: Cluster) -> None:
     until(lambda: _phase(cluster), lambda phase: phase == "Running")
     log = until(lambda: cluster.ask("GET", f"{PODS}/{POD}/log"), lambda text: bool(text))
     assert log == "/dev/pool-random\n", log
-    print(f"{POD} runs on {NODE} with /dev/pool-random")
+    print(f"{POD} runs on {NODE} with /dev/pool-random, restarts: {_restarts(cluster.ask('GET', f'{PODS}/{POD}'))}")
 
 
 def follows(cluster: Cluster) -> None:
     """Wait until the node offers the shares of the new declaration; the plugin did not restart."""
     advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
     (pod,) = _plugins(cluster)
-    assert [each["restartCount"] for each in pod["status"]["containerStatuses"]] == [0]
+    assert _restarts(pod) == 0
 
 
-def leaves(cluster: Cluster) -> None:
-    """Move the node out of the pool, and wait until the plugin's pod has ended. The other pod keeps running."""
-    _label(cluster, "other")
+def second_waits(cluster: Cluster) -> None:
+    """Deploy a second DaemonSet for the same nodes, which no play does. Its pods serve nothing, and say why."""
+    rendered = _second(cluster)
+    for each in rendered:
+        path = DAEMON_SETS if each["kind"] == "DaemonSet" else f"{PLUGINS}/configmaps"
+        cluster.ask("POST", path, each)
+    (pod,) = until(lambda: _plugins(cluster, "second"), lambda pods: [_runs(pod) for pod in pods] == [True])
+    name = pod["metadata"]["name"]
+    events = f"{PLUGINS}/events?fieldSelector=involvedObject.name%3D{name}%2Creason%3DUnhealthy"
+    until(
+        lambda: [each["message"] for each in cluster.ask("GET", events)["items"]],
+        lambda seen: any("DaemonSet node-devices/pool serves this node's devices" in text for text in seen),
+    )
+    log = until(lambda: cluster.ask("GET", f"{PLUGINS}/pods/{name}/log"), lambda text: "node-devices/pool" in text)
+    assert [_is_ready(each) for each in (*_plugins(cluster), *_plugins(cluster, "second"))] == [True, False]
+    assert "example.com/second" not in extended(cluster, NODE, "capacity")
+    advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
+    print(log.splitlines()[-1])
+    cluster.ask("DELETE", f"{DAEMON_SETS}/second")
+    cluster.ask("DELETE", f"{PLUGINS}/configmaps/second")
+    until(lambda: _plugins(cluster, "second"), lambda pods: pods == [])
+
+
+def _second(cluster: Cluster) -> list[dict[str, Any]]:
+    """Render a ConfigMap and a DaemonSet with the plugin's command."""
+    pool = cluster.ask("GET", f"{DAEMON_SETS}/pool")["spec"]
+    container = pool["template"]["spec"]["containers"][0]
+    deployment = {
+        "name": "second",
+        "image": container["image"],
+        "image_pull_policy": "Never",
+        "node_selector": {POOL: "gpu"},
+        "overlap": "always" if pool["updateStrategy"]["rollingUpdate"]["maxSurge"] else "never",
+    }
+    device = {"id": "zero", "nodes": [{"path": "/dev/zero"}]}
+    resource = {"name": "example.com/second", "injection": "device_nodes", "devices": [device]}
+    with tempfile.TemporaryDirectory() as directory:
+        pathlib.Path(directory, "_default.yaml").write_text(json.dumps({"resources": [resource]}))
+        done = subprocess.run(
+            [sys.executable, "-m", "node_device_plugin", "manifests", "-o", "json", "--deployment", "-", directory],
+            input=json.dumps(deployment),
+            env={**os.environ, "PYTHONPATH": str(CHECKOUT / "plugin")},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    objects = json.loads(done.stdout)["items"]
+    return [each for each in objects if each["kind"] in ("ConfigMap", "DaemonSet")]
+
+
+def moves(cluster: Cluster) -> None:
+    """Move the node to the other profile, and wait until the other plugin serves there. The workload keeps running."""
+    _label(cluster, NODE, POOL, "other")
     until(lambda: _plugins(cluster), lambda pods: pods == [])
-    assert _phase(cluster) == "Running"
+    until(lambda: [_is_ready(pod) for pod in _plugins(cluster, "other")], lambda seen: seen == [True])
+    until(lambda: extended(cluster, NODE, "allocatable").get(OTHER), lambda count: count == "1")
+    print(f"{NODE} in the other profile: {extended(cluster, NODE, 'allocatable')}")
+    workload = cluster.ask("GET", f"{PODS}/{POD}")
+    assert (workload["status"]["phase"], _restarts(workload)) == ("Running", 0)
+
+
+def restarted(cluster: Cluster) -> None:
+    """Wait until the API server answers. Plugin and workload restarted without it."""
+    until(lambda: [_restarts(pod) for pod in _plugins(cluster)], lambda restarts: restarts == [1])
+    until(lambda: [_is_ready(pod) for pod in _plugins(cluster)], lambda seen: seen == [True])
+    until(lambda: _restarts(cluster.ask("GET", f"{PODS}/{POD}")), lambda restarts: restarts == 1)
+    advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
+
+
+def loses_configuration(cluster: Cluster) -> None:
+    """Delete the ConfigMap, as a foreign hand does. The running plugins keep what they offer."""
+    cluster.ask("DELETE", f"{PLUGINS}/configmaps/pool")
+
+
+def still_offers(cluster: Cluster) -> None:
+    """Check that the plugins without a ConfigMap serve."""
+    advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
+    # The nodes were not Ready while the API server was away.
+    until(
+        lambda: [_is_ready(pod) for node in (NODE, NAMED) for pod in _plugins(cluster, node=node)],
+        lambda seen: seen == [True, True],
+    )
+
+
+def as_declared(cluster: Cluster) -> None:
+    """Wait until the node offers what the inventory declares."""
+    assert set(cluster.ask("GET", f"{PLUGINS}/configmaps/pool")["data"]) == {"_default", NAMED}
+    advertises(cluster, NODE, RESOURCE, {RESOURCE: "2"})
+
+
+def strays(cluster: Cluster) -> None:
+    """Give the node a label that names no DaemonSet, and take the named node out of the pool."""
+    _label(cluster, NODE, CHOSEN, "nobody")
+    _label(cluster, NAMED, POOL, None)
+    until(lambda: [*_plugins(cluster), *_plugins(cluster, node=NAMED)], lambda pods: pods == [])
+
+
+def returns(cluster: Cluster) -> None:
+    """Correct the labels."""
+    _label(cluster, NODE, CHOSEN, None)
+    _label(cluster, NAMED, POOL, "gpu")
+    for node in (NODE, NAMED):
+        until(lambda node=node: [_is_ready(pod) for pod in _plugins(cluster, node=node)], lambda seen: seen == [True])
 
 
 def nothing_left(cluster: Cluster) -> None:
@@ -66,15 +179,24 @@ def nothing_left(cluster: Cluster) -> None:
     assert _phase(cluster) == "Running"
 
 
-def _label(cluster: Cluster, value: str) -> None:
-    change = {"metadata": {"labels": {POOL: value}}}
-    cluster.ask("PATCH", f"/api/v1/nodes/{NODE}", change, "application/merge-patch+json")
+def _label(cluster: Cluster, node: str, key: str, value: str | None) -> None:
+    change = {"metadata": {"labels": {key: value}}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{node}", change, "application/merge-patch+json")
 
 
-def _plugins(cluster: Cluster) -> list[dict[str, Any]]:
-    selector = "labelSelector=app.kubernetes.io%2Finstance%3Dpool"
-    found: list[dict[str, Any]] = cluster.ask("GET", f"{PLUGINS}/pods?{selector}")["items"]
+def _plugins(cluster: Cluster, name: str = "pool", node: str = NODE) -> list[dict[str, Any]]:
+    """Return the pods of a DaemonSet on a node."""
+    chosen = f"labelSelector=app.kubernetes.io%2Finstance%3D{name}&fieldSelector=spec.nodeName%3D{node}"
+    found: list[dict[str, Any]] = cluster.ask("GET", f"{PLUGINS}/pods?{chosen}")["items"]
     return found
+
+
+def _runs(pod: dict[str, Any]) -> bool:
+    return any("running" in each["state"] for each in pod["status"].get("containerStatuses", ()))
+
+
+def _restarts(pod: dict[str, Any]) -> int:
+    return sum(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
 
 
 def _is_ready(pod: dict[str, Any]) -> bool:
@@ -86,4 +208,7 @@ def _phase(cluster: Cluster) -> str:
 
 
 if __name__ == "__main__":
-    expect(waits, joins, device_inside, follows, leaves, nothing_left)
+    expect(
+        *(named, waits, joins, device_inside, follows, second_waits, moves, restarted, loses_configuration),
+        *(still_offers, as_declared, strays, returns, nothing_left),
+    )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from ansible.errors import AnsibleError
@@ -68,8 +69,8 @@ class _Ours:
 
     def __init__(self, node):
         self._served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
-        self._in_specs = [name for file in node["cdi_files"] for name in file.get("devices", ())]
-        self._is_dynamic = any(role_specs.is_dynamic(file["directory"], file["name"]) for file in node["cdi_files"])
+        self._in_specs = node["spec_devices"]
+        self._is_dynamic = any(role_specs.is_dynamic(*os.path.split(path)) for path in node["cdi_files"])
 
     def __bool__(self):
         """Whether the node has anything that a pod can hold."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks up users and groups. Runs on nodes: Python 3.9, standard library only."""
+"""Looks up users and groups, also of a declared configuration.
+
+Runs on nodes: Python 3.9. For a configuration, the caller has loaded the plugin's code (module_utils/node_code.py).
+"""
 
 from __future__ import annotations
 
@@ -20,3 +23,19 @@ def _number(look_up, name, field):
         return getattr(look_up(name), field)
     except KeyError:
         return None
+
+
+def with_numbers(configuration, facts):
+    """Return a Configuration with the node's numbers of users and groups, and a problem for each unknown name.
+
+    configuration: as data. facts: of a `Node`. They keep the result, so that a preflight parses a configuration once.
+    """
+    from node_device_plugin.declaration import accounts, parse_configuration
+
+    parsed = facts.setdefault("configurations", [])
+    result = next((result for data, result in parsed if data == configuration), None)
+    if result is None:
+        named = parse_configuration(configuration, has_names=True)
+        result = accounts.with_numbers(named, numbers(**accounts.names(named.resources)))
+        parsed.append((configuration, result))
+    return result

@@ -22,7 +22,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -31,6 +33,7 @@ import shutil
 import stat
 
 from . import kernel_lock
+from .node_device_plugin.support.file_identity import identity
 from .node_device_plugin.support.new_file import naming, new_file
 
 DIRECTORY = "/var/lib/node-devices"
@@ -71,38 +74,13 @@ class Ledger:
     def __init__(self, directory=DIRECTORY):
         self.directory = directory
         self.path = os.path.join(directory, _NAME)
-        self.entries = {}
-        self._saved = None
         self._lock = None
         self.read()
 
     def read(self):
         """Read the entries. Raises LedgerConflict if the file is damaged or a later release wrote the file."""
-        self.entries = {}
-        try:
-            with open(self.path, encoding="utf-8") as file:
-                data = json.load(file)
-        except FileNotFoundError:
-            self._saved = {}
-            return
-        except (RecursionError, ValueError) as error:
-            raise self._damaged(error) from error
-        written = data.get("format") if isinstance(data, dict) else None
-        if isinstance(written, int) and written > _FORMAT:
-            raise LedgerConflict(
-                "%s was written by a later release, in format %d: use the collection of that release"
-                % (self.path, written)
-            )
-        if written != _FORMAT or not _are_entries(data.get("entries")):
-            raise self._damaged("it does not have the form of a ledger")
-        self.entries = data["entries"]
-        self._saved = json.loads(json.dumps(self.entries))
-
-    def _damaged(self, why):
-        return LedgerConflict(
-            f"{self.path} is damaged ({why}): restore it from a backup. Without a backup, remove it and run site.yml, "
-            "which recognises its own files by their names, but not what was there before"
-        )
+        self._saved = _entries_in(self.path, identity(self.path, with_status=True))
+        self.entries = copy.deepcopy(self._saved)
 
     def __enter__(self):
         while self._lock is None:
@@ -139,7 +117,7 @@ class Ledger:
             write_file(self.path, (json.dumps(data, indent=1) + "\n").encode(), 0o600)
         else:
             remove_file(self.path)
-        self._saved = json.loads(json.dumps(self.entries))
+        self._saved = copy.deepcopy(self.entries)
 
     @property
     def is_entered(self):
@@ -159,6 +137,33 @@ class Ledger:
         """Return the directories that we created and ``owner`` needs, innermost first."""
         paths = [path for path, entry in self.entries.items() if owner in entry.get("owners", ())]
         return sorted(paths, key=lambda path: path.count("/"), reverse=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _entries_in(path, _identity):
+    """Return a file's entries, which the caller must not change. A process reads an unchanged file once."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except (RecursionError, ValueError) as error:
+        raise _damaged(path, error) from error
+    written = data.get("format") if isinstance(data, dict) else None
+    if isinstance(written, int) and written > _FORMAT:
+        raise LedgerConflict(
+            "%s was written by a later release, in format %d: use the collection of that release" % (path, written)
+        )
+    if written != _FORMAT or not _are_entries(data.get("entries")):
+        raise _damaged(path, "it does not have the form of a ledger")
+    return data["entries"]
+
+
+def _damaged(path, why):
+    return LedgerConflict(
+        f"{path} is damaged ({why}): restore it from a backup. Without a backup, remove it and run site.yml, "
+        "which recognises its own files by their names, but not what was there before"
+    )
 
 
 def _are_entries(data):

@@ -406,14 +406,15 @@ def _shown(state):
         return "(%d bytes, sha256 %s)\n" % (len(state["content"]), ledgers.sha256(state["content"]))
 
 
-def add_file(plan, entries_now, change, original=None, context_of=lambda path: None):
+def add_file(plan, entries_now, change, without_ours=lambda change, entry: None, context_of=lambda path: None):
     """Add a file that others own to a transaction's plan, with its directories and its ledger entry.
 
     Raises LedgerConflict if we must not write the file.
 
     entries_now: the ledger's current entries. With ``undo``, the file has an entry.
     change: path, text that was read (None for no file), and new text (with ``undo``, None restores the original).
-    original: if someone else wrote the file since our last change, the text that a later undo restores; else None.
+    without_ours: called with the change and the file's entry if someone else wrote the file since our last change.
+        Returns their text without our keys, which a later undo restores; None if our change is no part of their text.
     context_of: returns a path's SELinux context; None without SELinux.
     """
     path, *texts = change
@@ -424,7 +425,7 @@ def add_file(plan, entries_now, change, original=None, context_of=lambda path: N
         wanted, plan.entries[path] = _undone(known, content, state), None
     else:
         wanted = {**(state or _NEW_FILE), "content": content}
-        plan.entries[path] = _entry_of(wanted, plan.owner, _original(known, state, original))
+        plan.entries[path] = _entry_of(wanted, plan.owner, _original(change, state, known, without_ours))
         for directory in ledgers.missing_parents(path):
             if directory not in plan.entries:
                 plan.entries[directory] = {"kind": "directory", "owners": [plan.owner]}
@@ -442,10 +443,11 @@ def _undone(known, content, state):
     return {**(state or _NEW_FILE), "content": content}
 
 
-def _original(known, state, original):
-    """Return the original for the ledger: the recorded original of an unchanged file, or the current state."""
-    if known is not None and state is not None and _is_ours(state, known):
+def _original(change, state, known, without_ours):
+    """Return the original for the ledger: the recorded original of an unchanged file, or else their file."""
+    if known is None or state is None:
+        return ledgers.storable(state)
+    if _is_ours(state, known):
         return known["before"]
-    if state is not None and original is not None:
-        state = dict(state, content=original.encode())
-    return ledgers.storable(state)
+    text = without_ours(change, known)
+    return ledgers.storable(state if text is None else {**state, "content": text.encode()})

@@ -15,15 +15,17 @@ options:
         plugin serves according to the node object, unless O(takeover) is set. For a profile (C(node_devices_profile)),
         it refuses labels that another DaemonSet may also select.
       - V(deployed) writes a profile's configuration into the ConfigMap, as the default, and removes the keys of nodes
-        with the same configuration once no pod of an earlier release is left. It adapts the DaemonSet to the
-        configurations in the cluster, and removes every node that O(nodes) does not contain.
+        with the same configuration once no pod of an earlier release is left. Hosts of the inventory that are not in
+        the play keep their configuration. It adapts the DaemonSet to the configurations in the cluster, and removes
+        every node that O(nodes) does not contain.
       - V(selected) labels the node, so that the pod runs there. V(ready) waits until the pod is ready and runs with the
         declared configuration; for a profile, the pods of a sample of its nodes.
       - V(left) removes nodes from their former DaemonSet, which had another name or namespace. If no node is left, the
         action removes that DaemonSet.
       - V(removed) removes the node, and waits until its pod has ended. If only the Kubernetes API reaches the node, it
         first runs the plugin without resources, so that the plugin removes its CDI specs that no pod needs. The action
-        cannot remove these files itself. If the plugin fails, a warning gives the reason.
+        cannot remove these files itself. If the plugin fails, a warning gives the reason. In the pool of a profile, the
+        pod stays, with the profile's configuration.
       - V(absent) removes all objects once no node needs them. A namespace stays if it existed before or has other
         users. It refuses to remove a profile while hosts of the inventory still use its DaemonSet.
     type: str

@@ -231,10 +231,14 @@ device_plugins:
   type: dict
   returned: always
 cdi_files:
-  description:
-    - CDI spec files on the node. A file of role cdi_specs has the names of its devices (C(devices)).
+  description: Paths of the CDI specs on the node that are JSON.
   type: list
-  elements: dict
+  elements: str
+  returned: always
+spec_devices:
+  description: Names of the devices in the CDI specs of role cdi_specs.
+  type: list
+  elements: str
   returned: always
 cdi_directories:
   description: Directories of CDI specs. A later one takes precedence.
@@ -258,6 +262,8 @@ locked_by:
   returned: always
 """
 
+import contextlib
+import glob
 import json
 import os
 import stat
@@ -287,33 +293,17 @@ _REGISTRY = "plugins_registry"
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
-def cdi_files(directories, own_paths=()):
-    """Return all CDI spec files, and .yml files, which users mistake for CDI specs.
+def spec_devices(paths, present=None):
+    """Return the devices in files of role cdi_specs. Omits a file that someone changed to something else.
 
-    own_paths: of role cdi_specs. These files have the names of their devices.
+    present: the specs by file name, if the role's converge function has read them.
     """
-    files = []
-    for directory in directories:
-        try:
-            names = sorted(os.listdir(directory))
-        except OSError:
-            continue
-        for name in names:
-            path = os.path.join(directory, name)
-            if name.endswith((".json", ".yaml", ".yml")) and os.path.isfile(path):
-                files.append({"path": path, "directory": directory, "name": name})
-                if path in own_paths:
-                    files[-1]["devices"] = _devices_of(text_of(path) or "")
-    return files
-
-
-def _devices_of(text):
-    """Return the devices of a spec that role cdi_specs wrote; none if someone changed the file to something else."""
-    try:
-        spec = json.loads(text)
-        return ["{}={}".format(spec["kind"], device["name"]) for device in spec["devices"]]
-    except (KeyError, RecursionError, TypeError, ValueError):
-        return []
+    names = []
+    for path in paths:
+        with contextlib.suppress(KeyError, RecursionError, TypeError, ValueError):
+            spec = json.loads(text_of(path) or "") if present is None else present[os.path.basename(path)]
+            names += ["{}={}".format(spec["kind"], device["name"]) for device in spec["devices"]]
+    return names
 
 
 def looked_for(paths):
@@ -437,7 +427,8 @@ def main():
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_directories=directories,
-        cdi_files=cdi_files(directories, own_specs),
+        cdi_files=[path for each in directories for path in glob.glob(os.path.join(glob.escape(each), "*.json"))],
+        spec_devices=spec_devices(own_specs, facts["specs"].present if "specs" in facts else None),
         device_plugins=plugins,
         transaction_left=bool(Places().left()),
         locked_by=locked_by,

@@ -19,6 +19,7 @@ FACTS = {
     "runtime": {"name": "containerd"},
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "cdi_files": [],
+    "spec_devices": [],
     "ledger": {},
 }
 WORD = "c2VjcmV0LXRva2Vu"

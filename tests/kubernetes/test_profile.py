@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import subprocess
 import types
@@ -11,6 +12,8 @@ import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_status
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed as deployed_settings
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import profile as profile_nodes
@@ -150,7 +153,8 @@ def test_a_daemonset_that_becomes_a_pool_s_keeps_the_nodes_that_a_play_labelled(
     deployed(run, node)
     run("selected", node)
     pending(OTHER, deployment=of_pool)
-    assert run("selected", node, deployment=of_pool)["changed"] is False
+    assert "msg" not in run("selected", node, deployment=of_pool)
+    assert LABEL in daemonset_steps.labels(node)
     assert nodes_of(run, deployment=of_pool) == 0
     run("removed", node, deployment=of_pool)
     assert nodes_of(run, deployment=of_pool) == 1
@@ -179,34 +183,53 @@ def test_what_a_named_host_still_uses_is_not_removed(cluster, run, pending, read
     assert (read("/api/v1", "configmaps"), read("/apis/apps/v1", "daemonsets")) == (None, None)
 
 
+def of_profile(resource):
+    """A profile's declaration of a resource: optional devices, without CDI unless the resource says so."""
+    devices = [{**device, "required": False} for device in resource["devices"]]
+    resources = [{"injection": "device_nodes", **resource, "devices": devices}]
+    return {"configuration": {"cdi_owner": "plugin", "resources": resources}}
+
+
+@pytest.fixture
+def deploy(run):
+    """Deploys a profile as its declaration is read: deploy(resource, selector)."""
+
+    def deploy_profile(resource, selector):
+        given = {"profile": True, "deployment": {"node_selector": selector}}
+        configured = run("configured", declaration=of_profile(resource), **given)
+        run("deployed", pending=[configured], **given)
+
+    return deploy_profile
+
+
 @pytest.fixture
 def report(cluster, namespace):
-    """Returns the entries of a profile in the report: report(selector, hosts=, **arguments)."""
+    """Returns the entries of a profile in the report: report(selector, hosts=, resource=, **arguments)."""
     # The report has all stray labels of the cluster, also of nodes of earlier tests.
     for stray in cluster.ask("GET", f"/api/v1/nodes?labelSelector={LABEL}")["items"]:
         unlabelled = {"metadata": {"labels": {LABEL: None}}}
         cluster.ask("PATCH", f"/api/v1/nodes/{stray['metadata']['name']}", unlabelled, MERGE)
 
-    def read_report(selector, hosts=(), **given):
+    def read_report(selector, hosts=(), resource=IMAGINARY, **given):
         action = object.__new__(node_status.ActionModule)
         deployment = {"image": "example.com/plugin:1", "namespace": namespace, "node_selector": selector}
         arguments = {"command": "/none", "kubeconfig": cluster.kubeconfig(), "deployment": deployment, **given}
         action._task = types.SimpleNamespace(args=arguments, check_mode=False)
         action._templar = types.SimpleNamespace(template=lambda value: value)
-        variables = {"node_devices_profile": True, "node_devices_resources": [IMAGINARY]}
+        variables = {"node_devices_profile": True, "node_devices_resources": [resource]}
         known = {"hostvars": dict(hosts), "groups": {"all": list(hosts)}}
         return action.run(None, {"inventory_hostname": "gpu-pool", **variables, **known})["statuses"]
 
     return read_report
 
 
-def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, pending, report):
+def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, deploy, report):
     selector = {"pool": "report"}
     nodes = [pool(cluster, **selector) for _ in range(3)]
     for node in nodes:
         node.patch("kubelet", READY)
     stray = pool(cluster, **{LABEL: "nobody"})
-    pending(IMAGINARY, deployment={"node_selector": selector})
+    deploy(IMAGINARY, selector)
     entries = report(selector)
     # No DaemonSet controller runs beside this API server, so no node has its pod.
     names = [*sorted(node.name for node in nodes), stray.name]
@@ -256,9 +279,9 @@ def test_a_run_that_changes_nothing_writes_nothing(pending, requests):
     assert written() == []
 
 
-def test_a_report_asks_as_much_about_many_nodes_as_about_one(cluster, pending, report, requests):
+def test_a_report_asks_as_much_about_many_nodes_as_about_one(cluster, deploy, report, requests):
     selector, counts = {"pool": "many"}, []
-    pending(IMAGINARY, deployment={"node_selector": selector})
+    deploy(IMAGINARY, selector)
     for new in (1, 4):
         for _ in range(new):
             node = pool(cluster, pool="many")
@@ -294,7 +317,7 @@ def running(cluster, namespace, nodes, read):
 
 
 def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(
-    cluster, namespace, pending, report, read, monkeypatch
+    cluster, namespace, deploy, report, read, monkeypatch
 ):
     selector = {"pool": "asked"}
     devices = [{"op": "add", "path": "/status/capacity", "value": {"cpu": "2", IMAGINARY["name"]: "1"}}]
@@ -304,7 +327,7 @@ def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(
         node.patch("kubelet", [*READY, *devices, *allocatable])
     # A node of which the kubelet has taken the device away.
     nodes[4].patch("kubelet", [{"op": "add", "path": "/status/allocatable", "value": {"cpu": "2"}}])
-    pending(IMAGINARY, deployment={"node_selector": selector})
+    deploy(IMAGINARY, selector)
     running(cluster, namespace, nodes, read)
     wanted = manifests.sha256_of(read("/api/v1", "configmaps")["data"][manifests.DEFAULT])
     asked = []
@@ -323,15 +346,46 @@ def test_a_report_asks_the_plugins_of_a_sample_and_of_nodes_that_differ(
     assert without["plugin"]["configuration_sha256"] == wanted
 
 
-def test_a_damaged_annotation_is_a_problem_of_its_node_only(cluster, pending, report):
+def test_a_damaged_annotation_is_a_problem_of_its_node_only(cluster, deploy, report):
     selector = {"pool": "damaged"}
     node = pool(cluster, **selector)
     damaged = {"metadata": {"annotations": {extended_resources.ANNOTATION: "{"}}}
     cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", damaged, MERGE)
-    pending(IMAGINARY, deployment={"node_selector": selector})
+    deploy(IMAGINARY, selector)
     (entry,) = report(selector)
     assert (entry["name"], entry["state"]) == (node.name, "wrong")
     assert "is damaged" in entry["problems"][0]
+
+
+def test_a_runtime_whose_cdi_is_off_by_default_is_in_doubt_until_a_proof_shows_more(cluster, deploy, report):
+    selector, by_cdi = {"pool": "doubt"}, {**IMAGINARY, "injection": "cdi"}
+    runtime = {"op": "add", "path": "/status/nodeInfo/containerRuntimeVersion", "value": "containerd://1.7.28"}
+    nodes = [pool(cluster, **selector) for _ in range(2)]
+    for node in nodes:
+        node.patch("kubelet", [*READY, runtime])
+    deploy(by_cdi, selector)
+    (resource,) = parse_configuration(of_profile(by_cdi)["configuration"]).resources
+    record = Record({}, "example.com/plugin:1")
+    record.note(resource, "containerd 1.7.28", proven=True)
+    proven = {"metadata": {"annotations": {proof.RECORD: json.dumps(record.proven)}}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{nodes[0].name}", proven, MERGE)
+    entries = report(selector, resource=by_cdi)
+    doubts = {entry["name"]: "gives containers CDI devices only if" in entry["problems"][-1] for entry in entries}
+    assert doubts == {nodes[0].name: False, nodes[1].name: True}
+
+
+def test_the_report_says_that_the_default_is_not_the_declared_one(cluster, namespace, deploy, report):
+    selector = {"pool": "differs"}
+    deploy(IMAGINARY, selector)
+
+    def said(resource):
+        problems = report(selector, resource=resource)[0]["problems"]
+        return [problem for problem in problems if "default configuration" in problem]
+
+    assert said(IMAGINARY) == []
+    assert "is not the declared one: run site.yml" in said(OTHER)[0]
+    cluster.ask("DELETE", f"/api/v1/namespaces/{namespace}/configmaps/node-device-plugin")
+    assert f"ConfigMap {namespace}/node-device-plugin with the default configuration is missing" in said(IMAGINARY)[0]
 
 
 def inventory_of(*nodes, **more):

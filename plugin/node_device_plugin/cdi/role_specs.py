@@ -123,16 +123,11 @@ class Specs:
     """
 
     def __init__(
-        self,
-        resources: Sequence[Resource],
-        templates: Mapping[str, Mapping[str, Any]],
-        found: Found,
-        runtime: Runtime,
+        self, resources: Sequence[Resource], templates: Mapping[str, Mapping[str, Any]], found: Found, runtime: Runtime
     ) -> None:
         self.declared: dict[str, Mapping[str, Any]] = {**cdi.render_specs(resources), **templates}
         self._kinds = {resource.name: resource.cdi_kind for resource in resources}
-        #: Kinds whose specs the plugin writes in /var/run/cdi, with each spec's part that is known
-        #: already.
+        #: Kinds whose specs the plugin writes in /var/run/cdi, with each spec's part that is known already.
         self._awaited = {spec["kind"]: spec for spec in map(cdi.render_awaited, resources) if spec}
         self._foreign = foreign_cdi.required(resources)
         self._foreign_kinds = {kind for resource in resources for kind in foreign_cdi.kinds(resource)}
@@ -311,11 +306,10 @@ class Specs:
         for held in holders["held"]:
             if may_be(held, leftover.name, self._kinds):
                 yield f"held by {holder(held)}"
-        # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes
-        # precedence.
+        # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes precedence.
         if advertised_counts and leftover.name.partition("=")[0] not in self._awaited:
             for resource, devices in holders["allocatable"].items():
-                if any(_is(leftover.name, resource, device, self._kinds) for device in devices):
+                if any(may_be({"resource": resource, "device": each}, leftover.name, self._kinds) for each in devices):
                     yield f"still offered by the kubelet as {resource}"
 
 
@@ -326,13 +320,9 @@ def may_be(held: Mapping[str, Any], name: str, kinds: Mapping[str, str] = Mappin
     names. kinds: the CDI kind of each declared resource. An id of an unknown resource also counts, because a needless
     spec is better than a missing one.
     """
-    return name in held.get("cdi_names", ()) or _is(name, held["resource"], held["device"], kinds)
-
-
-def _is(name: str, resource: str, kubelet_id: str, kinds: Mapping[str, str]) -> bool:
-    """Whether a kubelet's device may be the device with this qualified CDI name."""
     kind, _equals, device = name.partition("=")
-    return device in device_plugin_api.devices_behind(kubelet_id) and kinds.get(resource, kind) == kind
+    is_its_id = device in device_plugin_api.devices_behind(held["device"])
+    return name in held.get("cdi_names", ()) or (is_its_id and kinds.get(held["resource"], kind) == kind)
 
 
 def _host_paths(edits: Mapping[str, Any]) -> frozenset[str]:

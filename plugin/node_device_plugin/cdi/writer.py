@@ -23,7 +23,7 @@ from ..declaration.model import DeviceNode
 from ..declaration.names import qualified_cdi_name
 from ..support import bounded_reads
 from ..support.file_identity import Identity, identity
-from ..support.new_file import new_file
+from ..support.new_file import replacing
 from ..telemetry.logs import Log
 from ..telemetry.metrics import CDI_WRITES
 from . import resolution
@@ -78,9 +78,8 @@ def write(
 ) -> Written | None:
     """Write the spec of a resource if ``owner`` owns the spec; a file that is up to date is not touched.
 
-    Devices that the resource no longer has stay in the file until ``prune``. If the role now
-    owns the spec, devices that are in this file stay and follow the declaration, because this file takes precedence
-    over the role's file.
+    Devices that the resource no longer has stay in the file until ``prune``. If the role now owns the spec, devices
+    that are in this file stay and follow the declaration, because this file takes precedence over the role's file.
 
     before: the last call's result, which saves rendering thousands of unchanged devices. kept: fully qualified names
     that must keep their meaning while containers hold them. blocked: names whose device nodes belong to other devices
@@ -276,13 +275,10 @@ def _replace(path: str, text: str) -> None:
     os.makedirs(directory, mode=0o755, exist_ok=True)
     # Runtimes read *.json and *.yaml only. Another instance may write the same spec.
     staged = os.path.join(directory, f".{name}.{os.urandom(6).hex()}")
-    with new_file(staged) as file:
+    with replacing(path, staged, 0o644) as file:
         # The lock tells a file that is being written from one that a killed instance left.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.write(text.encode("utf-8"))
-        file.flush()
-        os.fchmod(file.fileno(), 0o644)
-        os.replace(staged, path)
     CDI_WRITES.increment("written")
     log.info("wrote a CDI spec", path=path)
 

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     # daemon.main enables garbage collection again.
     gc.disable()
     from ..daemon import main as daemon
-    from ..support.sockets import INSTANCE_SOCKET, OVERLAP
+    from ..support.sockets import INSTANCE, INSTANCE_SOCKET, OVERLAP
     from ..telemetry import logs
 
     most_files = raise_limit()
@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     loaded = load(source.chosen)
     logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
     try:
-        overlap = daemon.Overlap(os.environ.get(OVERLAP) == "true", os.environ.get(INSTANCE_SOCKET, ""))
+        allowed, socket, name = (os.environ.get(key, "") for key in (OVERLAP, INSTANCE_SOCKET, INSTANCE))
+        overlap = daemon.Overlap(allowed == "true", socket, name)
         asyncio.run(daemon.run(source, loaded, overlap))
     except OSError as error:
         fix = f": raise the hard limit of {most_files} (LimitNOFILE=)" if error.errno == errno.EMFILE else ""

@@ -42,12 +42,14 @@ _MOST_TOLD = 10
 class Overlap(NamedTuple):
     """Whether this instance may serve beside another instance on the same node.
 
+    name: only instances of one name overlap; empty for the service, which overlaps if a play allows it.
     instance_socket: path of this instance's own status socket, which serves even while another instance leads; empty
     for no such socket.
     """
 
     allowed: bool = False
     instance_socket: str = ""
+    name: str = ""
 
 
 async def run(source: Source, loaded: LoadedConfiguration, overlap: Overlap = Overlap()) -> None:  # noqa: B008 (immutable)
@@ -60,10 +62,10 @@ async def run(source: Source, loaded: LoadedConfiguration, overlap: Overlap = Ov
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    instance = SingleInstance()
+    instance = SingleInstance(overlap.name, overlap.allowed)
     try:
         directory = loaded.configuration.kubelet_device_plugin_dir
-        if await instance.wait(directory, stop, overlap.allowed):
+        if await instance.wait(directory, stop):
             remove_stale_sockets(directory)
             await _Plugin(source, loaded, instance, overlap).serve(stop)
     finally:
@@ -179,7 +181,7 @@ class _Plugin:
             if self._instance.take(directory):
                 remove_stale_sockets(directory)
         except Locked as error:
-            if not (self._overlap.allowed and isinstance(error, AnotherServes)):
+            if not (isinstance(error, AnotherServes) and self._instance.join(directory)):
                 raise DeclarationError([Problem("kubelet_device_plugin_dir", str(error))]) from error
 
     async def _lead(self) -> None:

@@ -194,8 +194,7 @@ class ResourceManager:
 
     async def check(self) -> None:
         """Scan every device; if a device means something else now, ask the kubelet who holds it."""
-        # Wait while a new configuration is applied. Otherwise, former tables would get devices of
-        # other resources.
+        # Wait while a new configuration is applied. Otherwise, former tables would get devices of other resources.
         async with self._one_at_a_time:
             await self._look(self._served)
             self.checked_at = time.monotonic()

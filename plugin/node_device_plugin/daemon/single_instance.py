@@ -1,8 +1,14 @@
 """Chooses the leader on a node, which writes the CDI specs and serves the status socket.
 
 Up to Kubernetes 1.36, only the leader serves, because two instances would replace each other's
-registrations with the kubelet. From 1.37 on, the next instance may serve beside the leader. When
-the leader has ended, the next instance becomes the leader.
+registrations with the kubelet. From 1.37 on, the next pod of the same DaemonSet may serve beside the
+leader. When the leader has ended, the next instance becomes the leader.
+
+Two locks (flock) decide. The leader has locked the directory of the sockets. Every instance that
+serves has a shared lock on the file ``instance`` there. The file has the leader's name, and a line
+for each other name that may serve beside the leader: a play that switches the mode appends one. So
+an instance of another name can neither serve beside the leader nor follow it before all instances
+of the leader's name have ended.
 """
 
 from __future__ import annotations
@@ -14,8 +20,9 @@ import os
 from typing import Callable
 
 from ..support import lock_holders
+from ..support.bounded_reads import beginning_of
 from ..support.cancel_safe import done_within
-from ..support.sockets import PRIVATE_MODE, SOCKET_DIRECTORY
+from ..support.sockets import PRIVATE_MODE, SOCKET_DIRECTORY, instance_file
 from ..telemetry.logs import Log
 from . import systemd
 
@@ -23,6 +30,8 @@ log = Log(__name__)
 
 #: Seconds until the next try, while another instance ends and if the directory cannot be opened.
 _ENDING, _NO_DIRECTORY = 0.1, 2.0
+#: Bytes of the file ``instance``.
+_MOST_NAMES = 4096
 
 
 class Locked(Exception):
@@ -40,18 +49,23 @@ class AnotherServes(Locked):
 class SingleInstance:
     """Locks device plugin directories for this instance.
 
-    The lock is an flock(2) on the directory of our sockets. It leaves no file and ends with the
-    process, even after SIGKILL. Only root can open the directory, so no other user can lock it.
+    The locks end with the process, even after SIGKILL. Only root can open the directory, so no other
+    user can lock it.
+
+    name: of this instance; empty for a process that belongs to no DaemonSet. overlaps: whether this
+    instance may serve beside instances of its name, and without a name beside all others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "", overlaps: bool = False) -> None:
+        self._name, self._overlaps = name, overlaps
+        #: By directory: its lock if this instance leads, and the file ``instance`` with its lock.
         self._locks: dict[str, int] = {}
+        self._names: dict[str, int] = {}
 
-    async def wait(self, directory: str, stop: asyncio.Event, overlaps: bool = False) -> bool:
-        """Wait until no other instance serves in a directory, then lock the directory.
+    async def wait(self, directory: str, stop: asyncio.Event) -> bool:
+        """Wait until this instance may serve in a directory: as the leader, or beside the leader.
 
-        Returns False if ``stop`` is set first. Logs each reason to wait. overlaps: if another
-        instance serves, return True without the lock.
+        Returns False if ``stop`` is set first. Logs each reason to wait.
         """
         said = ""
         while not stop.is_set():
@@ -59,7 +73,7 @@ class SingleInstance:
                 self.take(directory)
                 return True
             except Locked as error:
-                if overlaps and isinstance(error, AnotherServes):
+                if isinstance(error, AnotherServes) and self.join(directory):
                     log.info("serving beside another instance until that instance ends", reason=error)
                     return True
                 if str(error) != said:
@@ -97,15 +111,75 @@ class SingleInstance:
                 if os.fstat(lock).st_mode & 0o077:
                     os.fchmod(lock, PRIVATE_MODE)
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if directory in self._names:
+                    self._write_name(self._names[directory])
+                else:
+                    self._take_name(directory)
             except BlockingIOError as error:
-                raise AnotherServes(f"another instance of the plugin serves in {sockets}", _ENDING) from error
+                who = beginning_of(instance_file(directory)).partition("\n")[0]
+                message = f"another instance of the plugin serves in {sockets}{': ' * bool(who)}{who}"
+                raise AnotherServes(message, _ENDING) from error
             except OSError as error:
                 raise Locked(f"cannot serve in {sockets}: {error.strerror}", _NO_DIRECTORY) from error
             on_failure.pop_all()
         self._locks[directory] = lock
         return True
 
+    def join(self, directory: str) -> bool:
+        """Whether this instance may now serve beside the instance that leads in a directory."""
+        if not self._overlaps:
+            return False
+        if directory not in self._names:
+            # If nobody has locked the file, the leader is of a release without names, and overlaps.
+            with contextlib.suppress(BlockingIOError):
+                self._take_name(directory)
+                return True
+            with contextlib.ExitStack() as on_failure, contextlib.suppress(BlockingIOError):
+                file = _opened(directory)
+                on_failure.callback(os.close, file)
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                allowed = os.pread(file, _MOST_NAMES, 0).decode("utf-8", "replace").splitlines()
+                if os.fstat(file).st_nlink and (not self._name or self._name in allowed):
+                    on_failure.pop_all()
+                    self._names[directory] = file
+        return directory in self._names
+
+    def _take_name(self, directory: str) -> None:
+        """Write this instance's name, if no other instance serves. Raises BlockingIOError otherwise."""
+        with contextlib.ExitStack() as on_failure:
+            try:
+                file = _opened(directory)
+            except OSError:
+                # A full disk takes no new file, but the node needs its devices. The leader then has no name.
+                return
+            on_failure.callback(os.close, file)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_nlink == 0:
+                # An instance that ended has just removed the file.
+                raise BlockingIOError
+            self._write_name(file)
+            # This may release the lock for a moment, and another instance may then be faster.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            on_failure.pop_all()
+        self._names[directory] = file
+
+    def _write_name(self, file: int) -> None:
+        name = self._name or ("node-device-plugin.service" if systemd.is_service() else f"process {os.getpid()}")
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{name}\n".encode(), 0)
+
     def release(self, but: str = "") -> None:
-        """Unlock all directories except those in ``but``."""
+        """Unlock all directories except those in ``but``. The last instance removes its name."""
+        for directory in [each for each in self._names if each != but]:
+            file = self._names.pop(directory)
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(instance_file(directory))
+            os.close(file)
         for directory in [each for each in self._locks if each != but]:
             os.close(self._locks.pop(directory))
+
+
+def _opened(directory: str) -> int:
+    return os.open(instance_file(directory), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -86,8 +86,7 @@ class State:
         counts: dict[tuple[str, ...], float] = collections.defaultdict(float)
         for each in self._resources.served():
             table = each.table
-            # A resource without devices also needs a series, because an alert on a sum of no
-            # series never fires.
+            # A resource without devices also needs a series, because an alert on a sum of no series never fires.
             counts[(table.resource.name, "healthy", "")] += 0
             for _device, state, reason in _states(table):
                 counts[(table.resource.name, state, kind_of(reason or ""))] += 1

@@ -39,6 +39,11 @@ def notify(message: str) -> bool:
     return True
 
 
+def is_service() -> bool:
+    """Whether systemd started this process as a service."""
+    return bool(os.environ.get("NOTIFY_SOCKET"))
+
+
 def watchdog_interval() -> float | None:
     """Seconds between pings, a third of systemd's limit; None if the watchdog is off (see sd_watchdog_enabled)."""
     microseconds, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")

@@ -68,9 +68,8 @@ def render_spec(resource: Resource) -> dict[str, Any] | None:
     """The CDI spec of a resource as data, with CDI's keys; None if the resource needs no spec."""
     if not resource.has_spec:
         return None
-    # CDI refuses a device without edits, so such a device repeats the kind's edits. The device does
-    # not repeat hooks, because no hook may run twice. If the kind has only hooks, each device gets
-    # the hooks instead of the kind.
+    # CDI refuses a device without edits, so such a device repeats the kind's edits. The device does not repeat hooks,
+    # because no hook may run twice. If the kind has only hooks, each device gets the hooks instead of the kind.
     repeated = resource.container_edits._replace(hooks=())
     is_any_bare = any(resource.cdi_name(d) and not d.has_edits for d in resource.devices)
     each_carries_all = is_any_bare and repeated == ContainerEdits()

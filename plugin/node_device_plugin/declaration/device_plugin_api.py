@@ -18,8 +18,7 @@ _SHARE, _SHARE_ID = "%s::%d", re.compile(r"(.*)::(0|[1-9][0-9]{0,6})", re.DOTALL
 
 #: Maximum bytes of a ListAndWatch response that a kubelet accepts: gRPC's default receive limit.
 LIMIT = 4 << 20
-#: The maximum bytes of an entry without its id: tags and lengths of the entry and the id, and the
-#: health "Unhealthy".
+#: The maximum bytes of an entry without its id: tags and lengths of the entry and the id, and the health "Unhealthy".
 _ENTRY = 3 + 3 + 2 + len("Unhealthy")
 #: The maximum bytes of a NUMA node: two nested fields around a number of up to five bytes.
 _TOPOLOGY = 2 + 2 + 6

@@ -230,8 +230,7 @@ class Discovery(NamedTuple):
     uid: int | str | None = None
     gid: int | str | None = None
     mode: int | None = None
-    #: For ``paths``: template of the matching node's path in a container; None means the host's
-    #: path.
+    #: For ``paths``: template of the matching node's path in a container; None means the host's path.
     container_path: str | None = None
     #: Text before the id of each device.
     id_prefix: str = ""

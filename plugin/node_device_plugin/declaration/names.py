@@ -27,8 +27,7 @@ _MAX_DNS = 253
 # The kubelet checks "requests." + name as a label key.
 _MAX_DOMAIN = _MAX_DNS - len("requests.")
 _MAX_LABEL_NAME = 63
-#: Characters. Source: a comment in the v1beta1 proto. Nothing enforces the limit, but longer ids
-#: are less tested.
+#: Characters. Source: a comment in the v1beta1 proto. Nothing enforces the limit, but longer ids are less tested.
 MAX_DEVICE_ID = 63
 #: Maximum bytes. A socket's path has at most 107, and our sockets add up to 44 to the directory.
 MAX_DEVICE_PLUGIN_DIR = 107 - 44

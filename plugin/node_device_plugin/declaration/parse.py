@@ -114,8 +114,7 @@ def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) ->
         problems.extend(_problems(resource, place, refused))
         too_long = list(device_plugin_api.size_problems(resource, place))
         problems.extend(too_long)
-        # Later checks iterate over every share, so a resource that is too large continues with one
-        # share.
+        # Later checks iterate over every share, so a resource that is too large continues with one share.
         placed.append((place, resource._replace(replicas=1) if too_long else resource))
     problems.extend(_repetitions(placed))
     problems.extend(env.collision_problems(placed))

@@ -42,8 +42,7 @@ def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource
             value = list(value)
         elif field.type == "dict":
             value = dict(value)
-        # The key devices is always present, because an empty list means that the node has no
-        # devices.
+        # The key devices is always present, because an empty list means that the node has no devices.
         if value != field.default or (field.required or key == "devices"):
             result[key] = value
     return result

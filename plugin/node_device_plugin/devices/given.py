@@ -25,9 +25,10 @@ rejects a pod whose former device is unhealthy.
 
 from __future__ import annotations
 
+import collections
 import functools
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Callable, NamedTuple
 
@@ -236,46 +237,41 @@ class Given:
         also of those that are gone.
         """
         self.is_judged = True
-        made = {
-            (resource.name, device.id): offer_of(resource, device, now.at, specs)
-            for resource in present
-            for device in resource.devices
-        }
-        offers = {key: offer for key, offer in made.items() if offer is not None}
+        offers = _offers(present, now, specs)
         self._guess(now)
         holdings = [each._replace(given=self._tokens(each, now)) for each in self._all_holdings()]
-        own: dict[OfferKey, list[Holding]] = {}
+        own: dict[OfferKey, list[Holding]] = collections.defaultdict(list)
         for each in holdings:
             for key in each.keys:
-                own.setdefault(key, []).append(each)
+                own[key].append(each)
         self._note_missed({resource.name for resource in present}, offers)
         self._forget_lost(known, own)
         tokens = {key: now.tokens(offer) for key, offer in offers.items()}
         moved, suspects = self._suspects(present, offers, tokens, now)
         self._open = {key: self._open.get(key, self._next) for key in suspects}
-        # A node that belonged to a held device may be a device of its own now.
-        parts = [
-            each._replace(given=each.given - tokens[key])
-            for key in own.keys() & offers.keys() - moved
-            for each in own[key]
-            if each.given - tokens[key]
-        ]
+        # A device is in the last of these states that has a reason for it, else free.
+        met = _met(present, now, own)
         in_doubt = dict.fromkeys((key for key in offers if self._open.get(key, 0) > self._answered), IN_DOUBT)
+        parts = _parts(own, tokens, moved)
         held = {key: _held(who) for key, who in matches(present, [*holdings, *parts], tokens).items()}
         linked = _linked(present, now, moved)
         away = {key: _moved(own[key], self.record[key], offers[key], key in linked) for key in moved & own.keys()}
-        # A device is in the last of these states that has a reason for it, else free.
-        verdicts: dict[OfferKey, str] = {**_met(present, now, own), **in_doubt, **held, **away}
-        for key, offer in offers.items() if self.is_known else ():
-            if key not in verdicts and self.record.get(key) != offer:
-                may_be_held = key in own or not self._answered
-                self.record[key] = self._meant(key, offer, now) if may_be_held else offer
-                self._guessed.discard(key)
+        verdicts: dict[OfferKey, str] = {**met, **in_doubt, **held, **away}
+        if self.is_known:
+            self._note_free({key: offer for key, offer in offers.items() if key not in verdicts}, own, now)
+        stay = [*away, *(in_doubt.keys() - held.keys())]
         reasons: dict[str, dict[str, str]] = {resource.name: {} for resource in present}
         for (resource_name, device_id), reason in verdicts.items():
             reasons[resource_name][device_id] = reason
-        stay = [*away, *(in_doubt.keys() - held.keys())]
         return Judgement(reasons, self._names((offers[key].cdi_name for key in stay), verdicts, offers, now))
+
+    def _note_free(self, free: Mapping[OfferKey, Offer], own: Collection[OfferKey], now: Now) -> None:
+        """Record what free devices mean. own: the ids that containers hold, which keep all nodes that they gave."""
+        for key, offer in free.items():
+            if self.record.get(key) != offer:
+                may_be_held = key in own or not self._answered
+                self.record[key] = self._meant(key, offer, now) if may_be_held else offer
+                self._guessed.discard(key)
 
     def _guess(self, now: Now) -> None:
         """Record what each held id without a record means: what its container was given."""
@@ -321,14 +317,12 @@ class Given:
 
     def _all_holdings(self) -> list[Holding]:
         # Until an answer comes, which may take longer than the admission.
-        admitted = [
-            Holding(ADMITTED, resource, shares, frozenset(), api=api)
-            for (api, resource), shares in list(self._allocated)
-        ]
-        return [*self._holdings, *(each._replace(is_share=self._is_share(each)) for each in admitted)]
-
-    def _is_share(self, holding: Holding) -> bool:
-        return any(self.record[key].is_share for key in holding.keys if key in self.record)
+        found = list(self._holdings)
+        for (api, resource), shares in list(self._allocated):
+            each = Holding(ADMITTED, resource, shares, frozenset(), api=api)
+            is_share = any(self.record[key].is_share for key in each.keys if key in self.record)
+            found.append(each._replace(is_share=is_share))
+        return found
 
     def _meant(self, key: OfferKey, offer: Offer, now: Now) -> Offer:
         """The meaning of a held id, with all nodes that its container was given, wherever they are now.
@@ -366,6 +360,21 @@ class Given:
         for key, question in list(self._lost.items()):
             if question <= self._answered and key not in own:
                 del self.record[key], self._lost[key]
+
+
+def _offers(present: Sequence[Resource], now: Now, specs: Resolution) -> dict[OfferKey, Offer]:
+    """What each id means, without the devices of which no node exists."""
+    keys = (((resource.name, device.id), resource, device) for resource in present for device in resource.devices)
+    made = {key: offer_of(resource, device, now.at, specs) for key, resource, device in keys}
+    return {key: offer for key, offer in made.items() if offer is not None}
+
+
+def _parts(own: Mapping[OfferKey, Sequence[Holding]], tokens: Tokens, moved: Set[OfferKey]) -> Iterator[Holding]:
+    """What containers hold beside their devices: a node that belonged to a held device may be a device of its own."""
+    for key in own.keys() & tokens.keys() - moved:
+        for each in own[key]:
+            if each.given - tokens[key]:
+                yield each._replace(given=each.given - tokens[key])
 
 
 def _met(present: Sequence[Resource], now: Now, own: Collection[OfferKey]) -> dict[OfferKey, Reason]:

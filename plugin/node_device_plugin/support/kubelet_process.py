@@ -7,6 +7,7 @@ Ansible modules import this file, too (plugins/module_utils/node_device_plugin):
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -160,15 +161,21 @@ def setting(texts: Sequence[str], key: str) -> str | None:
 
 def value_of(text: str, key: str) -> str | None:
     """Return a top-level string or number of a JSON or YAML text. Python's standard library has no YAML parser."""
-    data: Any = None
-    with contextlib.suppress(RecursionError, ValueError):
-        data = json.loads(text)
+    data = _as_json(text)
     if isinstance(data, dict):
         value = data.get(key)
         return str(value) if isinstance(value, (str, int)) else None
     pattern = r"""(?m)^[ ]{0,2}["']?%s["']?\s*:\s*(?:"([^"]*)"|'([^']*)'|([^\s#,]+))"""
     match = re.search(pattern % key, text)
     return next((value for value in match.groups() if value is not None), None) if match else None
+
+
+@functools.lru_cache
+def _as_json(text: str) -> Any:
+    """A JSON text as data; None for another text. Each text is parsed once, not for each key."""
+    with contextlib.suppress(RecursionError, ValueError):
+        return json.loads(text)
+    return None
 
 
 def socket_path(endpoint: str | None) -> str:

@@ -37,3 +37,13 @@ def new_file(path: str) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(path)
         raise
+
+
+@contextlib.contextmanager
+def replacing(path: str, staged: str, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Create a file at ``staged``, and yield it for writing. After the block, it replaces ``path`` in one step."""
+    with new_file(staged) as file:
+        yield file
+        file.flush()
+        os.fchmod(file.fileno(), mode)
+        os.replace(staged, path)

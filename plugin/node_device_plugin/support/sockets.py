@@ -20,11 +20,18 @@ PRIVATE_MODE = 0o700
 #: 1.37 or later). OVERLAP is "true". INSTANCE_SOCKET is the path of the instance's own status
 #: socket, for the probes of its pod.
 OVERLAP, INSTANCE_SOCKET = "NODE_DEVICE_PLUGIN_OVERLAP", "NODE_DEVICE_PLUGIN_INSTANCE_SOCKET"
+#: Environment variable with the instance's name, such as its DaemonSet. Only instances of one name overlap.
+INSTANCE = "NODE_DEVICE_PLUGIN_INSTANCE"
 
 
 def status_socket(kubelet_device_plugin_dir: str) -> str:
     """The path of the socket on which the plugin answers its own commands."""
     return os.path.join(kubelet_device_plugin_dir, SOCKET_DIRECTORY, "status.sock")
+
+
+def instance_file(kubelet_device_plugin_dir: str) -> str:
+    """The path of the file with the name of the instance that serves on the node; see daemon.single_instance."""
+    return os.path.join(kubelet_device_plugin_dir, SOCKET_DIRECTORY, "instance")
 
 
 def answers(path: str) -> bool:

@@ -55,10 +55,7 @@ class Containers:
             pod = f"{holder.namespace}/{holder.pod}"
             found = Outcome(
                 tuple(dict.fromkeys([*found.seen, *outcome.seen])),
-                (
-                    *found.mismatches,
-                    *(f"{pod}: {mismatch}" for mismatch in outcome.mismatches),
-                ),
+                (*found.mismatches, *(f"{pod}: {mismatch}" for mismatch in outcome.mismatches)),
                 f"{pod}: {outcome.unproven}" if outcome.unproven else found.unproven,
             )
             if outcome.seen and not everyone:

@@ -205,9 +205,10 @@ def test_two_instances_overlap_where_every_kubelet_takes_both(overlap, kubelets_
     spec = manifests.daemon_set(given, ground, kubelets_overlap).content["spec"]
     container = spec["template"]["spec"]["containers"][0]
     environment = {each["name"]: each.get("value") for each in container["env"]}
-    sockets = {container[kind]["exec"]["command"][-2] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    sockets = {container[kind]["exec"]["command"][-3] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
     volumes = {each["name"]: each for each in spec["template"]["spec"]["volumes"]}
     assert manifests.pods_overlap(spec["template"]["spec"]) is expected
+    assert environment["NODE_DEVICE_PLUGIN_INSTANCE"] == f"DaemonSet {given.namespace}/{given.name}"
     update = {"maxSurge": 1, "maxUnavailable": 0} if expected else {"maxSurge": 0, "maxUnavailable": 3}
     assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": update}
     if expected:
@@ -218,7 +219,7 @@ def test_two_instances_overlap_where_every_kubelet_takes_both(overlap, kubelets_
         assert {"name": "instance", "mountPath": "/node-device-plugin"} in container["volumeMounts"]
     else:
         assert sockets == {"/var/lib/kubelet/device-plugins/node-device-plugin/status.sock"}
-        assert set(environment) == {"NODE_NAME"}
+        assert set(environment) == {"NODE_NAME", "NODE_DEVICE_PLUGIN_INSTANCE"}
         assert "instance" not in volumes
 
 
@@ -247,13 +248,14 @@ def test_kubelets_that_take_two_sockets_of_a_resource(versions, expected):
 def test_probes_ask_the_plugins_own_socket():
     (container,) = pod(IMAGINARY, http_address="127.0.0.1:8080", kubelet_device_plugin_dir="/k/dp")["containers"]
     asked = {kind: container[kind]["exec"]["command"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
-    assert {tuple(command[:-2]) for command in asked.values()} == {
+    assert {tuple(command[:-3]) for command in asked.values()} == {
         ("/opt/node-device-plugin/bin/python", "-I", "-m", "node_device_plugin.status_api.probe")
     }
-    assert {kind: command[-2:] for kind, command in asked.items()} == {
-        "startupProbe": ["/k/dp/node-device-plugin/status.sock", "/healthz"],
-        "livenessProbe": ["/k/dp/node-device-plugin/status.sock", "/healthz"],
-        "readinessProbe": ["/k/dp/node-device-plugin/status.sock", "/readyz"],
+    socket, instance = "/k/dp/node-device-plugin/status.sock", "/k/dp/node-device-plugin/instance"
+    assert {kind: command[-3:] for kind, command in asked.items()} == {
+        "startupProbe": [socket, "/healthz", instance],
+        "livenessProbe": [socket, "/healthz", instance],
+        "readinessProbe": [socket, "/readyz", instance],
     }
 
 

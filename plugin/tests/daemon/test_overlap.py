@@ -16,7 +16,7 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.status_api import probe
-from node_device_plugin.support.sockets import INSTANCE_SOCKET, OVERLAP, answers
+from node_device_plugin.support.sockets import INSTANCE, INSTANCE_SOCKET, OVERLAP, answers, instance_file
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 from .test_main import PATH, Journal
@@ -42,8 +42,9 @@ class Instance:
         self._journal = Journal(folder / ("notify%d" % number))
         self.config = folder / "config.yaml"
 
-    async def start(self, overlaps: bool) -> None:
-        environment = {OVERLAP: "true", INSTANCE_SOCKET: self.socket} if overlaps else {}
+    async def start(self, overlaps: bool, name: str = "") -> None:
+        """name: of the instance's DaemonSet; empty for the service, which overlaps only if a play allows it."""
+        environment = {OVERLAP: "true", INSTANCE_SOCKET: self.socket, INSTANCE: name} if overlaps else {}
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(self.config)),
             env={**os.environ, "PYTHONPATH": PATH, "NOTIFY_SOCKET": str(self._journal.path), **environment},
@@ -52,6 +53,9 @@ class Instance:
     async def registered(self) -> None:
         await self._journal.until("READY=1")
         await self._journal.until("1 of 1 resources registered")
+
+    async def told(self, message: str) -> None:
+        await self._journal.until(message)
 
     async def end(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
@@ -161,7 +165,7 @@ async def test_what_a_killed_instance_leaves_is_removed_and_what_a_living_one_ha
         assert before < set(os.listdir(sockets))
         await node[0].end(signal.SIGKILL)
         await until(lambda: owner(status(short_path)) == node[1].process.pid)
-        names = set(os.listdir(sockets)) - {"given.json"}
+        names = set(os.listdir(sockets)) - {"given.json", "instance"}
         assert len(names) == 2
         assert all(answers(str(sockets / name)) for name in names)
 
@@ -181,6 +185,52 @@ async def test_the_specs_are_written_by_one_instance(node: list[Instance], short
         await node[0].end(signal.SIGKILL)
         await kubelet.until(lambda: kubelet.devices(NAME) == {"null": "Healthy", "zero": "Healthy"})
         assert spec(short_path).read_text() == written
+
+
+@pytest.mark.parametrize("first", ["DaemonSet node-devices/pool", "node-device-plugin.service"])
+async def test_the_pod_of_another_daemonset_serves_nothing_until_the_others_end(
+    node: list[Instance], short_path: Path, first: str
+) -> None:
+    """Two profiles, or a profile and the service, match one node: the second pod says which one serves."""
+    is_service = first.endswith(".service")
+    second = f"DaemonSet node-devices/{'pool' if is_service else 'other'}"
+    async with watched(short_path) as kubelet:
+        await node[0].start(overlaps=not is_service, name=first)
+        await node[0].registered()
+        await kubelet.registered(NAME)
+        await node[1].start(overlaps=True, name=second)
+        await node[1].told(f"STATUS=another instance of the plugin serves in {status(short_path)[:-12]}: {first}")
+        asked = [node[1].socket, "/healthz", instance_file(str(short_path / "dp"))]
+        assert probe.probe(*asked).startswith(f"{first} serves this node's devices")
+        if not is_service:
+            # The next pod of the first DaemonSet is the one that follows.
+            await node[2].start(overlaps=True, name=first)
+            await node[2].registered()
+            await node[0].end()
+            await until(lambda: owner(status(short_path)) == node[2].process.pid)
+            await asyncio.sleep(0.3)
+            assert not os.path.exists(node[1].socket)
+        else:
+            # A play that switches the mode.
+            served_by = Path(instance_file(str(short_path / "dp")))
+            served_by.write_text(f"{served_by.read_text()}{second}\n")
+            await node[1].registered()
+            await node[0].end()
+            await until(lambda: owner(status(short_path)) == node[1].process.pid)
+            assert served_by.read_text() == f"{second}\n"
+
+
+async def test_the_other_daemonset_serves_once_nobody_else_does(node: list[Instance], short_path: Path) -> None:
+    async with StandInKubelet(str(short_path / "dp"), minor=(1, 37)):
+        await node[0].start(overlaps=True, name="DaemonSet a/a")
+        await node[0].registered()
+        await node[1].start(overlaps=True, name="DaemonSet b/b")
+        await node[1].told("STATUS=another instance")
+        await node[0].end(signal.SIGKILL)
+        await node[1].registered()
+        assert Path(instance_file(str(short_path / "dp"))).read_text() == "DaemonSet b/b\n"
+        await node[1].end()
+        assert not os.path.exists(instance_file(str(short_path / "dp")))
 
 
 async def test_what_the_other_instance_offers_by_another_name_waits_for_its_end(

@@ -53,7 +53,7 @@ def _read_only(*arguments: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("where", "function", "says"),
-    [("os.fdopen", _no_room, "No space left on device"), ("writer.new_file", _read_only, "Read-only file system")],
+    [("os.fdopen", _no_room, "No space left on device"), ("writer.replacing", _read_only, "Read-only file system")],
 )
 def test_the_old_spec_stays_whole_and_the_next_try_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, function: Any, says: str

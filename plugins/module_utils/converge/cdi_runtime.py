@@ -201,16 +201,10 @@ class _Role:
         different = [change for change in changes if change is not None and change.before != change.after]
         return sorted(different, key=lambda change: change.path != config["real_path"])
 
-    def _original(self, change):
-        """Return the text that a later undo restores if others wrote the file after us: their text without our keys.
-
-        None if nobody else wrote the file, or if others replaced it completely.
-        """
+    def _without_ours(self, change, entry):
+        """Return the text that others wrote after us, without our keys; None if they replaced our text completely."""
         from node_device_plugin.runtime.configuration.cdi import UnsupportedConfig
 
-        entry = self._entries.get(change.path)
-        if entry is None or change.before is None or sha256(change.before.encode()) == entry["sha256"]:
-            return None
         with contextlib.suppress(UnsupportedConfig):
             return self._adapter.without_ours(change.path, change.before, _text_before(entry))
         return None
@@ -308,8 +302,7 @@ class _Role:
         )
         try:
             for change in changes:
-                original = None if undo else self._original(change)
-                add_file(plan, self._entries, change, original, self._node.context_of)
+                add_file(plan, self._entries, change, self._without_ours, self._node.context_of)
                 reason = obstacle(change.path)
                 if reason:
                     raise LedgerConflict(f"{change.path}: {reason}; nothing was changed")

@@ -10,7 +10,7 @@ import contextlib
 import time
 
 from .. import node_code, plugin_command
-from ..account_numbers import numbers
+from ..account_numbers import with_numbers
 
 PARAMS = {
     "state": {"type": "str", "choices": ["present", "pruned", "absent"], "default": "present"},
@@ -34,23 +34,19 @@ def converge(node, params):
     ``crashing`` and ``broken`` (other owners' files that crash a runtime with CDI, and that runtimes do not load).
     """
     from node_device_plugin.cdi import role_specs
-    from node_device_plugin.declaration import accounts, cdi, parse_configuration
+    from node_device_plugin.declaration import cdi
 
     def files_of(specs):
         return {f"{role_specs.DIRECTORY}/{name}": cdi.serialise(spec).encode() for name, spec in specs.items()}
 
-    configuration = parse_configuration(params["configuration"], has_names=True)
-    known = numbers(**accounts.names(configuration.resources))
-    configuration, unknown = accounts.with_numbers(configuration, known)
+    configuration, unknown = with_numbers(params["configuration"], node.facts)
     runtime = role_specs.Runtime(*map(node.facts["runtime"].get, ("name", "version")))
     state = params["state"]
     with node.ledger() as ledger:
         # The facts keep the specs, so that the preflight reads them once for the states present and pruned.
         if "specs" not in node.facts:
-            of_role = ledger.of(_OWNER)
-            node.facts["specs"] = role_specs.find(node.facts["cdi_directories"], of_role, runtime.accepted)
-        found = node.facts["specs"]
-        specs = role_specs.Specs(configuration.resources, params["templates"], found, runtime)
+            node.facts["specs"] = role_specs.find(node.facts["cdi_directories"], ledger.of(_OWNER), runtime.accepted)
+        specs = role_specs.Specs(configuration.resources, params["templates"], node.facts["specs"], runtime)
         staying, in_use = _staying(node, specs, params)
         wanted = specs.to_write(staying)
         files = files_of(wanted)

@@ -10,7 +10,7 @@ import os
 import shlex
 
 from .. import node_code
-from ..account_numbers import numbers
+from ..account_numbers import with_numbers
 from ..ledger import LedgerConflict
 
 _FILE = {
@@ -40,33 +40,29 @@ def converge(node, params):
             said = (error.strip() or output.strip() or "exit code %d" % code).replace(staged, item["path"])
             raise LedgerConflict("{} would not be valid, so nothing was written: {}".format(item["path"], said))
 
-    wanted = [item_of(file) for file in params["files"]]
+    wanted = [item_of(file, node.facts) for file in params["files"]]
     with node.ledger() as ledger:
         return node.answer(node.managed(ledger, params["owner"]).converge(wanted, validate))
 
 
-def item_of(file):
-    """Return an element of ``files`` as a wanted item of Managed. Raises LedgerConflict."""
+def item_of(file, facts):
+    """Return an element of ``files`` as a wanted item of Managed. facts: of a `Node`. Raises LedgerConflict."""
     path, kind = file["path"], file["type"]
     if not os.path.isabs(path) or os.path.normpath(path) != path:
         raise LedgerConflict(f"{path}: must be an absolute path in its shortest form")
     if kind == "directory":
         return {"path": path, "kind": kind, "mode": 0o700 if file.get("private") else 0o755}
-    content = file["content"] if file["configuration"] is None else _text(path, file["configuration"])
+    content = file["content"] if file["configuration"] is None else _text(path, file["configuration"], facts)
     if content is None:
         raise LedgerConflict(f"{path}: content is required for a file")
     return {"path": path, "kind": kind, "mode": 0o644, "content": content.encode(), "validate": file["validate"]}
 
 
-def _text(path, configuration):
+def _text(path, configuration, facts):
     """Return the text of the plugin's configuration file, with the node's numbers of users and groups."""
-    from node_device_plugin.declaration import accounts, configuration_file, parse_configuration, serialise
+    from node_device_plugin.declaration import configuration_file, serialise
 
-    named = parse_configuration(configuration, has_names=True)
-    names = accounts.names(named.resources)
-    if names:
-        numbered, unknown = accounts.with_numbers(named, numbers(**names))
-        if unknown:
-            raise LedgerConflict("\n".join(f"{path}: {problem}" for problem in unknown))
-        configuration = serialise.configuration_to_data(numbered)
-    return configuration_file.text(configuration)
+    numbered, unknown = with_numbers(configuration, facts)
+    if unknown:
+        raise LedgerConflict("\n".join(f"{path}: {problem}" for problem in unknown))
+    return configuration_file.text(serialise.configuration_to_data(numbered))

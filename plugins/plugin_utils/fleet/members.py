@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
     other_daemonsets,
     profile,
+    proof,
     rollout,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import ReadOnce
@@ -41,17 +43,21 @@ def statuses(
     wanted = manifests.sha256_of(deployed.configuration_text(declared))
     for each, said in _ask(cluster, {each: running[each] for each in to_ask}).items():
         entries[each] = node.entry(each, reads[each]._replace(running=said, wanted_sha256=wanted))
-    return _shown(name, list(entries.values())) + list(_of_strays(cluster, named))
+    shown = _shown(name, list(entries.values()), list(_drift(cluster, declared)))
+    return shown + list(_of_strays(cluster, named))
 
 
-def _shown(name: str, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entry of the nodes that are as declared, and the entries of the others."""
+def _shown(name: str, entries: list[dict[str, Any]], problems: list[str]) -> list[dict[str, Any]]:
+    """Return the entry of the nodes that are as declared, and the entries of the others.
+
+    problems: of the profile itself.
+    """
     other_builds = {of_node for _text, nodes in document.builds(entries) for of_node in nodes}
     alike, different = [], []
     for each in entries:
         (alike if each["state"] == "ok" and each["name"] not in other_builds else different).append(each)
     # No entry says "ok" for no node, while nodes differ.
-    found = [_of_all(name, alike, len(different))] if alike or not different else []
+    found = [_of_all(name, alike, len(different), problems)] if alike or problems or not different else []
     return found + [{**each, "profile": name} for each in together.grouped(different)]
 
 
@@ -71,6 +77,7 @@ def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any
         api_only=True,
         pod=rollout.seen(cluster, of_node, cluster.pods(of_node["metadata"]["name"]), cluster.revision()),
         problems=tuple(problems),
+        notes=tuple(_unknown_of_runtime(cluster, of_node, declared)),
     )
 
 
@@ -102,11 +109,42 @@ def _of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iter
         yield f"containerd {version} gives containers no CDI devices: upgrade it, or set injection: device_nodes"
 
 
-def _of_all(name: str, alike: list[dict[str, Any]], different: int) -> dict[str, Any]:
-    """Return the profile's entry. alike: of the nodes that are as declared. different: how many other nodes it has."""
+def _unknown_of_runtime(cluster: ReadOnce, of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the node object cannot show of a runtime whose CDI is off by default, until proofs show it."""
+    shown = profile.runtime_of(of_node)
+    if declared["needs_cdi"] and shown.startswith("containerd 1."):
+        resources = parse_configuration(declared["configuration"]).resources
+        record = Record(proof.read_record(of_node), cluster.deployment.image)
+        if not all(record.holds(each, shown) for each in resources if each.injection == "cdi"):
+            yield (
+                f"{shown} gives containers CDI devices only if its configuration enables CDI, which the node object "
+                "does not show: verify.yml proves a sample"
+            )
+
+
+def _drift(cluster: ReadOnce, declared: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the default configuration in the cluster differs from the declared one."""
+    found = cluster.data().get(manifests.DEFAULT)
+    where = f"ConfigMap {cluster.deployment.namespace}/{cluster.deployment.name}"
+    if found is None:
+        yield (
+            f"{where} with the default configuration is missing: the running plugins keep their configuration, but no "
+            "new pod starts: run site.yml"
+        )
+    elif found != deployed.configuration_text(declared):
+        yield f"the default configuration in {where} is not the declared one: run site.yml"
+
+
+def _of_all(name: str, alike: list[dict[str, Any]], different: int, problems: list[str]) -> dict[str, Any]:
+    """Return the profile's entry.
+
+    alike: of the nodes that are as declared. different: how many other nodes it has. problems: of the profile itself.
+    """
     notes = [f"{different} of {len(alike) + different} nodes differ, and have rows of their own"] * bool(different)
-    notes += ["no node has these labels"] * (not alike)
-    return {**together.summed(name, alike), "profile": name, "state": "ok", "problems": notes}
+    notes += ["no node has these labels"] * (not alike and not different)
+    notes += dict.fromkeys(problem for entry in alike for problem in entry["problems"])
+    state = "wrong" if problems else "ok"
+    return {**together.summed(name, alike), "profile": name, "state": state, "problems": [*problems, *notes]}
 
 
 def _of_strays(cluster: ReadOnce, named: Collection[str]) -> Iterator[dict[str, Any]]:

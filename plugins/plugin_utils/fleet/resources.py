@@ -116,44 +116,22 @@ def _by_node_object(declared: Mapping[str, Any], shown: Mapping[str, str]) -> di
 
 
 def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[str, Any]:
+    """Return the row of a served resource. by_cdi: whether its devices are injected by CDI."""
     name, status = resource["name"], served.status
     holders = _holders(name, status)
-    devices = [
-        {
-            "id": device["id"],
-            "state": device["state"],
-            "reason": device["reason"],
-            "shares": len(device["kubelet_ids"]),
-            "held_by": sorted({pod for share in device["kubelet_ids"] for pod in holders.get(share, ())}),
-        }
-        for device in resource["devices"]
-    ]
+    devices = [_device(device, holders) for device in resource["devices"]]
     # The plugin does not list an absent device to the kubelet: it is optional and has never passed its checks.
     capacity = sum(device["shares"] for device in devices if device["state"] != "absent")
     healthy = sum(device["shares"] for device in devices if device["state"] == "healthy")
     # An earlier release's command reports no losses.
-    losses = [loss for loss in status.get("losses", ()) if loss["resource"] == name]
-    reasons = [loss["text"] for loss in losses]
-    reasons += [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
-    reasons += [f"{identity} is refused: {reason}" for identity, reason in resource["refused"].items()]
-    absent = {each["id"]: each["reason"] for each in devices if each["state"] == "absent"}
-    if not devices:
-        # A resource with devices usually leaves out some on purpose.
-        absent.update(resource.get("left_out", {}))
-    state = _health(capacity, healthy, bool(resource["refused"]))
-    late = resource.get("late")
-    if late:
-        reasons.append(late)
+    losses = [loss["text"] for loss in status.get("losses", ()) if loss["resource"] == name]
+    late = [resource["late"]] if resource.get("late") else []
+    refused = [f"{identity} is refused: {reason}" for identity, reason in resource["refused"].items()]
+    unhealthy = [f"{each['id']}: {each['reason']}" for each in devices if each["state"] == "unhealthy"]
+    state = _health(capacity, healthy, bool(refused))
     if losses or late:
         state = _worse(state, "degraded")
-    listed = _listed(name, status)
-    if not resource["registered"]:
-        state = "not registered" if served.kubelet else "pending"
-        if served.kubelet:
-            reasons.insert(0, "the kubelet has no ListAndWatch stream open")
-    elif listed is not None and listed != healthy:
-        state = _worse(state, "degraded")
-        reasons.insert(0, f"the plugin offers {healthy} healthy, but the kubelet lists {listed}")
+    state, at_kubelet = _with_kubelet(state, resource, served, healthy)
     if by_cdi and served.cdi is False and capacity:
         state = _worse(state, "without CDI")
     return {
@@ -161,10 +139,35 @@ def _served(resource: Mapping[str, Any], served: Served, by_cdi: bool) -> dict[s
         "state": state,
         "capacity": capacity,
         "healthy": healthy,
-        "reasons": reasons,
-        "absent": [f"without {identity}: {reason}" for identity, reason in absent.items()],
+        "reasons": [*at_kubelet, *losses, *unhealthy, *refused, *late],
+        "absent": _absent(resource, devices),
         "devices": devices,
     }
+
+
+def _device(device: Mapping[str, Any], holders: Mapping[str, list[str]]) -> dict[str, Any]:
+    held_by = sorted({pod for share in device["kubelet_ids"] for pod in holders.get(share, ())})
+    its_own = {key: device[key] for key in ("id", "state", "reason")}
+    return {**its_own, "shares": len(device["kubelet_ids"]), "held_by": held_by}
+
+
+def _with_kubelet(state: str, resource: Mapping[str, Any], served: Served, healthy: int) -> tuple[str, list[str]]:
+    """Return the state after a comparison with the kubelet's lists, and the reason if it differs."""
+    listed = _listed(resource["name"], served.status)
+    if not resource["registered"] and served.kubelet:
+        return "not registered", ["the kubelet has no ListAndWatch stream open"]
+    if not resource["registered"]:
+        return "pending", []
+    if listed is None or listed == healthy:
+        return state, []
+    return _worse(state, "degraded"), [f"the plugin offers {healthy} healthy, but the kubelet lists {listed}"]
+
+
+def _absent(resource: Mapping[str, Any], devices: list[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each absent device. A resource with devices usually leaves out others on purpose."""
+    absent = {each["id"]: each["reason"] for each in devices if each["state"] == "absent"}
+    absent = absent if devices else resource.get("left_out", {})
+    return [f"without {identity}: {reason}" for identity, reason in absent.items()]
 
 
 def _not_served(name: str, served: Served) -> dict[str, Any]:

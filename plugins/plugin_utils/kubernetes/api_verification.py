@@ -93,14 +93,8 @@ def _outcomes(
     if owner is None:
         raise DeploymentError(f"the cluster has no {cluster.place}: run site.yml")
     deployment = cluster.deployment
-    kind = proof.Kind(
-        deployment.namespace,
-        deployment.image,
-        deployment.tolerations,
-        deployment.image_pull_secrets,
-        owner,
-        ends=True,
-    )
+    pulled = deployment.image, deployment.tolerations, deployment.image_pull_secrets
+    kind = proof.Kind(deployment.namespace, *pulled, owner, ends=True)
     to_prove = {resource.name: resource for resource in resources if resource.name in shares}
     wanted = []
     for name, resource in to_prove.items():

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -15,11 +15,11 @@ from . import duplicate_nodes
 
 
 def found(variables: Mapping[str, Any], kubeconfig: str, mode: str = "") -> tuple[set[str], list[str]]:
-    """Return the nodes' names, and a sentence for each host whose node is unknown.
+    """Return the nodes' names, and at most one sentence, about the hosts whose nodes are unknown.
 
     variables: of a task. kubeconfig: the cluster's. mode: only hosts with this device_plugin_mode; empty for all.
     """
-    hostvars, names, unread = variables.get("hostvars", {}), set(), []
+    hostvars, names, unknown = variables.get("hostvars", {}), set(), {}
     identity = functools.cache(duplicate_nodes.identity)
     for host in (variables.get("groups") or {}).get("all", ()):
         try:
@@ -34,5 +34,11 @@ def found(variables: Mapping[str, Any], kubeconfig: str, mode: str = "") -> tupl
                 configured = plain(of_host.get("device_plugin_configured")) or {}
                 names.add(configured.get("node") or plain(of_host.get("node_devices_node_name")) or plain(host))
         except Exception as error:  # an expression may fail in any way
-            unread.append(f"the node of host {plain(host)} counts as one that nobody named: {error}")
-    return names, unread
+            unknown[plain(host)] = str(error)
+    return names, list(_sentence(unknown))
+
+
+def _sentence(unknown: Mapping[str, str]) -> Iterator[str]:
+    for host, why in list(unknown.items())[:1]:
+        more = f" and {len(unknown) - 1} other hosts" if len(unknown) > 1 else ""
+        yield f"the nodes of host {host}{more} count as nodes that nobody named: {why}"

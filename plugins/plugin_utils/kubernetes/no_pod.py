@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the reason why a node that the DaemonSet selects has no pod: a taint or an unschedulable pod."""
+"""Finds the reason why a node has no pod of the DaemonSet: a label, a taint or an unschedulable pod."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
 
@@ -26,7 +27,9 @@ _TOLERATED = frozenset(
 
 
 def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
-    """Return the reason without a full stop; empty if no taint or waiting pod explains it. node: the node object."""
+    """Return the reason without a full stop; empty if nothing in the cluster explains it. node: the node object."""
+    if not cluster.is_selected(node):
+        return _not_selected(cluster, node)
     taints = [_shown(taint) for taint in (node.get("spec") or {}).get("taints") or () if _keeps_off(cluster, taint)]
     if taints:
         return (
@@ -43,6 +46,16 @@ def reason(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
     said = next((each.get("message") for each in conditions if each.get("type") == "PodScheduled"), "")
     why = " ".join((said or "no attempt to schedule it yet").split())
     return f"pod {name_of(pod)} waits for the scheduler: {why}"
+
+
+def _not_selected(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
+    labels, own = node["metadata"].get("labels") or {}, cluster.deployment
+    if own.node_selector and manifests.NODE_LABEL in labels:
+        value = labels[manifests.NODE_LABEL]
+        return f"label {manifests.NODE_LABEL}={value} takes the node out of node_selector: remove the label"
+    missing = [f"{key}={value}" for key, value in own.selector.items() if labels.get(key) != value]
+    fix = "restore it, or remove the host from the inventory" if own.node_selector else "run site.yml"
+    return f"the node does not have the label {', '.join(missing)}: {fix}"
 
 
 def _keeps_off(cluster: DaemonSet, taint: Mapping[str, Any]) -> bool:

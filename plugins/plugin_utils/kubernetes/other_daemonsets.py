@@ -12,6 +12,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     registered_by,
 )
 
+from . import rollout
 from .daemonset import DaemonSet
 from .objects import DeploymentError
 from .waiting import until
@@ -127,7 +128,9 @@ def refuse_foreign(cluster: DaemonSet, node: str, names: Iterable[str], places: 
     asked = set(names) - ours
 
     def look(is_late: bool) -> bool | None:
-        taken = sorted(asked & registered_by(cluster.api.node(node)))
+        found = asked & registered_by(cluster.api.node(node))
+        # A plugin without a key serves the default, or what its key said before somebody deleted the ConfigMap.
+        taken = sorted(found - rollout.served(cluster, node)) if found else []
         if taken and is_late:
             raise DeploymentError(
                 f"another device plugin already serves {', '.join(taken)} on node {node}, as its node object shows: "

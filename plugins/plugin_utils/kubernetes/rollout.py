@@ -37,6 +37,7 @@ _HELD = re.compile(
     r"(\d{1,9})(?:\.0)?$",
     re.MULTILINE,
 )
+_SERVED = re.compile(r'^node_device_plugin_stream_open\{resource="([^"]*)"\} 1$', re.MULTILINE)
 # Matches only the complete line, because the metric's help contains the same words.
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 
@@ -92,16 +93,26 @@ def _metrics(api: Api, pod: Mapping[str, Any]) -> str:
 def held_by_other_names(cluster: DaemonSet, node: str) -> dict[str, int]:
     """Return, for each resource, how many devices the plugin withholds because containers hold them by other names."""
     pod = newest(cluster, node)
+    # Without metrics, no such device is known.
+    return {resource: int(count) for resource, count in _HELD.findall(_known_metrics(cluster, pod))}
+
+
+def served(cluster: DaemonSet, node: str) -> set[str]:
+    """Return the resources that the DaemonSet's pod on a node has registered, whatever the ConfigMap says by now."""
+    pods = filter(is_started, cluster.pods(node))
+    return set(_SERVED.findall(_known_metrics(cluster, next(pods, None))))
+
+
+def _known_metrics(cluster: DaemonSet, pod: Mapping[str, Any] | None) -> str:
+    """Return the metrics of a pod; empty if it does not serve any. Raises Unavailable."""
     if pod is None or not is_started(pod):
-        return {}
+        return ""
     try:
-        found = _HELD.findall(_metrics(cluster.api, pod))
+        return _metrics(cluster.api, pod)
     except Unavailable:
         raise
     except ApiError:
-        # Without metrics, no such device is known.
-        return {}
-    return {resource: int(count) for resource, count in found}
+        return ""
 
 
 def await_node(
@@ -288,7 +299,8 @@ def _why(
         return f"{name} refuses its configuration and runs with an older one: {'; '.join(said.problems)}"
     if sha256 and said.sha256 and said.sha256 != sha256:
         return f"{head} {name} runs with configuration {said.sha256[:12]}, not {sha256[:12]}"
-    return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'the kubelet reports no reason'}"
+    event = cluster.warning(pod["metadata"]["name"])
+    return f"{head} {name} is not ready: {'; '.join(said.not_ready) or 'the kubelet reports no reason'}{event}"
 
 
 def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
@@ -334,6 +346,8 @@ def seen(
         )
     elif not trouble and not is_ready(pod):
         state = "not ready"
+        event = cluster.warning(pod["metadata"]["name"])
+        trouble = f"pod {name_of(pod)} is not ready{event}" if event else ""
     return {**_content(of_node, pod), "name": name_of(pod), "state": state, "reason": trouble or None}
 
 

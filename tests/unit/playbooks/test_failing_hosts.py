@@ -165,6 +165,8 @@ def test_what_only_the_api_reaches_is_not_connected_to(run, name, kind):
     }
     own = [each for each in done.steps if each.startswith("b: daemonset")]
     assert own == [f"b: daemonset {state}" for state in wanted[name]]
+    # One step for both, so that no pod of the first one is replaced for the other one.
+    assert len(done.hosts_of("daemonset deployed")) == (name == "site.yml")
     for role in ("node_tools", "host_devices", "cdi_runtime", "cdi_specs"):
         ended = re.findall(rf" : {role} main.yml\] \*+\n((?:\w+: \[.*\n)+)", done.said)
         assert all("skipping: [b]" in each or "[b]" not in each for each in ended)

@@ -123,7 +123,8 @@ class Node:
         entries = ledger.Ledger(self.places.directory).entries
         for path, text in wanted.items():
             now = path.read_text() if path.exists() else None
-            add_file(plan, entries, (str(path), now, text), original if path == self.config else None)
+            theirs = original if path == self.config else None
+            add_file(plan, entries, (str(path), now, text), lambda change, entry, theirs=theirs: theirs)
         return plan
 
     def carry_out(self, plan: Plan | None = None, *, hook: Any = None) -> launch.Outcome | None:

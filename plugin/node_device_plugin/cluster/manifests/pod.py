@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ...support.sockets import INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, status_socket
+from ...support.sockets import INSTANCE, INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, instance_file, status_socket
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, DEFAULT, CommonGround
 
@@ -108,8 +108,12 @@ def pod_spec(
 def _container(
     deployment: Deployment, ground: CommonGround, source: _Source, volumes: list[_Volume], overlaps: bool
 ) -> dict[str, Any]:
-    socket = _INSTANCE + "/status.sock" if overlaps else status_socket(ground.settings.kubelet_device_plugin_dir)
-    environment = [source.variable]
+    device_plugins = ground.settings.kubelet_device_plugin_dir
+    socket = _INSTANCE + "/status.sock" if overlaps else status_socket(device_plugins)
+    asked = (socket, instance_file(device_plugins))
+    # On the node, the name tells which DaemonSet serves.
+    name = f"DaemonSet {deployment.namespace}/{deployment.name}"
+    environment = [source.variable, {"name": INSTANCE, "value": name}]
     if overlaps:
         environment += [{"name": OVERLAP, "value": "true"}, {"name": INSTANCE_SOCKET, "value": socket}]
     security: dict[str, Any] = {
@@ -129,9 +133,9 @@ def _container(
         "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
         # The plugin may first wait for another instance to end. The startup probe delays the other probes until then.
-        "startupProbe": _probe(socket, "/healthz", period=1, failures=600),
-        "livenessProbe": _probe(socket, "/healthz", period=10, failures=3),
-        "readinessProbe": _probe(socket, "/readyz", period=5, failures=1),
+        "startupProbe": _probe(asked, "/healthz", period=1, failures=600),
+        "livenessProbe": _probe(asked, "/healthz", period=10, failures=3),
+        "readinessProbe": _probe(asked, "/readyz", period=5, failures=1),
         "resources": {key: dict(value) for key, value in deployment.resources.items() if value},
         "securityContext": security,
         # The default path is in /dev, which may be a mount of the host's /dev.
@@ -145,10 +149,14 @@ def _container(
     }
 
 
-def _probe(socket: str, page: str, period: int, failures: int) -> dict[str, Any]:
-    """A probe over the plugin's own socket, which clients that flood the HTTP port cannot block."""
+def _probe(asked: tuple[str, str], page: str, period: int, failures: int) -> dict[str, Any]:
+    """A probe over the plugin's own socket, which clients that flood the HTTP port cannot block.
+
+    asked: the paths of the socket, and of the file with the name of the instance that serves.
+    """
+    socket, instance = asked
     return {
-        "exec": {"command": [*_PROBE, socket, page]},
+        "exec": {"command": [*_PROBE, socket, page, instance]},
         "periodSeconds": period,
         "failureThreshold": failures,
         "timeoutSeconds": 10,

@@ -282,6 +282,15 @@ def test_a_pod_that_does_not_end_is_named(cluster):
     assert "pod pod-of-worker1 has not ended within 0.05 s" in run("removed", "worker1")["msg"]
 
 
+def test_the_pod_of_a_host_in_a_pool_stays_with_the_default(cluster):
+    cluster.there[Place("nodes", "worker1")]["metadata"]["labels"]["pool"] = "gpu"
+    of_pool = {"deployment": {"image": "example.com/plugin:1", "namespace": "ours", "node_selector": {"pool": "gpu"}}}
+    configured = run("configured", "worker1", IMAGINARY, **of_pool)
+    run("deployed", pending=[configured], nodes=["worker1"], **of_pool)
+    cluster.run_pod("worker1")
+    assert run("removed", "worker1", **of_pool)["what"] == [f"{CONFIG_MAP}, worker1"]
+
+
 def tidied(cluster, monkeypatch):
     """The resources of each configuration that a plugin was waited for, while its pod ends right after that."""
     seen, await_node = [], rollout.await_node
@@ -380,4 +389,7 @@ def test_another_plugin_is_not_taken_over_where_only_the_api_reaches_the_node(cl
     said = run("configured", "worker1", IMAGINARY, api_only=True)["msg"]
     assert said.startswith("host1: another device plugin already serves a.example/imaginary on node worker1")
     assert cluster.changes == []
+    # What our pod serves is ours, although nobody has a key: somebody deleted the ConfigMap, or it is the default.
+    monkeypatch.setattr(other_daemonsets.rollout, "served", lambda _cluster, _node: {IMAGINARY["name"]})
+    assert run("configured", "worker1", IMAGINARY, api_only=True, check=True)["changed"] is True
     assert run("configured", "worker1", IMAGINARY, api_only=True, takeover=True)["changed"] is True

@@ -20,13 +20,11 @@ def of(resource, device, pod="viewer", namespace="default"):
 
 def a_node(served=(), spec=True, ours=True):
     """What node_preflight gives; spec: whether there is one with the device cam0; ours: whether that is of ours."""
-    devices = {"devices": [f"{CAMERA}=cam0"]} if ours else {}
     return {
         "runtime": {"version": "1.7.24"},
         "device_plugins": {"instance": {"mode": "service", "resources": list(served)} if served else None},
-        "cdi_files": [{"path": SPEC, "directory": "/etc/cdi", "name": SPEC.rpartition("/")[2], **devices}]
-        if spec
-        else [],
+        "cdi_files": [SPEC] if spec else [],
+        "spec_devices": [f"{CAMERA}=cam0"] if spec and ours else [],
         "ledger": {
             # As the stand-in's of a throwaway node: not what an uninstall takes away.
             "/opt/other": {"kind": "tree", "owner": "node_tools /opt/other"},
@@ -96,7 +94,7 @@ def test_a_device_whose_spec_would_stay_counts_although_it_is_not_served_any_mor
 def test_a_device_of_the_plugins_own_specs_counts_although_it_is_not_served_any_more(run):
     node = a_node(spec=False)
     name = SPEC.rpartition("/")[2]
-    node["cdi_files"] = [{"path": f"/run/cdi/{name}", "directory": "/run/cdi", "name": name}]
+    node["cdi_files"] = [f"/run/cdi/{name}"]
     for ours, held in ((True, 1), (False, 0)):
         result = run.action("refuse", node, [{**of(CAMERA, "cam0"), "by_our_cdi": ours}])
         assert len(result["held"]) == held

@@ -9,9 +9,10 @@ import types
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs, files
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
 
+from node_device_plugin import declaration
 from node_device_plugin.cdi import role_specs
 
 FILE = "node-device-plugin_example.com_camera.json"
@@ -97,6 +98,32 @@ def test_a_look_reads_the_specs_once_for_both_states(node, monkeypatch):
     answers = [node.converge(camera("b"), True, facts, state=state) for state in ("present", "pruned")]
     assert [answer["changed"] for answer in answers] == [True, True]
     assert len(found) == 1
+
+
+def test_a_look_parses_the_declaration_and_the_ledger_once(node, monkeypatch):
+    node.converge(camera("a", "b"))
+    declared, facts, parse, load = camera("b"), node.facts(), declaration.parse_configuration, json.load
+    parsed, loaded = [], []
+    monkeypatch.setattr(declaration, "parse_configuration", lambda *a, **b: parsed.append(a) or parse(*a, **b))
+    monkeypatch.setattr(ledger.json, "load", lambda file: loaded.append(file.name) or load(file))
+    for state in ("present", "pruned"):
+        node.converge(json.loads(json.dumps(declared)), True, facts, state=state)
+    item = {"path": f"{node.cdi}/x", "type": "file", "content": None, "configuration": declared, "validate": None}
+    answer = nodes.Node(node, True, facts).converged(files.converge, {"owner": "device_plugin", "files": [item]})
+    assert answer["changed"] is True
+    assert (len(parsed), loaded) == (1, [f"{node.ledger}/ledger.json"])
+
+
+def test_a_ledger_that_another_process_wrote_is_read_again(node):
+    with ledger.Ledger(node.ledger) as mine:
+        mine.entries["/a"] = {"kind": "file", "owner": "x"}
+        mine.save()
+    waiting = ledger.Ledger(node.ledger)
+    with ledger.Ledger(node.ledger) as other:
+        other.entries["/b"] = {"kind": "file", "owner": "x"}
+        other.save()
+    with waiting:
+        assert waiting.of("x") == ["/a", "/b"]
 
 
 def test_a_device_that_is_no_longer_declared_stays_until_nobody_holds_it(node):

@@ -218,6 +218,13 @@ def test_the_kubelets_endpoint_is_read_from_its_configuration(text):
     assert kubelet_process.setting([text], "staticPodPath") is None
 
 
+def test_the_kubelets_configuration_is_parsed_once_for_all_keys(monkeypatch):
+    text, parsed, loads = json.dumps({"maxPods": 7, "staticPodPath": "/pods"}), [], json.loads
+    monkeypatch.setattr(kubelet_process.json, "loads", lambda text: parsed.append(text) or loads(text))
+    assert [kubelet_process.setting([text], key) for key in ("maxPods", "staticPodPath")] == ["7", "/pods"]
+    assert parsed == [text]
+
+
 def test_the_kubelets_drop_ins_override_its_configuration(tmp_path):
     (tmp_path / "config.yaml").write_text("containerRuntimeEndpoint: unix:///a.sock\nstaticPodPath: /pods\n")
     directory = tmp_path / "config.d"

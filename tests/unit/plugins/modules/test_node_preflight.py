@@ -37,6 +37,7 @@ FACTS = {
     "kubelet": None,
     "commands": [],
     "cdi_files": [],
+    "spec_devices": [],
     "ledger": [],
     "missing_devices": [],
     "missing_host_paths": [],
@@ -856,10 +857,11 @@ def test_only_the_role_s_own_specs_are_read_and_their_texts_stay(tmp_path):
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     own_paths = [f"{tmp_path}/{name}" for name in ("ours.json", "broken.json")]
-    found = {file["name"]: file for file in module.cdi_files([str(tmp_path)], own_paths)}
-    assert found["other.yaml"] == {"path": f"{tmp_path}/other.yaml", "directory": str(tmp_path), "name": "other.yaml"}
-    assert found["ours.json"]["devices"] == ["a.io/b=x", "a.io/b=y"]
-    assert found["broken.json"]["devices"] == []
+    own_paths.append(f"{tmp_path}/gone.json")
+    assert module.spec_devices(own_paths) == ["a.io/b=x", "a.io/b=y"]
+    # What the converge function has read is not read again.
+    read = {"gone.json": {"kind": "a.io/b", "devices": [{"name": "z"}]}}
+    assert module.spec_devices(own_paths, read) == ["a.io/b=z"]
 
 
 def test_of_the_ledger_only_paths_leave_the_node(tmp_path, monkeypatch):

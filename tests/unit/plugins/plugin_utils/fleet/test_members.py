@@ -34,6 +34,7 @@ def test_nodes_that_are_as_declared_share_a_row_with_their_sums(pool):
     (entry,) = entries = pool.statuses()
     assert looks(entries) == [("gpu-pool: 40 nodes", "ok", 40)]
     assert "names" not in entry
+    assert entry["resources"][0]["state"] == "healthy"
     data = whole(entry, node.entry("rack", well(serving(CAMERA, device("a")))))
     assert data["summary"]["nodes"] == {"ok": 41}
     assert data["summary"]["versions"] == {
@@ -123,6 +124,14 @@ def test_thousands_of_nodes_with_one_problem_share_a_row(pool):
     assert len(re.findall('href="#node-gpu-pool', html)) == 2
 
 
+def test_each_problem_of_many_nodes_has_a_row(pool):
+    for number in range(60):
+        pool.add(f"n{number:02}", pod=waiting("ImagePullBackOff", f"no image {number % 2}"))
+    entries = pool.statuses()
+    assert [each["members"] for each in entries] == [30, 30]
+    assert [each["problems"][0][-10:] for each in entries] == ["no image 0", "no image 1"]
+
+
 def test_nodes_whose_problems_all_differ_share_a_row_by_state(pool):
     for number in range(together.MOST_ENTRIES + 1):
         ended = {"reason": "Error", "message": f"cannot open /dev/video{number}"}
@@ -194,6 +203,8 @@ def test_the_page_says_how_many_nodes_a_row_has_and_what_is_unseen(pool):
     assert "<h1>All 4 nodes are ok</h1>" in html
     assert "<h3>gpu-pool: 4 nodes</h3>" in html
     assert "1 empty, 3 healthy" in html
+    # Among the totals, and in the row's part of the page.
+    assert html.count(" 1 empty</span>") == 2
     assert "Nodes of a profile are judged by their node objects and pods." in html
     named = node.entry("w1", node.Read(unreachable="no route", declaration=declared(CAMERA)))
     assert "Nodes of a profile" not in page.html(whole(named))

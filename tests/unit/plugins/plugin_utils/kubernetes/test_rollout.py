@@ -41,10 +41,13 @@ class Cluster:
         self.states, self.looked, self.events = list(states), 0, list(events)
         self.waiting, self.progresses = [], itertools.repeat(([], 0))
         tolerations = ({"key": "ours", "operator": "Exists"}, {"key": "b", "value": "1", "effect": "NoSchedule"})
-        self.deployment = types.SimpleNamespace(namespace="node-devices", name="plugin", tolerations=tolerations)
+        own = {"pool": "gpu"}
+        self.deployment = types.SimpleNamespace(
+            namespace="node-devices", name="plugin", tolerations=tolerations, node_selector=own, selector=own
+        )
         condition = {"type": "Ready", "status": ready, "message": "Kubelet stopped posting node status."}
         self.node = {
-            "metadata": {"name": "worker"},
+            "metadata": {"name": "worker", "labels": dict(own)},
             "spec": {},
             "status": {"conditions": [condition], "nodeInfo": {"architecture": "arm64"}},
         }
@@ -63,6 +66,9 @@ class Cluster:
         if isinstance(state, Exception):
             raise state
         return state
+
+    def is_selected(self, node):
+        return DaemonSet.is_selected(self, node)
 
     def revision(self):
         return "1"
@@ -142,6 +148,40 @@ def test_a_taint_that_keeps_the_pod_off(taint, keeps_off):
         "toleration, or remove the taint"
     )
     assert why(cluster) == there_is_none + (said if keeps_off else "")
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (
+            {"pool": "other"},
+            "the node does not have the label pool=gpu: restore it, or remove the host from the inventory",
+        ),
+        (
+            {"pool": "gpu", "nodedevices.kubernetes/device-plugin": "x"},
+            "label nodedevices.kubernetes/device-plugin=x takes the node out of node_selector: remove the label",
+        ),
+    ],
+)
+def test_a_host_whose_label_left_its_profile(labels, said):
+    cluster = Cluster([], events=[WARNED])
+    cluster.node["metadata"]["labels"] = labels
+    assert rollout.look(cluster, "worker")["reason"] == (
+        f"DaemonSet node-devices/plugin has no pod on the node: {said}"
+    )
+
+
+def test_a_host_whose_own_label_was_removed():
+    cluster = Cluster([])
+    cluster.node["metadata"]["labels"], cluster.deployment.node_selector = {}, {}
+    assert why(cluster).endswith("the node does not have the label pool=gpu: run site.yml")
+
+
+def test_a_pod_that_waits_for_another_instance_says_why():
+    event = {"type": "Warning", "message": "Startup probe failed: DaemonSet a/b serves this node's devices"}
+    cluster = Cluster([pod(ready=False, started=False, state={"running": {}})], events=[event])
+    assert rollout.look(cluster, "worker")["reason"] == f"pod node-devices/plugin-x is not ready: {event['message']}"
+    assert why(cluster).endswith(f"it does not run: {event['message']}")
 
 
 def waiting_pod(node, **condition):
@@ -335,6 +375,15 @@ def test_what_a_pod_serves_through_the_api_server():
     assert asked == ["/api/v1/namespaces/node-devices/pods/plugin-x:9819/proxy/metrics"]
     text = text.replace("refused 0", "refused 1")
     assert rollout.ask_through_api(api, pod()).problems == ("it refuses its configuration: see the pod's log",)
+
+
+def test_what_a_pod_has_registered(monkeypatch):
+    name = "node_device_plugin_stream_open"
+    text = f'# HELP {name} x\n{name}{{resource="a/b"}} 1\n{name}{{resource="a/c"}} 0\n'
+    cluster = Cluster([pod(), pod(**RUNS)])
+    cluster.api.text = lambda _place: text
+    assert rollout.served(cluster, "worker") == {"a/b"}
+    assert rollout.served(Cluster([pod()]), "worker") == set()
 
 
 def test_a_control_plane_that_is_away_for_a_moment():
