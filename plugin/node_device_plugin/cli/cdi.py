@@ -62,7 +62,7 @@ def prune(options: argparse.Namespace) -> int:
     from ..declaration.device_plugin_api import devices_behind
     from ..devices import record
     from ..kubelet import queries
-    from ..support.sockets import SOCKET_DIRECTORY
+    from ..support.sockets import SOCKET_DIRECTORY, instance_file
 
     state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir))
     # By the id of a held device.
@@ -83,6 +83,9 @@ def prune(options: argparse.Namespace) -> int:
                 with contextlib.suppress(Locked):
                     if os.path.isdir(own):
                         instance.take(options.device_plugin_dir)
+                        # The directory goes only if it is empty.
+                        with contextlib.suppress(FileNotFoundError):
+                            os.unlink(instance_file(options.device_plugin_dir))
                         record.remove(own, pods)
             finally:
                 instance.release()

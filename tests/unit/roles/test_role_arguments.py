@@ -64,7 +64,7 @@ def tasks_of(content):
 
 
 def test_site_holds_its_variables_to_every_role_that_does_not_do_so_itself():
-    _grouped, first, play, *_others = yaml.safe_load((ROOT / "playbooks/site.yml").read_text())
+    first, play, *_others = yaml.safe_load((ROOT / "playbooks/site.yml").read_text())
     (checked,) = [task[f"{OURS}declaration"] for task in first["tasks"] if f"{OURS}declaration" in task]
     imported = [
         task["ansible.builtin.import_role"] for task in tasks_of(play["tasks"]) if "ansible.builtin.import_role" in task
