@@ -43,8 +43,7 @@ def statuses(
     wanted = manifests.sha256_of(deployed.configuration_text(declared))
     for each, said in _ask(cluster, {each: running[each] for each in to_ask}).items():
         entries[each] = node.entry(each, reads[each]._replace(running=said, wanted_sha256=wanted))
-    shown = _shown(name, list(entries.values()), list(_drift(cluster, declared)))
-    return shown + list(_of_strays(cluster, named))
+    return _shown(name, list(entries.values()), list(_drift(cluster, declared))) + list(_of_strays(cluster, named))
 
 
 def _shown(name: str, entries: list[dict[str, Any]], problems: list[str]) -> list[dict[str, Any]]:
