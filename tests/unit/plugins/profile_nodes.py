@@ -42,7 +42,8 @@ class Pool:
         revision = {"ownerReferences": [{"uid": "1"}], "labels": {"controller-revision-hash": "new"}}
         self._revisions = [{"metadata": revision, "revision": 1}]
         metrics = 'node_device_plugin_configuration_info{sha256="%s"} 1\n'
-        applied = metrics % manifests.sha256_of(deployed.configuration_text(DECLARED))
+        self._default = deployed.configuration_text(DECLARED)
+        applied = metrics % manifests.sha256_of(self._default)
         api = types.SimpleNamespace(list=self._list, get=self._get, text=lambda _place: applied)
         self._api, self._deployment = api, deployed.parse({"name": "gpu", "node_selector": SELECTOR})
 
@@ -59,7 +60,8 @@ class Pool:
         return {"daemonsets": [self._daemon_set], "controllerrevisions": self._revisions}.get(place.kinds, [])
 
     def _get(self, place):
-        config_map = {"metadata": {"labels": manifests.MANAGED_BY}, "data": {manifests.DEFAULT: "{}", **self.named}}
+        data = {manifests.DEFAULT: self._default, **self.named}
+        config_map = {"metadata": {"labels": manifests.MANAGED_BY}, "data": data}
         return {"configmaps": config_map, "daemonsets": self._daemon_set}.get(place.kinds)
 
     def add(self, name, *, count=2, usable=None, labels=SELECTOR, pod=None, revision="new", **info):
