@@ -30,7 +30,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
         "generated": generated.astimezone(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         "collection_version": version,
         "summary": {
-            "nodes": counted((each["state"] for each in nodes for _ in range(weight(each))), node.STATES),
+            "nodes": counted((each["state"] for each in nodes for _node in range(weight(each))), node.STATES),
             "versions": versions(nodes),
             "resources": [_of_resource(name, nodes) for name in _names(nodes)],
             "findings": list(findings(nodes)),
