@@ -103,8 +103,8 @@ lint:
 	tools/check_language
 # Two tests for each core, because about half of a test's time is waiting.
 unit:
-	pytest --numprocesses $$((2 * $$(nproc))) plugin/tests lab/kubelet_stand_in/tests tests/unit tests/fuzz tests/kubernetes -k 'not real_api_server' \
-	  $(addprefix --ignore=,$(FAULTS))
+	pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal -k 'not real_api_server' plugin/tests \
+	  lab/kubelet_stand_in/tests tests/unit tests/fuzz tests/kubernetes $(addprefix --ignore=,$(FAULTS))
 
 # Slow tests: hundreds of restarts, kills at every step, random inputs, whole plays.
 FAULTS := plugin/tests/faults plugin/tests/runtime/configuration/test_toml_edit.py \

@@ -16,7 +16,7 @@ import pytest
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import main as plugin
 from node_device_plugin.daemon.single_instance import Locked, SingleInstance
-from node_device_plugin.declaration.configuration_file import load
+from node_device_plugin.declaration.configuration_file import Source, load
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.status_api import client
 
@@ -102,7 +102,7 @@ async def test_the_end_does_not_wait_for_a_first_look_that_hangs(
     monkeypatch.setattr(DeviceScanner, "scan", hang)
     config = short_path / "config.yaml"
     config.write_text(CONFIG % {"here": short_path})
-    running = asyncio.create_task(plugin.run(str(config), load(str(config))))
+    running = asyncio.create_task(plugin.run(Source(str(config)), load(str(config))))
     await asyncio.wait_for(looks.wait(), 10)
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(running, 10)
@@ -127,7 +127,7 @@ async def test_who_hears_that_it_is_ready_can_ask_it(short_path: Path, monkeypat
     monkeypatch.setattr("node_device_plugin.daemon.systemd.notify", notify)
     config = short_path / "config.yaml"
     config.write_text("http_address: 127.0.0.1:%d" % port + CONFIG % {"here": short_path})
-    running = asyncio.create_task(plugin.run(str(config), load(str(config))))
+    running = asyncio.create_task(plugin.run(Source(str(config)), load(str(config))))
     while "READY=1" not in said:
         await asyncio.sleep(0.01)
     _reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -282,6 +282,7 @@ async def test_another_directory_is_served_where_nobody_else_does(short_path: Pa
         config = short_path / "config.yaml"
         config.write_text(config.read_text().replace(str(first), str(second)))
         problem = "kubelet_device_plugin_dir: another instance of the plugin serves in %s/node-device-plugin" % second
+        problem += ": process %d" % os.getpid()
         problems: list[str] = []
         for _ in range(1000):
             problems = problems or (await client.ask(str(first), "GET", "/status"))["configuration"]["problems"]

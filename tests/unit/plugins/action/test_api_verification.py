@@ -59,6 +59,11 @@ class FakeCluster:
         changed = {**self.annotations, **content["metadata"]["annotations"]}
         self.annotations = {name: value for name, value in changed.items() if value is not None}
 
+    def dry(self):
+        dry = copy.copy(self)
+        dry.classes = dict(self.classes)
+        return dry
+
     def apply(self, place, content):
         assert place.path == f"/apis/scheduling.k8s.io/v1/priorityclasses/{place.name}"
         self.classes[place.name] = copy.deepcopy(content)

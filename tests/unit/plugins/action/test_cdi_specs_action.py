@@ -11,7 +11,7 @@ from ansible import constants
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import cdi_specs
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger, plugin_command
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import account_numbers, ledger, plugin_command
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_specs as on_node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as nodes
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import registry
@@ -115,7 +115,7 @@ def test_a_check_shows_what_the_run_shows(node, edit, held):
 
 def test_the_name_of_a_group_is_the_nodes_number_in_the_spec(node, monkeypatch):
     """Also where the role runs alone."""
-    monkeypatch.setattr(on_node, "numbers", lambda groups: {"groups": dict.fromkeys(groups, 44)})
+    monkeypatch.setattr(account_numbers, "numbers", lambda groups: {"groups": dict.fromkeys(groups, 44)})
     camera = {"name": "example.com/camera", "devices": [{"id": "a", "nodes": [{"path": "/dev/null", "gid": "video"}]}]}
     node.play(camera, check=False)
     (name,) = os.listdir(node.cdi)

@@ -479,7 +479,7 @@ def report(monkeypatch):
         action._task = types.SimpleNamespace(args=arguments, check_mode=check)
         hosts = {"w1": {"node_devices_status": read}, "w2": {}}
         for name, statuses in (members or {}).items():
-            hosts[name] = {"node_devices_members": {"statuses": statuses}}
+            hosts[name] = {"node_devices_status": {"statuses": statuses}}
         return action.run(None, {"hostvars": hosts})
 
     return run_action

@@ -187,6 +187,11 @@ class FakeCluster:
             return self.daemon_set
         return self.classes.get(place.name) if place.kinds == "priorityclasses" else self.pods.get(place.name)
 
+    def dry(self):
+        dry = copy.copy(self)
+        dry.classes = dict(self.classes)
+        return dry
+
     def apply(self, place, content):
         self.classes[place.name] = content
         return copy.deepcopy(content)
