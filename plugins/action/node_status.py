@@ -93,7 +93,8 @@ class ActionModule(NodeAction):
             deployment = deployed.parse(self._arguments.get("deployment", {}))
             cluster = ReadOnce(Api.of(self._arguments["kubeconfig"]), deployment)
             # A host whose node is unknown has an entry with the reason, so the reason is not repeated.
-            named, _unread = named_nodes.found(self._vars, self._arguments["kubeconfig"])
+            hosts = self._vars.get("ansible_play_hosts_all", ())
+            named, _unread = named_nodes.found(self._vars, hosts, self._arguments["kubeconfig"])
             sample = profiles.sample_size(self._arguments)
             return members.statuses(self.host, cluster, self.preflight.read_declaration().as_data(), sample, named)
         except preflight.ERRORS as error:

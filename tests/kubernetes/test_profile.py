@@ -217,7 +217,7 @@ def report(cluster, namespace):
         action._task = types.SimpleNamespace(args=arguments, check_mode=False)
         action._templar = types.SimpleNamespace(template=lambda value: value)
         variables = {"node_devices_profile": True, "node_devices_resources": [resource]}
-        known = {"hostvars": dict(hosts), "groups": {"all": list(hosts)}}
+        known = {"hostvars": dict(hosts), "ansible_play_hosts_all": list(hosts)}
         return action.run(None, {"inventory_hostname": "gpu-pool", **variables, **known})["statuses"]
 
     return read_report
@@ -236,7 +236,7 @@ def test_the_report_has_one_row_for_all_and_one_for_each_that_differs(cluster, d
     assert [(entry["name"], entry["state"]) for entry in entries] == [(name, "wrong") for name in names]
     assert "has no pod on the node" in entries[0]["problems"][0]
     assert "label nodedevices.kubernetes/device-plugin=nobody" in entries[-1]["problems"][0]
-    # A host of the inventory has its own row, also one whose node runs the service.
+    # A host of the play has its own row, also one whose node runs the service.
     named = {"host": {"node_devices_node_name": names[0], "node_devices_kubeconfig": cluster.kubeconfig()}}
     assert [entry["name"] for entry in report(selector, named)] == names[1:]
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the nodes of a cluster that have a host of their own in the inventory, also hosts that are in no play."""
+"""Finds the nodes of a cluster that have a host of their own in the inventory."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
@@ -14,14 +14,17 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration
 from . import duplicate_nodes
 
 
-def found(variables: Mapping[str, Any], kubeconfig: str, mode: str = "") -> tuple[set[str], list[str]]:
+def found(
+    variables: Mapping[str, Any], hosts: Iterable[str], kubeconfig: str, mode: str = ""
+) -> tuple[set[str], list[str]]:
     """Return the nodes' names, and at most one sentence, about the hosts whose nodes are unknown.
 
-    variables: of a task. kubeconfig: the cluster's. mode: only hosts with this device_plugin_mode; empty for all.
+    variables: of a task. hosts: profiles do not count. kubeconfig: the cluster's. mode: only hosts with this
+    device_plugin_mode; empty for all.
     """
     hostvars, names, unknown = variables.get("hostvars", {}), set(), {}
     identity = functools.cache(duplicate_nodes.identity)
-    for host in (variables.get("groups") or {}).get("all", ()):
+    for host in hosts:
         try:
             of_host = hostvars[host]
             if boolean(plain(of_host.get(profiles.VARIABLE)) or False, strict=False):
