@@ -191,10 +191,11 @@ def _answer(shape: Mapping[str, Any], data: Mapping[str, Any], may_lack_code: bo
     if not isinstance(warnings, (list, tuple)):
         raise answers.AnswerError(f"warnings is {type(warnings).__name__}, expected a list")
     told = [answers.readable(_message(each)) for each in warnings[: answers.MOST_WARNINGS]]
-    # Ansible's own text of a traceback is part of an object, which may have anything else, too.
-    traceback = getattr(getattr(data.get("exception"), "event", None), "formatted_traceback", None)
-    if has_failed and isinstance(traceback, str):
-        found["traceback"] = answers.readable(traceback)
+    # Ansible's texts about an exception are part of an object, which may have anything else, too.
+    event = getattr(data.get("exception"), "event", None) if has_failed else None
+    for key, text in (("msg", getattr(event, "msg", None)), ("traceback", getattr(event, "formatted_traceback", None))):
+        if isinstance(text, str) and not found.get(key):
+            found[key] = answers.readable(text)
     return {**found, **({"warnings": told} if told else {})}
 
 

@@ -96,7 +96,9 @@ def finish(module, converge):
     """Renew the play's lock, call the converge function, and exit or fail the module with its answer."""
     play_lock.renew(module)
     try:
-        answer = Node(module, facts=module.params.get("facts")).converged(converge, module.params)
+        # A converge function adds objects to the facts, but the module's parameters are a part of its answer.
+        facts = dict(module.params.get("facts") or {})
+        answer = Node(module, facts=facts).converged(converge, module.params)
     except OSError as error:
         module.fail_json(msg=sentence(error))
     problems = [*answer.pop("problems", ()), *answer.get("in_use", ())]

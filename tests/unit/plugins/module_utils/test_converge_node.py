@@ -46,6 +46,20 @@ def test_the_answer_and_its_warnings_are_the_modules():
     assert finished(converge) == {"changed": True, "name": "x", "warnings": ["careful"]}
 
 
+def test_what_a_function_keeps_in_the_facts_is_not_a_part_of_the_answer():
+    """Ansible adds the module's parameters to its answer, which must be JSON."""
+    module = Module()
+    module.params = {"facts": {"runtime": "x"}}
+
+    def converge(node, _params):
+        node.facts["specs"] = object()
+        return {"runtime": node.facts["runtime"]}
+
+    node_module.finish(module, converge)
+    assert module.ended == {"runtime": "x", "warnings": []}
+    assert module.params == {"facts": {"runtime": "x"}}
+
+
 @pytest.mark.parametrize("checks", [{}, {"required_by": {"a": ["b"]}}])
 @pytest.mark.parametrize("code", [None, {"sha256": "x"}])
 def test_the_door_validates_loads_the_code_if_it_is_given_and_converges(monkeypatch, checks, code):

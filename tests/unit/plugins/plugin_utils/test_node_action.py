@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 
 import pytest
-from ansible.module_utils._internal._messages import Event, WarningSummary
+from ansible.module_utils._internal._messages import ErrorSummary, Event, WarningSummary
 from ansible.plugins.action import ActionBase
 from ansible.template import is_trusted_as_template, trust_as_template
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, node_code
@@ -32,6 +32,20 @@ def answered(monkeypatch, module, data):
     action = object.__new__(type("Action", (NodeAction,), {}))
     action._asked, action._asked_host = module, "node1"
     return action._parse_returned_data({"stdout": "{}"}, "legacy")
+
+
+def test_the_reason_of_a_module_that_crashed_is_its_message(monkeypatch):
+    """Ansible's module writes only an exception, without a message."""
+    event = Event(msg="Object of type Spec is not JSON serializable", formatted_traceback="Traceback")
+    data = {"failed": True, "changed": False, "exception": ErrorSummary(event=event)}
+    assert answered(monkeypatch, "cdi_specs", data) == {
+        "failed": True,
+        "changed": False,
+        "msg": "Object of type Spec is not JSON serializable",
+        "traceback": "Traceback",
+    }
+    said = answered(monkeypatch, "cdi_specs", {**data, "msg": "Its own"})["msg"]
+    assert said == "Its own"
 
 
 @pytest.mark.parametrize(
