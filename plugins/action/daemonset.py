@@ -229,7 +229,7 @@ class ActionModule(NodeAction):
     def _named(self):
         """Return the DaemonSet's nodes that have a host of their own, which may have no key and be in no play."""
         hosts = (self._vars.get("groups") or {}).get("all", ())
-        known, unread = named_nodes.found(self._vars, hosts, self._kubeconfig, "daemonset")
+        known, unread = named_nodes.found(self._vars, hosts, self._kubeconfig, self._cluster.deployment)
         self._warnings += unread
         return [name for node in self._cluster.nodes() if (name := node["metadata"]["name"]) in known] if known else []
 

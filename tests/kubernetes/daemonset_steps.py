@@ -60,7 +60,12 @@ def run(cluster, namespace, monkeypatch):
         action._templar = templar = types.SimpleNamespace(template=lambda value: value)
         variables = {"node_devices_api_only": api_only, "node_devices_profile": profile}
         hosts = {
-            host: {"node_devices_kubeconfig": cluster.kubeconfig(), **of} for host, of in (inventory or {}).items()
+            host: {
+                "node_devices_kubeconfig": cluster.kubeconfig(),
+                "device_plugin_deployment": arguments["deployment"],
+                **of,
+            }
+            for host, of in (inventory or {}).items()
         }
         of_all = {"hostvars": hosts, "groups": {"all": list(hosts)}}
         task_vars = {"inventory_hostname": "gpu-pool" if profile else "worker1", **of_all, **variables}

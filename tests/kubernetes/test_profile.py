@@ -394,13 +394,15 @@ def inventory_of(*nodes, **more):
 
 def test_another_default_leaves_named_hosts_that_are_not_in_the_play_as_they_are(cluster, run, pending, read):
     """As with --limit of the profile: nobody has asked for another configuration of their nodes."""
-    one, by_name, elsewhere = (cluster.node({}) for _ in range(3))
-    hosts = inventory_of(one, elsewhere)
+    one, by_name, elsewhere, moves = (cluster.node({}) for _ in range(4))
+    hosts = inventory_of(one, elsewhere, moves)
     hosts[elsewhere.name]["node_devices_kubeconfig"] = "/nowhere"
+    # Its next play labels the node for another DaemonSet.
+    hosts[moves.name]["device_plugin_deployment"] = {"name": "another"}
     hosts["rack"] = {"device_plugin_mode": "daemonset", "node_devices_node_name": by_name.name}
     hosts["gpu-pool"] = {"device_plugin_mode": "daemonset", "node_devices_profile": True}
     pending(IMAGINARY, dict.fromkeys((one, by_name), IMAGINARY))
-    for node in (one, by_name, elsewhere):
+    for node in (one, by_name, elsewhere, moves):
         run("selected", node)
     assert set(read("/api/v1", "configmaps")["data"]) == {manifests.DEFAULT}
     pending(OTHER, inventory=hosts)

@@ -8,19 +8,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import profiles
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 
-from . import duplicate_nodes
+from . import deployed, duplicate_nodes
 
 
 def found(
-    variables: Mapping[str, Any], hosts: Iterable[str], kubeconfig: str, mode: str = ""
+    variables: Mapping[str, Any], hosts: Iterable[str], kubeconfig: str, deployment: manifests.Deployment | None = None
 ) -> tuple[set[str], list[str]]:
     """Return the nodes' names, and at most one sentence, about the hosts whose nodes are unknown.
 
-    variables: of a task. hosts: profiles do not count. kubeconfig: the cluster's. mode: only hosts with this
-    device_plugin_mode; empty for all.
+    variables: of a task. hosts: profiles do not count. kubeconfig: the cluster's. deployment: only hosts with this
+    DaemonSet; None for all hosts.
     """
     hostvars, names, unknown = variables.get("hostvars", {}), set(), {}
     identity = functools.cache(duplicate_nodes.identity)
@@ -29,7 +30,7 @@ def found(
             of_host = hostvars[host]
             if boolean(plain(of_host.get(profiles.VARIABLE)) or False, strict=False):
                 continue
-            if mode and plain(of_host.get("device_plugin_mode")) != mode:
+            if deployment and not _has(of_host, deployment):
                 continue
             path = plain(of_host.get("node_devices_kubeconfig"))
             if path and (path == kubeconfig or identity(path) == identity(kubeconfig)):
@@ -39,6 +40,14 @@ def found(
         except Exception as error:  # an expression may fail in any way
             unknown[plain(host)] = str(error)
     return names, list(_sentence(unknown))
+
+
+def _has(of_host: Mapping[str, Any], deployment: manifests.Deployment) -> bool:
+    """Return whether a host's plugin is a pod of this DaemonSet. Raises DeclarationError."""
+    if plain(of_host.get("device_plugin_mode")) != "daemonset":
+        return False
+    own = deployed.parse(plain(of_host.get("device_plugin_deployment")) or {})
+    return (own.namespace, own.name) == (deployment.namespace, deployment.name)
 
 
 def _sentence(unknown: Mapping[str, str]) -> Iterator[str]:

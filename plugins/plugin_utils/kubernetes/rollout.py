@@ -37,7 +37,7 @@ _HELD = re.compile(
     r"(\d{1,9})(?:\.0)?$",
     re.MULTILINE,
 )
-_SERVED = re.compile(r'^node_device_plugin_stream_open\{resource="([^"]*)"\} 1$', re.MULTILINE)
+_SERVED = re.compile(r'^node_device_plugin_registered\{resource="([^"]*)"\} 1$', re.MULTILINE)
 # Matches only the complete line, because the metric's help contains the same words.
 _REFUSED = re.compile(r"^node_device_plugin_configuration_refused 1$", re.MULTILINE)
 

@@ -7,6 +7,7 @@ import types
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Unavailable
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.telemetry import metrics
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import rollout
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
@@ -378,8 +379,8 @@ def test_what_a_pod_serves_through_the_api_server():
 
 
 def test_what_a_pod_has_registered(monkeypatch):
-    name = "node_device_plugin_stream_open"
-    text = f'# HELP {name} x\n{name}{{resource="a/b"}} 1\n{name}{{resource="a/c"}} 0\n'
+    # As the plugin itself shows it.
+    text = "\n".join(metrics.REGISTERED.render({("a/b",): 1, ("a/c",): 0}))
     cluster = Cluster([pod(), pod(**RUNS)])
     cluster.api.text = lambda _place: text
     assert rollout.served(cluster, "worker") == {"a/b"}
