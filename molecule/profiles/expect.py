@@ -140,10 +140,11 @@ def loses_configuration(cluster: Cluster) -> None:
 def still_offers(cluster: Cluster) -> None:
     """Check that the plugins without a ConfigMap serve."""
     advertises(cluster, NODE, RESOURCE, {RESOURCE: "3"})
-    # The nodes were not Ready while the API server was away.
+    # The nodes were not Ready while the API server was away, and a kubelet corrects its pods after more than a minute.
     until(
         lambda: [_is_ready(pod) for node in (NODE, NAMED) for pod in _plugins(cluster, node=node)],
         lambda seen: seen == [True, True],
+        timeout=240,
     )
 
 
