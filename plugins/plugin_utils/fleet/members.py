@@ -8,7 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi, parse_configuration
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
+    Resource,
+    cdi,
+    parse_configuration,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
@@ -36,7 +40,9 @@ def statuses(
     entries of their own. Raises ApiError.
     """
     found = [each for each in profile.nodes(cluster) if each["metadata"]["name"] not in named]
-    reads = {each["metadata"]["name"]: _read(cluster, each, declared) for each in found}
+    resources = parse_configuration(declared["configuration"]).resources
+    by_cdi = [each for each in resources if each.injection == "cdi"] if declared["needs_cdi"] else []
+    reads = {each["metadata"]["name"]: _read(cluster, each, declared, by_cdi) for each in found}
     entries = {each: node.entry(each, read) for each, read in reads.items()}
     running = {each: pod for each in reads if (pod := _running(cluster, reads[each])) is not None}
     to_ask = _to_ask(running, entries, sample)
@@ -60,7 +66,9 @@ def _shown(name: str, entries: list[dict[str, Any]], problems: list[str]) -> lis
     return found + [{**each, "profile": name} for each in together.grouped(different)]
 
 
-def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any]) -> node.Read:
+def _read(
+    cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any], by_cdi: Iterable[Resource]
+) -> node.Read:
     served = frozenset(resource["name"] for resource in declared["resources"])
     wanted = extended_resources.Wanted({}, served, extended_resources.registered_by(of_node))
     problems, rows = [*_of_runtime(of_node, declared)], None
@@ -76,7 +84,7 @@ def _read(cluster: ReadOnce, of_node: dict[str, Any], declared: Mapping[str, Any
         api_only=True,
         pod=rollout.seen(cluster, of_node, cluster.pods(of_node["metadata"]["name"]), cluster.revision()),
         problems=tuple(problems),
-        notes=tuple(_unknown_of_runtime(cluster, of_node, declared)),
+        notes=tuple(_unknown_of_runtime(cluster, of_node, by_cdi)),
     )
 
 
@@ -108,13 +116,15 @@ def _of_runtime(of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iter
         yield f"containerd {version} gives containers no CDI devices: upgrade it, or set injection: device_nodes"
 
 
-def _unknown_of_runtime(cluster: ReadOnce, of_node: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the node object cannot show of a runtime whose CDI is off by default, until proofs show it."""
+def _unknown_of_runtime(cluster: ReadOnce, of_node: Mapping[str, Any], by_cdi: Iterable[Resource]) -> Iterator[str]:
+    """Yield what the node object cannot show of a runtime whose CDI is off by default, until proofs show it.
+
+    by_cdi: the resources that need CDI.
+    """
     shown = profile.runtime_of(of_node)
-    if declared["needs_cdi"] and shown.startswith("containerd 1."):
-        resources = parse_configuration(declared["configuration"]).resources
+    if shown.startswith("containerd 1."):
         record = Record(proof.read_record(of_node), cluster.deployment.image)
-        if not all(record.holds(each, shown) for each in resources if each.injection == "cdi"):
+        if not all(record.holds(each, shown) for each in by_cdi):
             yield (
                 f"{shown} gives containers CDI devices only if its configuration enables CDI, which the node object "
                 "does not show: verify.yml proves a sample"
