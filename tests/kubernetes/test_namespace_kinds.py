@@ -95,6 +95,20 @@ def test_a_server_of_objects_that_is_away_keeps_it(api):
     assert remove(api) == ([], "it cannot be checked for objects of others: 503")
 
 
+@pytest.mark.parametrize(("name", "keeps"), [("node-device-plugin", False), ("theirs", True)])
+def test_the_pods_of_our_daemonsets_end_after_them(api, monkeypatch, name, keeps):
+    """Also those of a second DaemonSet, which the same task has deleted."""
+    monkeypatch.setattr(namespace.objects, "delete", lambda _api, place: place.name)
+    api.pages["/api/v1"]["resources"].append({"name": "pods", **VERBS})
+    owner = {"kind": "DaemonSet", "name": "second"}
+    metadata = {"name": "second-1", "labels": {"app.kubernetes.io/name": name}, "ownerReferences": [owner]}
+    api.items[str(Place("pods", namespace="ours"))] = [{"metadata": metadata}]
+    assert remove(api) == (([], "it still contains pods second-1") if keeps else (["ours"], ""))
+    # A pod that somebody has made by hand has no such owner.
+    del metadata["ownerReferences"]
+    assert remove(api) == ([], "it still contains pods second-1")
+
+
 def test_a_kind_named_as_one_of_kubernetes_counts(api):
     api.pages["/apis/routes.example/v1"]["resources"].append({"name": "events", **VERBS})
     place = Place("events", namespace="ours", group="routes.example/v1")

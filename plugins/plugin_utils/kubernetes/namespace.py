@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from . import objects
 from .objects import Change, DeploymentError, is_ours
 
+_NAME = "app.kubernetes.io/name"
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 # Matches the error of Pod Security for a forbidden pod.
 _VIOLATES = re.compile(r'violates PodSecurity "(\w+):')
@@ -124,10 +125,12 @@ class Namespace:
         return ""
 
     def _is_others(self, kind: str, found: Mapping[str, Any]) -> bool:
-        name = found["metadata"]["name"]
-        owners = {(owner.get("kind"), owner.get("name")) for owner in found["metadata"].get("ownerReferences") or ()}
+        name, labels = found["metadata"]["name"], found["metadata"].get("labels") or {}
+        owners = {owner.get("kind") for owner in found["metadata"].get("ownerReferences") or ()}
+        # Kubernetes deletes pods and revisions after their DaemonSet, which may also be another one of ours.
+        of_our_daemon_set = "DaemonSet" in owners and labels.get(_NAME) == manifests.LABELS[_NAME]
         return (
             (kind, name) not in {(place.kinds, place.name) for place in self._ours} | _OF_EVERY_NAMESPACE
-            and ("DaemonSet", self._deployment.name) not in owners
+            and not of_our_daemon_set
             and found.get("type") not in _OF_SERVICE_ACCOUNTS
         )
