@@ -67,7 +67,7 @@ class ActionModule(NodeAction):
 
         If the step fails for a DaemonSet, it still runs for the other DaemonSets. Then the task fails for all hosts.
         """
-        changes, lines = [], []
+        changes, lines, kept = [], [], {}
         pending = arguments.get("pending", [])
         if arguments["state"] != "deployed":
             pending = other_daemonsets.expanded(pending, own=arguments["state"] == "absent")
@@ -80,12 +80,12 @@ class ActionModule(NodeAction):
                     raise DeploymentError("\n".join(group.problems))
                 self._cluster, self._kubeconfig = self._daemon_set(group.kubeconfig, group.deployment), group.kubeconfig
                 changes += step(arguments, group.results)
-                if self._cluster.namespace.kept:
-                    name = group.deployment.namespace
-                    self._warnings.append(f"namespace {name} stays: {self._cluster.namespace.kept}")
+                # The last DaemonSet of a namespace removes the namespace that the others have kept.
+                kept[group.kubeconfig, group.deployment.namespace] = self._cluster.namespace.kept
             except (ApiError, DeclarationError, DeploymentError) as error:
                 hosts = ", ".join(group.hosts or everybody)
                 lines += [f"{hosts}: {line}" for line in str(error).splitlines()]
+        self._warnings += [f"namespace {name} stays: {why}" for (_path, name), why in kept.items() if why]
         if lines:
             return {"failed": True, "msg": "\n".join(lines)}
         return outcome(changes)

@@ -268,6 +268,18 @@ def test_what_others_have_in_the_namespace_keeps_it_and_that_is_said(cluster):
     assert NAMESPACE in cluster.there
 
 
+def test_a_namespace_that_goes_with_its_last_daemonset_is_not_said_to_stay(cluster):
+    second = {"image": "example.com/plugin:1", "namespace": "ours", "name": "second"}
+    deployed(cluster, "worker1")
+    configured = run("configured", "worker2", IMAGINARY, api_only=True, deployment=second)
+    run("deployed", pending=[configured], nodes=["worker2"], deployment=second)
+    del cluster.there[Place("pods", "pod-of-worker1", "ours")]
+    removed = [run("removed", "worker1"), run("removed", "worker2", deployment=second)]
+    gone = run("absent", pending=removed)
+    assert kinds(gone) == ["daemonset", "configmap", "daemonset", "configmap", "namespace"]
+    assert "warnings" not in gone
+
+
 def test_nothing_goes_while_another_node_needs_it(cluster):
     deployed(cluster, "worker1", "worker2")
     del cluster.there[Place("pods", "pod-of-worker1", "ours")]
