@@ -128,6 +128,8 @@ class _Node:
         """Answer as module node_preflight."""
         asked, more = arguments.get("converge") or {}, {"node_tools": self._environment}
         self._take(asked)
+        is_earlier = "foresee" in arguments
+        specs = [_cdi_file(path, file) for path, file in self._files.items() if file["owner"] == "cdi_specs"]
         return {
             "changed": False,
             "python": {"version": [3, 11, 2], "executable": "/usr/bin/python3", "obstacle": None, "hidden_root": None},
@@ -162,8 +164,9 @@ class _Node:
             "commands": COMMANDS,
             "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
             "cdi_directories": CDI_DIRECTORIES,
-            "cdi_files": [_cdi_file(path, file) for path, file in self._files.items() if file["owner"] == "cdi_specs"],
-            "ledger": self._ledger(is_earlier="foresee" in arguments),
+            "cdi_files": specs if is_earlier else [spec["path"] for spec in specs],
+            "spec_devices": [device for spec in specs for device in spec["devices"]],
+            "ledger": self._ledger(is_earlier),
             "settled": sorted({file["owner"] for file in self._files.values()}),
             "transaction_left": False,
             "locked_by": None,
