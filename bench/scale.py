@@ -16,6 +16,7 @@ import http.server
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import signal
 import socket
@@ -56,7 +57,7 @@ _OBJECTS = 4
 _SAMPLE = 3
 _RESOURCE, _DEVICES = "example.com/gpu", 8
 _NAME, _NAMESPACE, _IMAGE, _LABELS = "gpu", "node-devices", "example.com/plugin:1", {"pool": "gpu"}
-_TOKEN = "admin-token"  # noqa: S105 (of this cluster only)
+_TOKEN = secrets.token_hex(16)
 _DRY = " (dry run)"
 #: Seconds until a kubelet syncs a changed ConfigMap.
 _SYNC = 2.0
