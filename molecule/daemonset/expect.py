@@ -9,7 +9,7 @@ import json
 import time
 
 import full_node_steps
-from cluster_api import PODS, Cluster, advertises, expect, is_pending, no_pods, runs, until
+from cluster_api import PODS, Cluster, advertises, expect, extended, is_pending, no_pods, runs, until
 
 WORKERS = ("kind-worker", "kind-worker2")
 LABEL = "nodedevices.kubernetes/device-plugin"
@@ -109,6 +109,32 @@ def no_proofs(cluster: Cluster) -> None:
     assert all(name.startswith("node-device-plugin-") for name in names), names
 
 
+def waits_for_service(cluster: Cluster) -> None:
+    """Label a node of the service for the DaemonSet, which no play does. The pod serves nothing, and says why."""
+    node = WORKERS[1]
+    before = extended(cluster, node, "allocatable")
+    _label(cluster, node, "node-device-plugin")
+    pods = f"{PLUGINS}/pods?fieldSelector=spec.nodeName%3D{node}"
+    (pod,) = until(lambda: cluster.ask("GET", pods)["items"], bool)
+    events = f"{PLUGINS}/events?fieldSelector=involvedObject.name%3D{pod['metadata']['name']}%2Creason%3DUnhealthy"
+    until(
+        lambda: [each["message"] for each in cluster.ask("GET", events)["items"]],
+        lambda seen: any("node-device-plugin.service serves this node's devices" in text for text in seen),
+    )
+    (pod,) = cluster.ask("GET", pods)["items"]
+    (status,) = pod["status"]["containerStatuses"]
+    assert (status["ready"], status["restartCount"]) == (False, 0), status
+    assert extended(cluster, node, "allocatable") == before
+    _label(cluster, node, None)
+    until(lambda: cluster.ask("GET", pods)["items"], lambda pods: pods == [])
+    assert extended(cluster, node, "allocatable") == before
+
+
+def _label(cluster: Cluster, node: str, value: str | None) -> None:
+    change = {"metadata": {"labels": {LABEL: value}}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{node}", change, "application/merge-patch+json")
+
+
 def pod_template(cluster: Cluster) -> None:
     """Print the DaemonSet's pod template as JSON."""
     (daemon_set,) = cluster.ask("GET", DAEMON_SETS)["items"]
@@ -179,6 +205,7 @@ if __name__ == "__main__":
         other_inventory_pruned,
         held_run_on,
         no_proofs,
+        waits_for_service,
         pod_template,
         new_plugins,
         ready_since,

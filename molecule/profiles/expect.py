@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
 from cluster_api import PODS, Cluster, advertises, expect, extended, until
@@ -42,9 +43,12 @@ def waits(cluster: Cluster) -> None:
 
 
 def joins(cluster: Cluster) -> None:
-    """Label the node as a cloud does, and wait until the plugin serves there."""
+    """Label the node as a cloud does, and wait until the plugin serves there. Print the duration."""
+    begin = time.monotonic()
     _label(cluster, NODE, POOL, "gpu")
     until(lambda: [_is_ready(pod) for pod in _plugins(cluster)], lambda seen: seen == [True])
+    until(lambda: extended(cluster, NODE, "allocatable").get(RESOURCE), lambda count: count not in (None, "0"))
+    print(f"{RESOURCE} is allocatable {time.monotonic() - begin:.1f} s after the label")
     until(lambda: _plugins(cluster, "other"), lambda pods: pods == [])
 
 
@@ -114,12 +118,17 @@ def _second(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def moves(cluster: Cluster) -> None:
-    """Move the node to the other profile, and wait until the other plugin serves there. The workload keeps running."""
+    """Move the node to the other profile, and wait until the other plugin serves there. The workload keeps running.
+
+    Print the duration.
+    """
+    begin = time.monotonic()
     _label(cluster, NODE, POOL, "other")
     until(lambda: _plugins(cluster), lambda pods: pods == [])
     until(lambda: [_is_ready(pod) for pod in _plugins(cluster, "other")], lambda seen: seen == [True])
     until(lambda: extended(cluster, NODE, "allocatable").get(OTHER), lambda count: count == "1")
-    print(f"{NODE} in the other profile: {extended(cluster, NODE, 'allocatable')}")
+    took = time.monotonic() - begin
+    print(f"{NODE} in the other profile after {took:.1f} s: {extended(cluster, NODE, 'allocatable')}")
     workload = cluster.ask("GET", f"{PODS}/{POD}")
     assert (workload["status"]["phase"], _restarts(workload)) == ("Running", 0)
 
