@@ -175,9 +175,7 @@ MOUNT: dict[str, Field] = {
         rule=rules.not_empty,
     ),
     "container_path": _text("Absolute path of the mount inside the container.", required=True, rule=rules.absolute),
-    "type": _text(
-        "File system type, e.g. tmpfs. If left out, the mount is a bind mount.", rule=rules.not_empty
-    ),
+    "type": _text("File system type, e.g. tmpfs. If left out, the mount is a bind mount.", rule=rules.not_empty),
     "options": _texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
 }
 
