@@ -175,9 +175,7 @@ MOUNT: dict[str, Field] = {
         rule=rules.not_empty,
     ),
     "container_path": _text("Absolute path of the mount inside the container.", required=True, rule=rules.absolute),
-    "type": _text(
-        "File system type, e.g. tmpfs. If left out, the mount is a recursive bind mount.", rule=rules.not_empty
-    ),
+    "type": _text("File system type, e.g. tmpfs. If left out, the mount is a bind mount.", rule=rules.not_empty),
     "options": _texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
 }
 
@@ -196,7 +194,7 @@ HOOK: dict[str, Field] = {
 
 CONTAINER_EDITS: dict[str, Field] = {
     "env": _texts(
-        "Environment variables, as NAME=value. Values are literal: only the env of a resource supports placeholders.",
+        "Environment variables, as NAME=value. Values are literal: to use placeholders, set env of the resource.",
         rule=rules.assignment,
     ),
     "mounts": _mappings(model.Mount, MOUNT, "Mounts that the container gets.", shorthands.MOUNT),
@@ -218,8 +216,8 @@ CONTAINER_EDITS: dict[str, Field] = {
 
 DEVICE: dict[str, Field] = {
     "id": _text(
-        "Name of the device, unique among all devices of the node. If the device has nodes or edits, this is also its "
-        "CDI device name.",
+        "Name of the device, unique among all devices of the node. If a spec of this project contains the device, this "
+        "is also its CDI device name.",
         required=True,
         rule=rules.device_id,
     ),
@@ -231,7 +229,7 @@ DEVICE: dict[str, Field] = {
         rule=foreign_cdi_name_problem,
     ),
     "properties": _named_texts(
-        "Values for placeholders in env and annotations. Unlike a device's id, a value may be any text."
+        "Values for placeholders in env, joined_env and annotations. Unlike a device's id, a value may be any text."
     ),
     "required": Field(
         "bool",
@@ -402,8 +400,8 @@ DISCOVER: dict[str, Field] = {
 PRE_START: dict[str, Field] = {
     "command": _texts(
         "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
-        "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a device "
-        "on a bus, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
+        "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a "
+        "discovered device, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
         "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_USB_PORT, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
     ),
     "timeout": _number(
@@ -446,7 +444,7 @@ RESOURCE: dict[str, Field] = {
     "discover": _mapping(
         model.Discovery,
         DISCOVER,
-        "How the plugin finds more devices while it runs. The plugin then writes the CDI spec of this kind, in "
+        "How the plugin finds more devices while it runs. If the kind needs a CDI spec, the plugin then writes it, in "
         "dynamic_cdi_dir.",
     ),
     "env": _named_texts(
