@@ -50,8 +50,7 @@ class Declaration(NamedTuple):
             "resources": configuration["resources"],
             "configuration": configuration,
             "cdi_specs": self.specs,
-            "needs_cdi": not self.configuration.resources
-            or any(resource.injection == "cdi" for resource in self.configuration.resources),
+            "needs_cdi": self.configuration.needs_cdi,
             "foreign_kinds": sorted(
                 {kind for resource in self.configuration.resources for kind in foreign_cdi.kinds(resource)}
             ),

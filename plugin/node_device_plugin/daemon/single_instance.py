@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from typing import Callable
 
 from ..support import lock_holders
@@ -133,8 +135,8 @@ class SingleInstance:
             # If nobody has locked the file, the leader is of a release without names, and overlaps.
             with contextlib.suppress(BlockingIOError):
                 self._take_name(directory)
-                return True
-            with contextlib.ExitStack() as on_failure, contextlib.suppress(BlockingIOError):
+        if directory not in self._names:
+            with contextlib.ExitStack() as on_failure, contextlib.suppress(OSError):
                 file = _opened(directory)
                 on_failure.callback(os.close, file)
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -182,4 +184,9 @@ class SingleInstance:
 
 
 def _opened(directory: str) -> int:
-    return os.open(instance_file(directory), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    """Open the file with the leader's name. Raises OSError, also if a pod made something else at its path."""
+    file = os.open(instance_file(directory), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "is not a regular file")
+    return file

@@ -399,6 +399,11 @@ class Configuration(NamedTuple):
     cdi_owner: str = "role"
 
     @property
+    def needs_cdi(self) -> bool:
+        """Whether containers get devices by CDI. True without resources, so that a role alone enables CDI."""
+        return not self.resources or any(resource.injection == "cdi" for resource in self.resources)
+
+    @property
     def checked_spec_dirs(self) -> tuple[str, ...]:
         """Where the runtime reads CDI specs; empty if the plugin does not check CDI names."""
         return (*self.cdi_spec_dirs, self.dynamic_cdi_dir) if self.cdi_spec_dirs else ()

@@ -59,6 +59,10 @@ class Doctor(Findings):
     def _configuration(self) -> Configuration | None:
         return self._loaded.configuration if self._loaded else None
 
+    @property
+    def _needs_cdi(self) -> bool:
+        return self._configuration is None or self._configuration.needs_cdi
+
     async def examine(self) -> Findings:
         """Check every link, in the order in which a device reaches a container."""
         directory = kubelet_places(self._config).device_plugin_dir
@@ -123,7 +127,8 @@ class Doctor(Findings):
             return expected, None
         name, version = state["name"], state["version"]
         accepted = cdi.accepted_version(version) if name == "containerd" else None
-        if name == "containerd" and accepted is None:
+        drops_names = name == "containerd" and accepted is None
+        if drops_names and self._needs_cdi:
             found = f"{name} {version} silently drops CDI names; use 1.7.2 or later"
             fix = "apt-get install --only-upgrade containerd"
             if service != "containerd":
@@ -135,7 +140,9 @@ class Doctor(Findings):
         else:
             self.ok("runtime", f"{name} {version}")
         directories = tuple(state["cdi"]["spec_dirs"] or expected)
-        if state["cdi"]["enabled"] is False or (name == "containerd" and accepted is None):
+        if not self._needs_cdi:
+            self.ok("CDI", "not needed: every resource has injection: device_nodes")
+        elif state["cdi"]["enabled"] is False or drops_names:
             fails = runtime_queries.fails_without_cdi(name, version)
             consequence = "cannot be created with" if fails else "start without"
             self.wrong("CDI", f"CDI is off in the running {name}: containers {consequence} their devices", _PROVISION)
@@ -186,7 +193,7 @@ class Doctor(Findings):
                 self.wrong("kubelet", found, _START_KUBELET % {"kubelet": self._unit})
         elif kubelet.release is None:
             self.ok("kubelet", "process %d does not report its version" % kubelet.pid)
-        elif kubelet.release[:2] < cdi.FIRST_KUBELET:
+        elif self._needs_cdi and kubelet.release[:2] < cdi.FIRST_KUBELET:
             found = "kubelet %s silently drops CDI names; use %s or later"
             versions = _dotted(kubelet.release), _dotted(cdi.FIRST_KUBELET)
             self.wrong("kubelet", found % versions, "apt-get install --only-upgrade kubelet")

@@ -30,17 +30,7 @@ def read_file(path: str, limit: int = LARGEST, follow: bool = True) -> bytes:
     for a pipe.
     """
 
-    def opener(path: str, flags: int) -> int:
-        found = os.open(path, os.O_PATH | (0 if follow else os.O_NOFOLLOW))
-        try:
-            if not stat.S_ISREG(os.fstat(found).st_mode):
-                raise OSError(errno.EINVAL, "is not a regular file", path)
-            # This opens the same file, even if the path has another one by now.
-            return os.open(f"/proc/self/fd/{found}", flags | os.O_NONBLOCK)
-        finally:
-            os.close(found)
-
-    with open(path, "rb", buffering=0, opener=opener) as file:
+    with open(path, "rb", buffering=0, opener=_followed if follow else _regular) as file:
         return b"".join(_chunks(iter(lambda: file.read(_CHUNK), b""), limit, path))
 
 
@@ -53,9 +43,9 @@ def text_of(path: str) -> str | None:
 
 
 def beginning_of(path: str, most: int = 1 << 16) -> str:
-    """Return the beginning of a file's text, which may have any bytes; empty if the file is missing or unreadable."""
+    """Return the beginning of a file's text, which may have any bytes; empty if it is no readable regular file."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_regular) as file:
             return os.fsdecode(file.read(most))
     except OSError:
         return ""
@@ -106,6 +96,22 @@ def entries(directory: str, most: int) -> list[os.DirEntry[str]]:
     except OSError:
         pass
     return found
+
+
+def _followed(path: str, flags: int) -> int:
+    return _regular(path, flags, 0)
+
+
+def _regular(path: str, flags: int, links: int = os.O_NOFOLLOW) -> int:
+    """Open a regular file. Raises OSError for any other. links: O_NOFOLLOW, or 0 to follow a link."""
+    found = os.open(path, os.O_PATH | links)
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", path)
+        # This opens the same file, even if the path has another one by now.
+        return os.open(f"/proc/self/fd/{found}", flags | os.O_NONBLOCK)
+    finally:
+        os.close(found)
 
 
 def _chunks(chunks: Iterator[bytes], limit: int, path: str | None) -> Iterator[bytes]:

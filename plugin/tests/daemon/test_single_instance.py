@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from node_device_plugin.daemon.single_instance import AnotherServes, SingleInstance
+from node_device_plugin.status_api import probe
+from node_device_plugin.support.sockets import instance_file
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -55,6 +57,24 @@ def test_a_lock_that_is_taken_leaves_no_file_open(directory: Path) -> None:
     leader.release()
     assert other.take(str(directory))
     other.release()
+
+
+@pytest.mark.parametrize("made", ["pipe", "link"])
+def test_what_a_pod_made_at_the_path_of_the_name_is_neither_read_nor_waited_for(directory: Path, made: str) -> None:
+    """A pod that mounts the kubelet's directory can write there."""
+    secret, path = directory / "secret", Path(instance_file(str(directory)))
+    secret.write_text("of the node\n")
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path) if made == "pipe" else path.symlink_to(secret)
+    leader, other = SingleInstance("first", True), SingleInstance("first", True)
+    assert leader.take(str(directory))
+    with pytest.raises(AnotherServes) as refused:
+        other.take(str(directory))
+    assert not other.join(str(directory))
+    assert "of the node" not in str(refused.value)
+    assert secret.read_text() == "of the node\n"
+    assert probe.probe(str(directory / "none.sock"), "/healthz", str(path)).startswith(str(directory))
+    leader.release()
 
 
 async def test_a_lock_of_an_earlier_release_counts_and_the_directory_is_closed_meanwhile(

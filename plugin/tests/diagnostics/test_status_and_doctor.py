@@ -437,6 +437,15 @@ async def test_the_runtime(node: Node) -> None:
     assert list(await node.wrong()) == ["runtime"]
     node.runtime["version"] = "1.6.20"
     assert list(await node.wrong()) == ["runtime", "CDI"]
+    node.kubelet = KubeletProcess(1, "1.28.9", str(node.folder))
+    text = node.config.read_text()
+    by_nodes = text.replace("replicas: 2", "injection: device_nodes")
+    node.config.write_text(by_nodes.replace("com/none}", "com/none, injection: device_nodes}"))
+    without_cdi = {each.link: each for each in await node.examine()}
+    assert without_cdi["CDI"].found == "not needed: every resource has injection: device_nodes"
+    assert [without_cdi[link].state for link in ("runtime", "CDI", "kubelet")] == ["ok", "ok", "ok"]
+    node.config.write_text(text)
+    node.kubelet = KubeletProcess(1, "1.36.2", str(node.folder))
     node.runtime = {}
     node.config.write_text(node.config.read_text().replace("cdi_spec_dirs: []", "cdi_spec_dirs: [%s]" % node.specs))
     wrong = await node.wrong()

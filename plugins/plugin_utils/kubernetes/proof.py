@@ -91,7 +91,7 @@ def priority_class() -> dict[str, Any]:
         "value": _PRIORITY,
         "preemptionPolicy": "Never",
         "globalDefault": False,
-        "description": "Proofs of node-devices: below every other pod, and they take no other pod's place.",
+        "description": "Proofs of node-devices: they take no other pod's place.",
     }
 
 
