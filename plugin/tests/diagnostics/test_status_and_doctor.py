@@ -438,6 +438,7 @@ async def test_the_runtime(node: Node) -> None:
     node.runtime["version"] = "1.6.20"
     assert list(await node.wrong()) == ["runtime", "CDI"]
     node.kubelet = KubeletProcess(1, "1.28.9", str(node.folder))
+    node.runtime["conditions"]["RuntimeReady"] = True
     text = node.config.read_text()
     by_nodes = text.replace("replicas: 2", "injection: device_nodes")
     node.config.write_text(by_nodes.replace("com/none}", "com/none, injection: device_nodes}"))
