@@ -11,7 +11,6 @@ import glob
 import os
 import re
 
-from . import directory_names
 from .node_device_plugin.support import safe_words
 from .node_device_plugin.support.bounded_reads import text_of
 from .node_device_plugin.support.kubelet_process import likely_socket, socket_path
@@ -46,17 +45,6 @@ def socket_of(given, kubelet):
 def shown(runtime):
     """Return a runtime's facts without anything from its configuration."""
     return {name: runtime[name] for name in _SHOWN if name in runtime}
-
-
-def spec_dirs(runtime):
-    """Return the runtime's CDI directories and ours. A later directory overrides an earlier directory.
-
-    Our directories have our spelling.
-    """
-    its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
-    ours = {directory_names.normal(directory): directory for directory in directory_names.CDI_DIRS}
-    its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
-    return directory_names.with_ours(its, *directory_names.CDI_DIRS)
 
 
 def version_of(answer):
@@ -192,14 +180,6 @@ def containerd_config(answer, arguments, cwd="/"):
         # k3s and RKE2 generate the root file from these templates.
         files=texts_of(glob.glob(os.path.join(glob.escape(directory), "config*.toml.tmpl"))),
     )
-
-
-def texts_of_list(toml, key):
-    """Return a list of strings from containerd's TOML. Python 3.9 has no TOML parser."""
-    inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
-    listed = re.search(rf"(?m)^[ \t]*{key}\s*=\s*\[({inside})\]", toml or "")
-    items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
-    return [one or other for one, other in items if one or other]
 
 
 def crio_config(answer, arguments, cwd="/", environment=None):

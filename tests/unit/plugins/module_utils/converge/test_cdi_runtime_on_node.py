@@ -147,7 +147,7 @@ def test_cdi_stays_on_while_a_spec_of_ours_stays(role, tmp_path, check_mode, mon
     # The running plugin's specs are in no ledger.
     del entries["/etc/cdi/x.json"]
     role.enter(entries)
-    role.config["effective"] = f"cdi_spec_dirs = ['/etc/cdi', '{tmp_path}/run']\n"
+    role.adapter.cdi = Cdi(True, ("/etc/cdi", f"{tmp_path}/run"))
     (tmp_path / "run").mkdir()
     for name in ("node-device-plugin_x.json", "other.json"):
         (tmp_path / "run" / name).touch()
