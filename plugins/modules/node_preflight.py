@@ -274,12 +274,13 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import directory_names, node_code, play_lock
+from ..module_utils import node_code, play_lock
 from ..module_utils import ledger as ledgers
 from ..module_utils.account_numbers import numbers
 from ..module_utils.converge import registry
 from ..module_utils.device_plugins import device_plugin_facts
 from ..module_utils.environment import interpreter
+from ..module_utils.node_device_plugin.support import directory_names
 from ..module_utils.node_device_plugin.support.bounded_reads import text_of
 from ..module_utils.node_device_plugin.support.kubelet_process import running_kubelet
 from ..module_utils.node_device_plugin.support.node_process import NotTrusted
@@ -414,6 +415,8 @@ def main():
     )
     served = (plugins["instance"] or {}).get("resources", ())
     facts = {"runtime": runtime, "cdi_directories": directories, "kubelet_root": root_dir, "served": served}
+    if kubelet_problem is None:
+        facts["kubelet"] = kubelet or {}
     module.exit_json(
         changed=False,
         python={
