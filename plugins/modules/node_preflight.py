@@ -274,8 +274,8 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import node_code, play_lock
 from ..module_utils import ledger as ledgers
+from ..module_utils import node_code, play_lock
 from ..module_utils.account_numbers import numbers
 from ..module_utils.converge import registry
 from ..module_utils.device_plugins import device_plugin_facts
@@ -361,7 +361,7 @@ def ledger_facts():
 def judged(runtime, module):
     """Return the runtime's facts for the controller, and the directories of CDI specs.
 
-    With the plugin's code, the facts have the obstacles, and the directories are the runtime's and ours; else only ours.
+    Only with the plugin's code do the facts have the obstacles, and the directories the runtime's own ones.
     """
     if not module.params["code"]:
         return shown(runtime), list(directory_names.CDI_DIRS)

@@ -181,7 +181,9 @@ class ResourceManager:
         """What containers may hold of a removed resource, until the kubelet has answered."""
         # The leader keeps what is held. Its own list must not be replaced by one without a free device.
         shown = table.shown() if self._scanner.writes else ()
-        ids = (each for device, _reason in shown for each in self._frontend_of(table).listed_ids(table.resource, device))
+        ids = (
+            each for device, _reason in shown for each in self._frontend_of(table).listed_ids(table.resource, device)
+        )
         return dict.fromkeys(ids, IN_DOUBT)
 
     async def _withdraw(self, key: ServedKey, held: Mapping[HeldId, str]) -> None:

@@ -14,7 +14,6 @@ from kubelet_stand_in.stand_in import PodRejected
 from node_device_plugin.cdi import directories
 from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.declaration import parse_configuration
-from node_device_plugin.kubelet.device_plugin.ids import ListedId
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now
 from node_device_plugin.devices.holdings import Holding, matches
@@ -22,6 +21,7 @@ from node_device_plugin.devices.identity import Identity
 from node_device_plugin.devices.our_specs import OurSpecs
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
+from node_device_plugin.kubelet.device_plugin.ids import ListedId
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
 from node_device_plugin.kubelet.pod_resources import Listing

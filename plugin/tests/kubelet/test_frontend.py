@@ -9,7 +9,6 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import Configuration, Resource, parse_configuration, parse_resources
-from node_device_plugin.kubelet.device_plugin.ids import ListedId
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
@@ -19,6 +18,7 @@ from node_device_plugin.kubelet.device_plugin.allocation import allocate
 from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
 from node_device_plugin.kubelet.device_plugin.device_list import NotAllocatable
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
+from node_device_plugin.kubelet.device_plugin.ids import ListedId
 from node_device_plugin.kubelet.frontend import HoldersUnknown, ResourceStatus
 from node_device_plugin.support.sockets import SOCKET_DIRECTORY
 

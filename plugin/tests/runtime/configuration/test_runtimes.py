@@ -82,7 +82,9 @@ def test_by_hand(facts, advice):
 def test_the_spec_directories_have_the_runtimes_order(its, order):
     dump = f"version = 3\n[plugins.'io.containerd.cri.v1.runtime']\ncdi_spec_dirs = {json.dumps(its)}\n"
     assert runtimes.spec_dirs(runtime("containerd", effective=dump)) == order
-    assert runtimes.spec_dirs(runtime("crio", effective=f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(its)}\n")) == order
+    assert (
+        runtimes.spec_dirs(runtime("crio", effective=f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(its)}\n")) == order
+    )
     # An option of CRI-O overrides its files.
     given = f"--cdi-spec-dirs={','.join(its)}" if its else None
     effective = '[crio.runtime]\ncdi_spec_dirs = ["/x"]\n' if its else "a = 1"
