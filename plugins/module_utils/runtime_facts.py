@@ -63,8 +63,8 @@ def installed(path):
     return run
 
 
-def runtime_facts(path):
-    """Return the facts of the container runtime behind a CRI socket, with the texts of its configuration."""
+def runtime_facts(path, with_config=True):
+    """Return the facts of the container runtime behind a CRI socket. with_config: also texts of its configuration."""
     facts = {"socket": path}
     process, problem = listener(path)
     if process is None:
@@ -81,6 +81,8 @@ def runtime_facts(path):
     if process.replaced:
         # After an upgrade without a restart, the next start runs another version.
         facts["installed_version"] = version_of(functools.partial(installed(executable), name=name))
+    if not with_config:
+        return facts
     if name == "crio":
         facts["config"] = crio_config(answer, arguments, cwd, process.environment)
     elif name == "containerd":

@@ -405,7 +405,9 @@ def main():
     kubelet = process and process._asdict()
     for each in refused:
         module.warn(each)
-    runtime, asked = runtime_facts(socket_of(module.params["cri_socket"], kubelet)), module.params["converge"]
+    # Only the plugin's code parses the runtime's configuration.
+    runtime = runtime_facts(socket_of(module.params["cri_socket"], kubelet), bool(module.params["code"]))
+    asked = module.params["converge"]
     root = next((arguments.get("root") for arguments in asked.get("node_tools", ())), None)
     told, directories = judged(runtime, module)
     own_specs, of_ledger = ledger_facts()
