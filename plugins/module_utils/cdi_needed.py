@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 
 from . import plugin_command
-from .runtime_facts import spec_dirs
 
 _OWNER = "cdi_specs"
 
@@ -22,6 +21,7 @@ def by_specs(node, told, entries, runtime):
     """
     from node_device_plugin.cdi.directories import spec_paths
     from node_device_plugin.cdi.role_specs import is_dynamic
+    from node_device_plugin.runtime.configuration import spec_dirs
 
     if node.check_mode and "stays" in told:
         paths = [*told["stays"], *told.get("dynamic", ())]

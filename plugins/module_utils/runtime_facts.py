@@ -11,7 +11,6 @@ import glob
 import os
 import re
 
-from . import directory_names
 from .node_device_plugin.support import safe_words
 from .node_device_plugin.support.bounded_reads import text_of
 from .node_device_plugin.support.kubelet_process import likely_socket, socket_path
@@ -48,17 +47,6 @@ def shown(runtime):
     return {name: runtime[name] for name in _SHOWN if name in runtime}
 
 
-def spec_dirs(runtime):
-    """Return the runtime's CDI directories and ours. A later directory overrides an earlier directory.
-
-    Our directories have our spelling.
-    """
-    its_dirs = texts_of_list(runtime.get("config", {}).get("effective"), "cdi_spec_dirs")
-    ours = {directory_names.normal(directory): directory for directory in directory_names.CDI_DIRS}
-    its = [ours.get(directory_names.normal(directory), directory) for directory in its_dirs]
-    return directory_names.with_ours(its, *directory_names.CDI_DIRS)
-
-
 def version_of(answer):
     """Return a program's version; None if the program prints no version. answer: runs it, and returns an Answer."""
     found = re.search(r"\bv?(\d+\.\d+\.\d+\S*)", answer("--version")[0] or "")
@@ -75,8 +63,8 @@ def installed(path):
     return run
 
 
-def runtime_facts(path):
-    """Return the facts of the container runtime behind a CRI socket, with the texts of its configuration."""
+def runtime_facts(path, with_config=True):
+    """Return the facts of the container runtime behind a CRI socket. with_config: also texts of its configuration."""
     facts = {"socket": path}
     process, problem = listener(path)
     if process is None:
@@ -93,6 +81,8 @@ def runtime_facts(path):
     if process.replaced:
         # After an upgrade without a restart, the next start runs another version.
         facts["installed_version"] = version_of(functools.partial(installed(executable), name=name))
+    if not with_config:
+        return facts
     if name == "crio":
         facts["config"] = crio_config(answer, arguments, cwd, process.environment)
     elif name == "containerd":
@@ -192,14 +182,6 @@ def containerd_config(answer, arguments, cwd="/"):
         # k3s and RKE2 generate the root file from these templates.
         files=texts_of(glob.glob(os.path.join(glob.escape(directory), "config*.toml.tmpl"))),
     )
-
-
-def texts_of_list(toml, key):
-    """Return a list of strings from containerd's TOML. Python 3.9 has no TOML parser."""
-    inside = r"(?:\"[^\"\n]*\"|'[^'\n]*'|#[^\n]*|[^\]\"'#])*"
-    listed = re.search(rf"(?m)^[ \t]*{key}\s*=\s*\[({inside})\]", toml or "")
-    items = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'|#[^\n]*", listed.group(1)) if listed else []
-    return [one or other for one, other in items if one or other]
 
 
 def crio_config(answer, arguments, cwd="/", environment=None):

@@ -241,7 +241,8 @@ spec_devices:
   elements: str
   returned: always
 cdi_directories:
-  description: Directories of CDI specs. A later one takes precedence.
+  description:
+    - Directories of CDI specs. A later one takes precedence. Without O(code), the runtime's own ones are missing.
   type: list
   elements: str
   returned: always
@@ -279,11 +280,12 @@ from ..module_utils.account_numbers import numbers
 from ..module_utils.converge import registry
 from ..module_utils.device_plugins import device_plugin_facts
 from ..module_utils.environment import interpreter
+from ..module_utils.node_device_plugin.support import directory_names
 from ..module_utils.node_device_plugin.support.bounded_reads import text_of
 from ..module_utils.node_device_plugin.support.kubelet_process import running_kubelet
 from ..module_utils.node_device_plugin.support.node_process import NotTrusted
 from ..module_utils.node_identity import node_identity
-from ..module_utils.runtime_facts import runtime_facts, shown, socket_of, spec_dirs
+from ..module_utils.runtime_facts import runtime_facts, shown, socket_of
 from ..module_utils.transaction.plan import Places
 
 # Maximum seconds to look at all host paths.
@@ -356,14 +358,17 @@ def ledger_facts():
         return [], {"ledger": [], "ledger_problem": str(error)}
 
 
-def with_obstacles(runtime, module):
-    """Return the runtime's facts for the controller. With the plugin's code, they have the obstacles."""
-    told = shown(runtime)
-    if module.params["code"]:
-        from node_device_plugin.runtime import configuration
+def judged(runtime, module):
+    """Return the runtime's facts for the controller, and the directories of CDI specs.
 
-        told["obstacles"] = list(configuration.obstacles(runtime, module.params["cdi"]))
-    return told
+    Only with the plugin's code do the facts have the obstacles, and the directories the runtime's own ones.
+    """
+    if not module.params["code"]:
+        return shown(runtime), list(directory_names.CDI_DIRS)
+    from node_device_plugin.runtime import configuration
+
+    obstacles = list(configuration.obstacles(runtime, module.params["cdi"]))
+    return {**shown(runtime), "obstacles": obstacles}, configuration.spec_dirs(runtime)
 
 
 def main():
@@ -400,15 +405,20 @@ def main():
     kubelet = process and process._asdict()
     for each in refused:
         module.warn(each)
-    runtime, asked = runtime_facts(socket_of(module.params["cri_socket"], kubelet)), module.params["converge"]
+    # Only the plugin's code parses the runtime's configuration.
+    runtime = runtime_facts(socket_of(module.params["cri_socket"], kubelet), bool(module.params["code"]))
+    asked = module.params["converge"]
     root = next((arguments.get("root") for arguments in asked.get("node_tools", ())), None)
-    directories, (own_specs, of_ledger) = spec_dirs(runtime), ledger_facts()
+    told, directories = judged(runtime, module)
+    own_specs, of_ledger = ledger_facts()
     root_dir = (kubelet or {}).get("root_dir")
     plugins = device_plugin_facts(
         module.params["device_plugin_dir"], os.path.join(root_dir or _KUBELET_ROOT, _REGISTRY)
     )
     served = (plugins["instance"] or {}).get("resources", ())
     facts = {"runtime": runtime, "cdi_directories": directories, "kubelet_root": root_dir, "served": served}
+    if kubelet_problem is None:
+        facts["kubelet"] = kubelet or {}
     module.exit_json(
         changed=False,
         python={
@@ -419,7 +429,7 @@ def main():
         },
         uid=os.geteuid(),
         init=(text_of("/proc/1/comm") or "").strip(),
-        runtime=with_obstacles(runtime, module),
+        runtime=told,
         converged=registry.answers(module, asked, facts) if os.geteuid() == 0 else {},
         kubelet=kubelet,
         identity=node_identity(kubelet),

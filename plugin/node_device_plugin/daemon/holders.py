@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
-from ..declaration.model import Share
 from ..devices.holdings import Holding
 from ..devices.scanner import DeviceScanner
+from ..kubelet.device_plugin.ids import ListedId
 from ..kubelet.frontend import Frontend, Held, HoldersUnknown
 from ..status_api import client
 from ..support.cancel_safe import result_within
@@ -84,7 +84,7 @@ class Holders:
             Holding(
                 ANOTHER_INSTANCE,
                 name,
-                (Share(device["id"], 0 if len(device["kubelet_ids"]) > 1 else None),),
+                ListedId(device["kubelet_ids"][0]),
                 frozenset(map(self._scanner.links.real, device["host_paths"])),
                 is_share=len(device["kubelet_ids"]) > 1,
             )

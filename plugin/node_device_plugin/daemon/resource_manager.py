@@ -11,7 +11,8 @@ from typing import NamedTuple
 from ..declaration import Configuration
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
-from ..devices.given import IN_DOUBT, ServedKey, Shares
+from ..devices.given import IN_DOUBT, ServedKey
+from ..devices.holdings import HeldId
 from ..devices.reason import MOST_TOLD
 from ..devices.scanner import DeviceScanner
 from ..devices.table import FORGOTTEN_AFTER, GONE, DeviceTable
@@ -176,13 +177,16 @@ class ResourceManager:
                 stayed.append(table.declared.name)
         return stayed
 
-    def _in_doubt(self, table: DeviceTable) -> dict[Shares, str]:
+    def _in_doubt(self, table: DeviceTable) -> dict[HeldId, str]:
         """What containers may hold of a removed resource, until the kubelet has answered."""
         # The leader keeps what is held. Its own list must not be replaced by one without a free device.
         shown = table.shown() if self._scanner.writes else ()
-        return {(share,): IN_DOUBT for device, _reason in shown for share in table.resource.shares(device)}
+        ids = (
+            each for device, _reason in shown for each in self._frontend_of(table).listed_ids(table.resource, device)
+        )
+        return dict.fromkeys(ids, IN_DOUBT)
 
-    async def _withdraw(self, key: ServedKey, held: Mapping[Shares, str]) -> None:
+    async def _withdraw(self, key: ServedKey, held: Mapping[HeldId, str]) -> None:
         if await self._frontends[key.api].withdraw(key.name, held):
             self._refused.discard(key)
         else:

@@ -110,7 +110,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
                 "state": state,
                 "reason": reason,
                 "withheld": kind_of(reason or "") in _WITHHELD,
-                "kubelet_ids": served.frontend.kubelet_ids(table.resource, device),
+                "kubelet_ids": served.frontend.listed_ids(table.resource, device),
                 "cdi_name": table.resource.cdi_name(device),
                 "cdi_devices": list(device.cdi_devices),
                 "host_paths": [node.host_path for node in device.nodes],

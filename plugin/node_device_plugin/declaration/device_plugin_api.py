@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from . import names
-from .model import ContainerEdits, Device, Resource, Share
+from .model import ContainerEdits, Device, Resource
 from .problems import Problem
 
 #: The id of a share: the device's id and the share's number. No list has room for longer numbers.
@@ -24,25 +24,17 @@ _ENTRY = 3 + 3 + 2 + len("Unhealthy")
 _TOPOLOGY = 2 + 2 + 6
 
 
-def kubelet_id(share: Share) -> str:
-    """The id of a share, or of a whole device, in the kubelet's list."""
-    return share.device if share.number is None else _SHARE % share
-
-
 def kubelet_ids(resource: Resource, device: Device) -> list[str]:
-    """The ids of a device in the kubelet's list: one for each share."""
-    return [kubelet_id(share) for share in resource.shares(device)]
+    """The ids of a device in the kubelet's list: one for each share, or its own if it has no shares."""
+    if resource.replicas == 1:
+        return [device.id]
+    return [_SHARE % (device.id, number) for number in range(resource.replicas)]
 
 
-def shares_behind(listed: str) -> tuple[Share, ...]:
-    """What an id of the kubelet's list may mean: a whole device with this id, or a share."""
+def devices_behind(listed: str) -> tuple[str, ...]:
+    """The devices that an id of the kubelet's list may mean: one with this id, or the one of a share."""
     found = _SHARE_ID.fullmatch(listed)
-    return (Share(listed), Share(found[1], int(found[2]))) if found else (Share(listed),)
-
-
-def devices_behind(listed: str) -> frozenset[str]:
-    """The device ids that an id of the kubelet's list may mean."""
-    return frozenset(share.device for share in shares_behind(listed))
+    return (listed, found[1]) if found else (listed,)
 
 
 def devices_of(resource: Resource, kubelet_ids: Sequence[str]) -> list[Device]:
@@ -66,7 +58,7 @@ def longest_device_id(resource: Resource) -> int:
 
 def _share_length(resource: Resource) -> int:
     """Maximum number of characters that a kubelet id adds to a device id."""
-    return 0 if resource.replicas == 1 else len(kubelet_id(Share("", resource.replicas - 1)))
+    return 0 if resource.replicas == 1 else len(_SHARE % ("", resource.replicas - 1))
 
 
 def listed_size(resource: Resource, device: Device) -> int:

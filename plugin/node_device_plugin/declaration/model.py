@@ -275,13 +275,6 @@ class HealthChecks(NamedTuple):
     period: int = 30
 
 
-class Share(NamedTuple):
-    """What a container holds of a device. number: of one of its shares; None for the whole device."""
-
-    device: str
-    number: int | None = None
-
-
 class Resource(NamedTuple):
     """An extended resource and its devices on this node, in the order of the declaration."""
 
@@ -359,10 +352,6 @@ class Resource(NamedTuple):
         if any(name != "cdi" or has_more for name in self.discover.methods):
             return True
         return self.cdi_by_plugin and any(map(self.edits, self.devices))
-
-    def shares(self, device: Device) -> list[Share]:
-        """What a container may get of the device: one of its shares, or the whole device."""
-        return [Share(device.id, number) for number in (range(self.replicas) if self.replicas > 1 else (None,))]
 
     def edits_of(self, devices: Sequence[Device]) -> list[ContainerEdits]:
         """The edits for a container that gets these devices: the resource's, then each device's."""

@@ -34,8 +34,7 @@ from typing import Callable, NamedTuple
 
 from ..cdi.resolution import NO_SPECS, Resolution
 from ..declaration import Device, Resource
-from ..declaration.model import Share
-from .holdings import Holding, Tokens, matches
+from .holdings import HeldId, Holding, Tokens, matches
 from .identity import Identity
 from .reason import Reason
 
@@ -50,8 +49,6 @@ _ADMISSION = 10.0
 
 #: A resource and the id of its device.
 OfferKey = tuple[str, str]
-#: What a container holds (``Holding.shares``).
-Shares = tuple[Share, ...]
 
 
 class ServedKey(NamedTuple):
@@ -184,7 +181,7 @@ class Given:
         self._next, self._answered = 1, 0
         self._holdings: Sequence[Holding] = ()
         #: What the plugin allocated, with the time, until an answer lists its pod, or must list it and does not.
-        self._allocated: dict[tuple[ServedKey, Shares], float] = {}
+        self._allocated: dict[tuple[ServedKey, HeldId], float] = {}
         #: Recorded ids that have all paths of their container, until they are judged: an answer is for several devices.
         self._guessed: set[OfferKey] = set()
         #: Whether no Allocate has come since the last judgement began.
@@ -218,11 +215,11 @@ class Given:
             return
         self._answered = question
         self._holdings, self.is_known = holdings, True
-        listed = {((each.api, each.resource), each.shares) for each in holdings}
+        listed = {((each.api, each.resource), each.held_id) for each in holdings}
         due = self._clock() - _ADMISSION
         self._allocated = {key: at for key, at in self._allocated.items() if key not in listed and at > due}
 
-    def allocated(self, resource: Resource, held: Iterable[Shares]) -> None:
+    def allocated(self, resource: Resource, held: Iterable[HeldId]) -> None:
         """Note what a container gets: the kubelet lists the pod only after it has the answer."""
         key = ServedKey(resource.api, resource.name)
         self._allocated.update(dict.fromkeys(((key, each) for each in held), self._clock()))
@@ -289,22 +286,22 @@ class Given:
         moved = {key for key, offer in others.items() if key in offers and not now.are_same(offer, offers[key])}
         changed = {key for key, offer in others.items() if key in offers and offers[key].is_share != offer.is_share}
         stale = [
-            Holding("", key[0], (Share(key[1]),), given, offer.is_share)
+            Holding("", key[0], HeldId(key[1]), given, offer.is_share)
             for key, offer in others.items()
             if (given := now.tokens(offer) - (frozenset() if key in moved else tokens.get(key, frozenset())))
             or key not in offers
         ]
         return moved, {*moved, *changed, *matches(present, stale, tokens)}
 
-    def held_of_others(self, served: Collection[ServedKey]) -> dict[ServedKey, dict[Shares, str]]:
+    def held_of_others(self, served: Collection[ServedKey]) -> dict[ServedKey, dict[HeldId, str]]:
         """What containers hold of resources that we offered earlier, with the reason. served: those offered now."""
-        held: dict[ServedKey, dict[Shares, list[Holding]]] = {}
+        held: dict[ServedKey, dict[HeldId, list[Holding]]] = {}
         ours = {resource for resource, _device_id in self.record}
         for each in self._all_holdings():
             key = ServedKey(each.api, each.resource)
             if each.is_ours and each.resource in ours and key not in served:
-                held.setdefault(key, {}).setdefault(each.shares, []).append(each)
-        return {key: {each: _held(who) for each, who in shares.items()} for key, shares in held.items()}
+                held.setdefault(key, {}).setdefault(each.held_id, []).append(each)
+        return {key: {each: _held(who) for each, who in by_id.items()} for key, by_id in held.items()}
 
     def _names(
         self, stay: Iterable[str], verdicts: Collection[OfferKey], offers: Collection[OfferKey], now: Now
@@ -318,8 +315,8 @@ class Given:
     def _all_holdings(self) -> list[Holding]:
         # Until an answer comes, which may take longer than the admission.
         found = list(self._holdings)
-        for (api, resource), shares in list(self._allocated):
-            each = Holding(ADMITTED, resource, shares, frozenset(), api=api)
+        for (api, resource), held_id in list(self._allocated):
+            each = Holding(ADMITTED, resource, held_id, frozenset(), api=api)
             is_share = any(self.record[key].is_share for key in each.keys if key in self.record)
             found.append(each._replace(is_share=is_share))
         return found

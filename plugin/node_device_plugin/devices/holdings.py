@@ -11,24 +11,40 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..declaration import Device, Resource
-from ..declaration.model import DEVICE_PLUGIN, Share
+from ..declaration.model import DEVICE_PLUGIN
 
 #: By resource and device id: texts that identify what the device gives (``identity.Identity.token``).
 Tokens = Mapping[tuple[str, str], frozenset[str]]
 
 
+class HeldId(str):
+    """The id by which the kubelet knows what a container holds: by default, of a whole device.
+
+    An API whose ids are not those of devices has a subclass (kubelet/device_plugin/ids.py).
+    """
+
+    @property
+    def device_ids(self) -> tuple[str, ...]:
+        """The devices that the id may mean; one of them is right."""
+        return (str(self),)
+
+    def is_of(self, resource: Resource, device: Device) -> bool:
+        """Whether the kubelet knows this device of the resource by this id now."""
+        return self == device.id and resource.replicas == 1
+
+
 class Holding(NamedTuple):
     """A device that a container holds, as the kubelet knows it.
 
-    holder: ``namespace/pod``. shares: what the kubelet's id may mean; one of them is right. given: what the container
-    got from this device alone, as host paths or as tokens; empty if there is nothing or it is unknown. is_share:
-    whether other containers may have the device, too. is_ours: whether our plugin gave the device, so that its id
-    identifies it. api: the kubelet's API through which the container got the device.
+    holder: ``namespace/pod``. given: what the container got from this device alone, as host paths or as tokens; empty
+    if there is nothing or it is unknown. is_share: whether other containers may have the device, too. is_ours: whether
+    our plugin gave the device, so that its id identifies it. api: the kubelet's API through which the container got
+    the device.
     """
 
     holder: str
     resource: str
-    shares: tuple[Share, ...]
+    held_id: HeldId
     given: frozenset[str]
     is_share: bool = False
     is_ours: bool = True
@@ -37,7 +53,7 @@ class Holding(NamedTuple):
     @property
     def keys(self) -> list[tuple[str, str]]:
         """The devices that the held id may mean, by resource and id."""
-        return [(self.resource, share.device) for share in self.shares]
+        return [(self.resource, device_id) for device_id in self.held_id.device_ids]
 
 
 class _Offered(NamedTuple):
@@ -51,7 +67,7 @@ class _Offered(NamedTuple):
     def has_name_of(self, holding: Holding) -> bool:
         """Whether the kubelet counts the holding for this device: API, resource and id are the same."""
         is_same = (self.resource.api, self.resource.name) == (holding.api, holding.resource)
-        return is_same and not set(holding.shares).isdisjoint(self.resource.shares(self.device))
+        return is_same and holding.held_id.is_of(self.resource, self.device)
 
     def is_counted(self, holding: Holding) -> bool:
         """Whether the kubelet itself keeps the held device from others: its name still means the same device."""

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from ..declaration import Configuration, Device, Resource
-from ..devices.given import Shares
-from ..devices.holdings import Holding
+from ..devices.holdings import HeldId, Holding
 from ..devices.table import DeviceTable
 
 
@@ -56,8 +55,8 @@ class Frontend(Protocol):
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         """The devices in ``found`` that do not fit beside ``staying``: device id to the reason."""
 
-    def kubelet_ids(self, resource: Resource, device: Device) -> list[str]:
-        """The ids under which the kubelet knows a device: one for each share."""
+    def listed_ids(self, resource: Resource, device: Device) -> list[HeldId]:
+        """The ids by which the kubelet knows a device."""
 
     async def offer(self, table: DeviceTable) -> bool:
         """Offer a resource with its devices, replacing an earlier offer of the same name.
@@ -65,7 +64,7 @@ class Frontend(Protocol):
         Returns True if the resource stays registered, now with the new table.
         """
 
-    async def withdraw(self, resource: str, held: Mapping[Shares, str]) -> bool:
+    async def withdraw(self, resource: str, held: Mapping[HeldId, str]) -> bool:
         """Stop offering a resource. held: what containers may hold of it, each with the reason for the kubelet.
 
         Returns False if the frontend refuses: the resource stays registered without a free device, so that its

@@ -19,13 +19,14 @@ from ..cdi.links import Links
 from ..cdi.reader import SpecReader
 from ..cdi.resolution import UUID, HostPaths, Resolution, paths, paths_by_name
 from ..declaration.cdi import names_in
-from ..declaration.device_plugin_api import devices_behind, shares_behind
+from ..declaration.device_plugin_api import devices_behind
 from ..declaration.names import ids_of, kinds_of
 from ..devices.holdings import Holding
 from ..support.bounded_calls import NoAnswer
 from ..telemetry.logs import Log, Tries
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .checkpoint import Checkpoint, CheckpointError, PodDevices, read_checkpoint, read_registered
+from .device_plugin.ids import ListedId
 from .pod_resources import Listing, PodResourcesClient, PodResourcesError
 
 log = Log(__name__)
@@ -203,9 +204,9 @@ def holdings(state: Holders, own: Collection[str]) -> list[Holding]:
         is_ours = held.resource in own or held.by_our_cdi
         if is_ours or held.resource not in offered:
             holder = f"{held.namespace}/{held.pod}" if held.namespace else f"pod {held.pod}"
-            shares = shares_behind(held.device)
-            is_share = not is_ours or len(shares) > 1
-            found.append(Holding(holder, held.resource, shares, frozenset(held.host_paths), is_share, is_ours))
+            held_id = ListedId(held.device)
+            is_share = not is_ours or len(held_id.device_ids) > 1
+            found.append(Holding(holder, held.resource, held_id, frozenset(held.host_paths), is_share, is_ours))
     return found
 
 

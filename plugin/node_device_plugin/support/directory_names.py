@@ -1,1 +1,39 @@
-../../../plugins/module_utils/directory_names.py
+"""Compares directory names and ignores different spellings.
+
+Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+
+#: The directories of the role's specs and of the plugin's specs. All runtimes read them by default.
+CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
+
+
+def normal(path: str) -> str:
+    """Return a directory without trailing slash, and with /run instead of /var/run, which systemd links to /run."""
+    path = posixpath.normpath(path)
+    return path[len("/var") :] if path == "/var/run" or path.startswith("/var/run/") else path
+
+
+def missing(wanted: Iterable[str], there: Iterable[str]) -> list[str]:
+    """Return the directories in ``wanted`` that ``there`` does not contain. Ignores different spellings."""
+    names = {normal(directory) for directory in there}
+    return [directory for directory in wanted if normal(directory) not in names]
+
+
+def with_ours(spec_dirs: Iterable[str], static: str, running: str) -> list[str]:
+    """Return a runtime's CDI directories with ours added.
+
+    A spec in a later directory overrides a spec in an earlier directory, so ``running`` comes after ``static``.
+    """
+    wanted = list(spec_dirs)
+    absent = missing([static, running], wanted)
+    if static in absent:
+        names = [normal(directory) for directory in wanted]
+        wanted.insert(len(wanted) if running in absent else names.index(normal(running)), static)
+    if running in absent:
+        wanted.append(running)
+    return wanted

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+from ..support.new_file import replacing
+
 #: The name prefix of all pods for proofs, including pods that were created through the cluster.
 PREFIX = "node-device-proof-"
 NAMESPACE = "kube-system"
@@ -68,26 +70,24 @@ class NotRemoved(Exception):
 def placed(directory: str, pod: dict[str, Any]) -> Iterator[None]:
     """Keep the pod's manifest in the kubelet's directory inside this block. Raises NotPlaced, NotRemoved.
 
-    The manifest is written under a hidden name and then renamed, so the kubelet never reads a partial manifest.
+    The manifest is written under a hidden name, which the kubelet ignores.
     """
     path = os.path.join(directory, pod["metadata"]["name"] + ".json")
     hidden = os.path.join(directory, "." + os.path.basename(path))
     try:
         try:
-            with open(hidden, "w", encoding="utf-8") as file:
-                json.dump(pod, file)
-            os.rename(hidden, path)
+            with replacing(path, hidden) as file:
+                file.write(json.dumps(pod).encode())
         except OSError as error:
             raise NotPlaced(f"cannot write the proof's static pod to {directory}: {error.strerror}") from error
         yield
     finally:
-        for leftover in (path, hidden):
-            try:
-                os.unlink(leftover)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise NotRemoved(f"cannot remove {leftover}: {error.strerror}: remove it, or its pod stays") from error
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise NotRemoved(f"cannot remove {path}: {error.strerror}: remove it, or its pod stays") from error
 
 
 def is_proof(pod: str) -> bool:

@@ -11,12 +11,12 @@ import pytest
 from node_device_plugin.daemon import holders, resource_manager
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import Configuration, Device, Resource, parse_configuration
-from node_device_plugin.declaration.model import Share
 from node_device_plugin.devices.events.watch import Watch
-from node_device_plugin.devices.given import IN_DOUBT, Offer, Shares
-from node_device_plugin.devices.holdings import Holding
+from node_device_plugin.devices.given import IN_DOUBT, Offer
+from node_device_plugin.devices.holdings import HeldId, Holding
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
+from node_device_plugin.kubelet.device_plugin.ids import ListedId
 from node_device_plugin.kubelet.frontend import Frontend, Held, HoldersUnknown, ResourceStatus
 
 NAME, OTHER = "example.com/dev", "example.com/other"
@@ -29,7 +29,7 @@ class Recorded:
         self.api = api
         self.offers: dict[str, DeviceTable] = {}
         #: What the manager withdrew, with the reasons.
-        self.withdrawn: list[tuple[str, Mapping[Shares, str]]] = []
+        self.withdrawn: list[tuple[str, Mapping[HeldId, str]]] = []
         #: The names of the offers.
         self.order: list[str] = []
         self.settled: list[Configuration] = []
@@ -52,15 +52,15 @@ class Recorded:
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         return {device.id: f"no room in {self.api}" for device in found if self.is_full}
 
-    def kubelet_ids(self, resource: Resource, device: Device) -> list[str]:
-        return [f"{self.api}-{device.id}"]
+    def listed_ids(self, resource: Resource, device: Device) -> list[HeldId]:
+        return [HeldId(f"{self.api}-{device.id}")]
 
     async def offer(self, table: DeviceTable) -> bool:
         self.offers[table.declared.name] = table
         self.order.append(table.declared.name)
         return self.stays
 
-    async def withdraw(self, resource: str, held: Mapping[Shares, str]) -> bool:
+    async def withdraw(self, resource: str, held: Mapping[HeldId, str]) -> bool:
         self.withdrawn.append((resource, dict(held)))
         if self.agrees or not held:
             self.offers.pop(resource, None)
@@ -174,12 +174,12 @@ async def test_a_resource_that_changes_its_api_is_in_doubt_with_the_former_one_u
     node: Node,
 ) -> None:
     await node.apply(dev="one")
-    node.one.holders = [Holding("default/own", NAME, (Share("dev"),), frozenset(), api="one")]
+    node.one.holders = [Holding("default/own", NAME, HeldId("dev"), frozenset(), api="one")]
     change = await node.apply(dev="two")
     assert change == f"registered again {NAME}"
     # What containers hold is not known yet, and then it is.
     held = "held by default/own as example.com/dev"
-    assert node.one.withdrawn == [(NAME, {(Share("dev"),): IN_DOUBT}), (NAME, {(Share("dev"),): held})]
+    assert node.one.withdrawn == [(NAME, {HeldId("one-dev"): IN_DOUBT}), (NAME, {HeldId("dev"): held})]
     assert list(node.two.offers) == [NAME]
     assert node.two.withdrawn == []
     # The kubelet counts a device by its API, so the other one withholds it.
@@ -192,14 +192,14 @@ async def test_a_resource_that_changes_its_api_is_in_doubt_with_the_former_one_u
     await node.resources.ask_for_holders()
     assert len(node.one.withdrawn) == 3
     await node.apply(dev="one")
-    assert node.two.withdrawn[:1] == [(NAME, {(Share("dev"),): IN_DOUBT})]
+    assert node.two.withdrawn[:1] == [(NAME, {HeldId("two-dev"): IN_DOUBT})]
 
 
 async def test_a_frontend_that_refuses_is_asked_again_until_it_agrees_or_serves_the_resource(node: Node) -> None:
     await node.apply(dev="one")
     await node.apply()
     # Nobody holds it, and the frontend still refuses.
-    assert node.one.withdrawn == [(NAME, {(Share("dev"),): IN_DOUBT}), (NAME, {})]
+    assert node.one.withdrawn == [(NAME, {HeldId("one-dev"): IN_DOUBT}), (NAME, {})]
     await node.resources.ask_for_holders()
     assert len(node.one.withdrawn) == 3
     await node.apply(dev="one")
@@ -211,7 +211,7 @@ async def test_a_resource_that_another_plugin_offers_is_left_to_it(node: Node) -
     await node.apply(dev="one")
     node.one.offered = frozenset([NAME])
     await node.apply()
-    assert node.one.withdrawn == [(NAME, {(Share("dev"),): IN_DOUBT})]
+    assert node.one.withdrawn == [(NAME, {HeldId("one-dev"): IN_DOUBT})]
     # Only the same API's kubelet tells.
     node.one.offered, node.two.offered = frozenset(), frozenset([NAME])
     await node.resources.ask_for_holders()
@@ -226,7 +226,7 @@ async def test_only_the_kubelet_tells_that_a_former_resource_is_held(node: Node,
     await node.apply()
     node.one.withdrawn.clear()
     node.scanner.given.record = {(NAME, "dev"): Offer("", ())}
-    node.one.holders = [Holding("default/own", NAME, (Share("dev"),), frozenset(), api="one")]
+    node.one.holders = [Holding("default/own", NAME, HeldId("dev"), frozenset(), api="one")]
     node.one.is_by_kubelet = is_by_kubelet
     await node.apply()
     assert [name for name, _held in node.one.withdrawn] == ([NAME] if is_by_kubelet else [])
@@ -238,7 +238,7 @@ async def test_without_an_answer_of_one_frontend_every_doubt_stays(
     await node.apply(dev="one")
     node.two.unknown = True
     await node.apply(other="one")
-    assert node.one.withdrawn == [(NAME, {(Share("dev"),): IN_DOUBT})]
+    assert node.one.withdrawn == [(NAME, {HeldId("one-dev"): IN_DOUBT})]
     assert caplog.messages.count('cannot find out which devices pods hold error="nobody knows"') == 1
     await node.resources.ask_for_holders()
     assert len(node.one.withdrawn) == 1
@@ -284,8 +284,8 @@ async def test_a_device_that_is_held_through_any_api_stays_in_the_specs(node: No
     resources = tuple(each._replace(api="one") for each in discovering.resources)
     await node.resources.apply(discovering._replace(resources=resources))
     await node.resources.apply(parse_configuration({**settings, "resources": []}))
-    node.one.holders = [Holding("default/own", "vendor.com/x", (Share("zero"),), frozenset(), api="one")]
-    node.two.holders = [Holding("default/own", "vendor.com/x", (Share("null::7"), Share("null", 7)), frozenset())]
+    node.one.holders = [Holding("default/own", "vendor.com/x", HeldId("zero"), frozenset(), api="one")]
+    node.two.holders = [Holding("default/own", "vendor.com/x", ListedId("null::7"), frozenset())]
     await node.resources.prune()
     assert names() == ["null", "zero"]
     node.one.holders = []
@@ -339,8 +339,8 @@ async def test_the_leader_alone_is_not_asked_by_itself(node: Node, monkeypatch: 
     assert answer is not None
     another = holders.ANOTHER_INSTANCE
     assert answer.holdings == [
-        Holding(another, OTHER, (Share("a"),), frozenset(["/dev/null"])),
-        Holding(another, OTHER, (Share("b", 0),), frozenset(), is_share=True),
+        Holding(another, OTHER, ListedId("a"), frozenset(["/dev/null"])),
+        Holding(another, OTHER, ListedId("b::0"), frozenset(), is_share=True),
     ]
     # A resource of an earlier process is ours, too.
     assert node.one.asked[-1][0] == {NAME, "example.com/former"}
@@ -349,8 +349,8 @@ async def test_the_leader_alone_is_not_asked_by_itself(node: Node, monkeypatch: 
 async def test_what_was_allocated_a_moment_ago_is_held_through_its_api(node: Node) -> None:
     await node.apply(dev="two")
     (table,) = node.resources.tables
-    node.scanner.given.allocated(table.resource, [(Share("dev"),)])
+    node.scanner.given.allocated(table.resource, [HeldId("dev")])
     await node.apply()
     admitted = "held by a pod that the kubelet is admitting as example.com/dev"
-    assert node.two.withdrawn[1:] == [(NAME, {(Share("dev"),): admitted})]
+    assert node.two.withdrawn[1:] == [(NAME, {HeldId("dev"): admitted})]
     assert node.one.withdrawn == []

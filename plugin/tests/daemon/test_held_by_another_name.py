@@ -14,7 +14,6 @@ from kubelet_stand_in.stand_in import PodRejected
 from node_device_plugin.cdi import directories
 from node_device_plugin.daemon import reconcile, resource_manager
 from node_device_plugin.declaration import parse_configuration
-from node_device_plugin.declaration.device_plugin_api import shares_behind
 from node_device_plugin.devices.discovery import Discoverer
 from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now
 from node_device_plugin.devices.holdings import Holding, matches
@@ -22,6 +21,7 @@ from node_device_plugin.devices.identity import Identity
 from node_device_plugin.devices.our_specs import OurSpecs
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
+from node_device_plugin.kubelet.device_plugin.ids import ListedId
 from node_device_plugin.kubelet.device_plugin.kubelet_socket import KubeletSocket
 from node_device_plugin.kubelet.device_plugin.registration import Registration
 from node_device_plugin.kubelet.pod_resources import Listing
@@ -54,7 +54,7 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
 
     def found(name: str, kubelet_id: str, *host_paths: str) -> dict[str, dict[str, str]]:
         is_share = "::" in kubelet_id
-        holdings = [Holding("default/own", name, shares_behind(kubelet_id), frozenset(host_paths), is_share)]
+        holdings = [Holding("default/own", name, ListedId(kubelet_id), frozenset(host_paths), is_share)]
         return by_resource(matches(resources, holdings, tokens))
 
     tokens = {
@@ -73,7 +73,7 @@ def test_a_name_that_is_gone_is_matched_by_what_it_gave() -> None:
     assert found(OLD, "a", "/dev/elsewhere") == {}
     assert found(OLD, "bare") == {"example.com/none": {"bare": "held by default/own as " + OLD}}
     # What was not ours is not known by its id.
-    foreign = Holding("default/own", "vendor.com/x", shares_behind("bare"), frozenset(), is_ours=False)
+    foreign = Holding("default/own", "vendor.com/x", ListedId("bare"), frozenset(), is_ours=False)
     assert matches(resources, [foreign], tokens) == {}
     # What was exclusive stays so; of what was shared before, and is now, there are shares.
     assert found(OLD, "s", "/dev/s") == {"example.com/shares": {"s": "held by default/own as " + OLD}}

@@ -9,8 +9,6 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.declaration import Configuration, Resource, parse_configuration, parse_resources
-from node_device_plugin.declaration.device_plugin_api import shares_behind
-from node_device_plugin.declaration.model import Share
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.devices.table import DeviceTable
@@ -20,6 +18,7 @@ from node_device_plugin.kubelet.device_plugin.allocation import allocate
 from node_device_plugin.kubelet.device_plugin.connection import KubeletConnection
 from node_device_plugin.kubelet.device_plugin.device_list import NotAllocatable
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
+from node_device_plugin.kubelet.device_plugin.ids import ListedId
 from node_device_plugin.kubelet.frontend import HoldersUnknown, ResourceStatus
 from node_device_plugin.support.sockets import SOCKET_DIRECTORY
 
@@ -129,12 +128,12 @@ async def test_what_is_held_stays_registered_without_a_free_device(
         await frontend.offer(healthy(resource(replicas=2)))
         assert await kubelet.registered(NAME) == {"d0::0": "Healthy", "d0::1": "Healthy"}
         endpoint = kubelet.manager.endpoints[NAME]
-        assert not await frontend.withdraw(NAME, {shares_behind("d0::1"): "held", (Share("gone"),): "held"})
+        assert not await frontend.withdraw(NAME, {ListedId("d0::1"): "held", ListedId("gone"): "held"})
         await kubelet.until(lambda: kubelet.devices(NAME) == {"d0::1": "Unhealthy", "gone": "Unhealthy"})
-        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held"})
+        assert not await frontend.withdraw(NAME, {ListedId("gone"): "held"})
         await kubelet.until(lambda: kubelet.devices(NAME) == {"gone": "Unhealthy"})
         # The same again sends nothing, but another reason is what a container reads.
-        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held by another pod"})
+        assert not await frontend.withdraw(NAME, {ListedId("gone"): "held by another pod"})
         assert frontend.status(NAME).is_registered
         assert len([each for each in caplog.messages if each.startswith("a removed resource stays registered")]) == 2
         service = frontend._offers[NAME].connection.service
@@ -144,12 +143,12 @@ async def test_what_is_held_stays_registered_without_a_free_device(
         # It comes back as if it had stayed, and can be withdrawn again.
         assert await frontend.offer(healthy(resource(replicas=2)))
         await kubelet.until(lambda: kubelet.devices(NAME) == {"d0::0": "Healthy", "d0::1": "Healthy"})
-        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held"})
+        assert not await frontend.withdraw(NAME, {ListedId("gone"): "held"})
         await kubelet.until(lambda: kubelet.devices(NAME) == {"gone": "Unhealthy"})
         assert await frontend.withdraw(NAME, {})
         await kubelet.disconnected(NAME)
         # An answer that came later: a container holds it after all.
-        assert not await frontend.withdraw(NAME, {(Share("gone"),): "held"})
+        assert not await frontend.withdraw(NAME, {ListedId("gone"): "held"})
         assert await kubelet.registered(NAME) == {"gone": "Unhealthy"}
 
 
@@ -182,7 +181,7 @@ async def test_what_is_held_through_this_api(
         found = await frontend.held([NAME], [])
         (holding,) = found.holdings
         assert (holding.resource, holding.api, holding.is_ours, holding.is_share) == (NAME, "device_plugin", True, True)
-        assert holding.shares in (shares_behind("d0::0"), shares_behind("d0::1"))
+        assert holding.held_id in ("d0::0", "d0::1")
         assert found.device_ids == {"d0", "d0::0"} or found.device_ids == {"d0", "d0::1"}
         assert (found.offered, found.is_by_kubelet) == ({NAME}, True)
         # Another plugin's resource without a free device is offered by nobody.
@@ -193,7 +192,7 @@ async def test_what_is_held_through_this_api(
         monkeypatch.setattr(frontend_module, "_ANSWER", 0.05)
         monkeypatch.setattr(queries, "holders", lambda *_: asyncio.sleep(60))
         found = await frontend.held([NAME], [])
-        assert [each.shares for each in found.holdings] == [holding.shares]
+        assert [each.held_id for each in found.holdings] == [holding.held_id]
         assert (found.offered, found.is_by_kubelet) == (frozenset(), False)
         await kubelet.remove_pod(pod.uid)
     (short_path / "dp" / "kubelet_internal_checkpoint").write_text("{")

@@ -15,9 +15,9 @@ import os
 import uuid
 
 from .. import cdi_needed, node_code, plugin_command
-from ..directory_names import CDI_DIRS
 from ..ledger import Ledger, LedgerConflict, sha256
 from ..managed import add_file
+from ..node_device_plugin.support.directory_names import CDI_DIRS
 from ..node_device_plugin.support.kubelet_process import running_kubelet
 from ..node_device_plugin.support.node_process import NotTrusted
 from ..runtime_facts import runtime_facts, socket_of, written_since
@@ -90,6 +90,8 @@ class _Role:
 
     @functools.cached_property
     def _kubelet(self):
+        if "kubelet" in self._node.facts:
+            return self._node.facts["kubelet"]
         try:
             process = running_kubelet()[0]
         except NotTrusted as error:

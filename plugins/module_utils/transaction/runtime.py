@@ -10,9 +10,8 @@ import json
 import subprocess
 import time
 
-from .. import directory_names
 from ..ledger import LedgerConflict
-from ..node_device_plugin.support import safe_words
+from ..node_device_plugin.support import directory_names, safe_words
 from ..node_device_plugin.support.node_process import stat_of
 
 # A start of containerd logs about 60 lines, and the problem may be among the first.

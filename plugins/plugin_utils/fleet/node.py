@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import directory_names
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
 
 from . import resources

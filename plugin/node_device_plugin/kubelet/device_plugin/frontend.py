@@ -8,9 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...declaration import Configuration, Device, Resource
-from ...declaration.device_plugin_api import devices_behind, kubelet_id, kubelet_ids, shares_behind
 from ...declaration.model import ContainerEdits
-from ...devices.given import Shares
+from ...devices.holdings import HeldId
 from ...devices.scanner import DeviceScanner
 from ...devices.table import DeviceTable
 from ...support.bounded_calls import Key
@@ -22,6 +21,7 @@ from ..checkpoint import CheckpointError
 from ..frontend import Held, HoldersUnknown, ResourceStatus
 from .connection import KubeletConnection
 from .device_list import without_room
+from .ids import ListedId, listed_ids
 from .kubelet_socket import KubeletSocket
 from .plugin_watcher_registration import PluginWatcherRegistration
 from .registration import Registration
@@ -45,7 +45,7 @@ class DevicePluginFrontend:
     """
 
     without_room = staticmethod(without_room)
-    kubelet_ids = staticmethod(kubelet_ids)
+    listed_ids = staticmethod(listed_ids)
 
     def __init__(self, scanner: DeviceScanner, overlaps: bool = False) -> None:
         self._scanner, self._overlaps = scanner, overlaps
@@ -87,7 +87,7 @@ class DevicePluginFrontend:
         self._offers[name] = _Offer(connection, self._tasks.start(connection.run()))
         return False
 
-    async def withdraw(self, resource: str, held: Mapping[Shares, str]) -> bool:
+    async def withdraw(self, resource: str, held: Mapping[HeldId, str]) -> bool:
         """Close the resource's socket, but not while a container holds one of its devices.
 
         Without the resource, the kubelet starts no such container again after 5 minutes.
@@ -95,8 +95,7 @@ class DevicePluginFrontend:
         if not held:
             await self._close(resource)
             return True
-        # Each alternative meaning of an id has the same id in the kubelet's list.
-        reasons = {kubelet_id(shares[0]): reason for shares, reason in held.items()}
+        reasons = {str(each): reason for each, reason in held.items()}
         table = self._refused.get(resource)
         if table is None or [device.id for device in table.resource.devices] != sorted(reasons):
             devices = tuple(Device(each, (), ContainerEdits(), {}, required=True) for each in sorted(reasons))
@@ -120,7 +119,7 @@ class DevicePluginFrontend:
             raise HoldersUnknown(str(error)) from error
         is_by_kubelet = state.source == "kubelet"
         free = state.allocatable if is_by_kubelet else {}
-        device_ids: frozenset[str] = frozenset().union(*(devices_behind(each.device) for each in state.held))
+        device_ids = frozenset(device_id for each in state.held for device_id in ListedId(each.device).device_ids)
         offered = frozenset(name for name, ids in free.items() if ids)
         return Held(queries.holdings(state, own), device_ids, offered, is_by_kubelet)
 
@@ -144,7 +143,7 @@ class DevicePluginFrontend:
 
     def allocated(self, resource: Resource, kubelet_ids: Sequence[str]) -> None:
         """See server.Keeper."""
-        self._scanner.given.allocated(resource, map(shares_behind, kubelet_ids))
+        self._scanner.given.allocated(resource, map(ListedId, kubelet_ids))
 
     async def why_changed(
         self, resource: Resource, devices: Sequence[Device], kubelet_ids: Sequence[str]

@@ -13,12 +13,14 @@ Adapters run on the node, and edit only texts, which stay there. `adapter.Adapte
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...support import directory_names
 from .adapter import Adapter
 from .by_hand import CriDockerd, K0s, Microk8s, Unknown
-from .cdi import without_credentials
+from .cdi import SPEC_DIRS, UnsupportedConfig, without_credentials
 from .containerd import Containerd
 from .crio import Crio
 from .rancher import Rancher
@@ -43,6 +45,18 @@ def _kind_of(runtime: Mapping[str, Any]) -> type[Adapter]:
         return Crio
     # k3s runs cri-dockerd in its own process.
     return CriDockerd if name == "cri-dockerd" or socket.endswith("/cri-dockerd.sock") else Unknown
+
+
+def spec_dirs(runtime: Mapping[str, Any]) -> list[str]:
+    """Return a runtime's CDI directories and ours, in our spelling. A later directory overrides an earlier directory.
+
+    If the runtime's files tell nothing, the result has only ours.
+    """
+    its: tuple[str, ...] = ()
+    with contextlib.suppress(UnsupportedConfig):
+        its = () if runtime.get("problem") else of(runtime).cdi.spec_dirs
+    ours = {directory_names.normal(directory): directory for directory in SPEC_DIRS}
+    return directory_names.with_ours((ours.get(directory_names.normal(each), each) for each in its), *SPEC_DIRS)
 
 
 def obstacles(runtime: Mapping[str, Any], cdi: bool) -> Iterator[str]:

@@ -93,8 +93,11 @@ class Adapter:
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI configuration in the files. Raises UnsupportedConfig if the runtime cannot read the files."""
-        raise NotImplementedError
+        """The CDI configuration in the files. Raises UnsupportedConfig if the runtime cannot read the files.
+
+        By default, for runtimes whose files we do not read, it is off.
+        """
+        return Cdi(False, ())
 
     def plan(self) -> Change | None:
         """Return a checked change that makes CDI effective; None if CDI is effective. Raises UnsupportedConfig."""

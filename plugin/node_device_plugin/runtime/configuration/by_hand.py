@@ -26,7 +26,7 @@ class ByHand(Adapter):
     @property
     def suffices(self) -> bool:
         """Whether CDI is already effective."""
-        return False
+        return self.cdi.suffices
 
     def obstacles(self, cdi: bool) -> Iterator[str]:
         """Yield the advice if CDI is needed but not effective."""
@@ -57,7 +57,7 @@ class _Distribution(ByHand, Containerd):
             # `config dump` may fail, because a snap's program may need the snap's libraries. From 2.4 on, CDI is always
             # on, and the running daemon reports its directories.
             return always_on(self.version)
-        return self.cdi.suffices
+        return super().suffices
 
     @property
     def _wanted(self) -> str:

@@ -18,11 +18,10 @@ from typing import Any
 
 from ...declaration.cdi import version_tuple
 from ...support.new_file import naming
-from ...support.toml import document
 from .adapter import Adapter
 from .cdi import SPEC_DIRS, Cdi, Change, UnsupportedConfig, differences
 from .containerd_config import DIRS, table_at
-from .toml_edit import key_lines, lenient, with_key
+from .toml_edit import key_lines, lenient, parsed, with_key
 
 #: The name of our drop-in. CRI-O reads drop-ins in the order of their names, and later drop-ins override earlier ones.
 DROP_IN = "99-node-devices.conf"
@@ -59,8 +58,9 @@ class Crio(Adapter):
 
     @property
     def cdi(self) -> Cdi:
-        """The CDI settings in the output of ``crio config``."""
-        return _cdi(self._effective)
+        """The CDI settings: of the option or variable that overrides all files, or in the output of ``crio config``."""
+        given = self.config.get("given_dirs")
+        return Cdi(True, tuple(given.partition("=")[2].split(","))) if given else _cdi(self._effective)
 
     @property
     def _effective(self) -> dict[str, Any]:
@@ -68,17 +68,18 @@ class Crio(Adapter):
             raise UnsupportedConfig(
                 f"`{self.program} config` fails ({self.config['problem']}): fix CRI-O's configuration files first"
             )
-        return document(self.config["effective"])
+        return parsed(self.config["effective"])
 
     def plan(self) -> Change | None:
         """Return a checked drop-in with the directories; None if CRI-O already reads them. Raises UnsupportedConfig."""
-        given = self.config.get("given_dirs")
-        if given:
-            self._require_given(given)
-            return None
-        cdi = self.cdi
+        cdi, given = self.cdi, self.config.get("given_dirs")
         if cdi.suffices:
             return None
+        if given:
+            raise UnsupportedConfig(
+                f"{given} in {self.runtime.get('unit') or 'the command line'} overrides CRI-O's files: change it to "
+                f"{given.partition('=')[0]}={','.join(cdi.wanted_dirs)}, or remove it, and restart CRI-O"
+            )
         path = posixpath.join(self.config["drop_in_directory"], DROP_IN)
         (line,) = key_lines({DIRS: cdi.wanted_dirs})
         files = self.config["files"]
@@ -99,19 +100,9 @@ class Crio(Adapter):
         self._require_effective(path, after)
         return Change(path, before, after)
 
-    def _require_given(self, given: str) -> None:
-        """Raise UnsupportedConfig if an option or variable overrides the files and prevents CDI."""
-        name, _equals, value = given.partition("=")
-        cdi = Cdi(True, tuple(value.split(",")))
-        if not cdi.suffices:
-            raise UnsupportedConfig(
-                f"{given} in {self.runtime.get('unit') or 'the command line'} overrides CRI-O's files: change it to "
-                f"{name}={','.join(cdi.wanted_dirs)}, or remove it, and restart CRI-O"
-            )
-
     def _require_effective(self, path: str, text: str) -> None:
         """Raise UnsupportedConfig if the drop-in is not effective or changes other settings."""
-        after = document(self.effective_with(path, text))
+        after = parsed(self.effective_with(path, text))
         changed = [key for key in differences(self._effective, after) if key != f"crio.runtime.{DIRS}"]
         if changed:
             raise UnsupportedConfig(

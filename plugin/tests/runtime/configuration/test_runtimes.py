@@ -70,6 +70,41 @@ def test_by_hand(facts, advice):
         adapter.plan()
 
 
+@pytest.mark.parametrize(
+    ("its", "order"),
+    [
+        ([], ["/etc/cdi", "/var/run/cdi"]),
+        (["/opt/cdi"], ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]),
+        (["/run/cdi/", "/opt/cdi"], ["/etc/cdi", "/var/run/cdi", "/opt/cdi"]),
+        (["/var/run/cdi", "/etc/cdi/"], ["/var/run/cdi", "/etc/cdi"]),
+    ],
+)
+def test_the_spec_directories_have_the_runtimes_order(its, order):
+    dump = f"version = 3\n[plugins.'io.containerd.cri.v1.runtime']\ncdi_spec_dirs = {json.dumps(its)}\n"
+    assert runtimes.spec_dirs(runtime("containerd", effective=dump)) == order
+    assert (
+        runtimes.spec_dirs(runtime("crio", effective=f"[crio.runtime]\ncdi_spec_dirs = {json.dumps(its)}\n")) == order
+    )
+    # An option of CRI-O overrides its files.
+    given = f"--cdi-spec-dirs={','.join(its)}" if its else None
+    effective = '[crio.runtime]\ncdi_spec_dirs = ["/x"]\n' if its else "a = 1"
+    assert runtimes.spec_dirs(runtime("crio", effective=effective, given_dirs=given)) == order
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"socket": "/run/x.sock", "problem": "no such file"},
+        runtime("containerd", effective=None, problem="exit code 1"),
+        runtime("containerd", effective="a = [ "),
+        runtime("crio", effective="a = [ "),
+        runtime("cri-dockerd"),
+    ],
+)
+def test_a_runtime_that_tells_no_spec_directories_has_ours(facts):
+    assert runtimes.spec_dirs(facts) == DIRS
+
+
 K0S = {"socket": "/run/k0s/containerd.sock", "path": "/etc/k0s/containerd.toml"}
 
 

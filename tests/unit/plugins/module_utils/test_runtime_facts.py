@@ -62,6 +62,8 @@ def test_a_runtime_is_found_behind_its_socket(tmp_path, proc):
         assert (facts["pid"], facts["name"], facts["version"]) == (pid, "containerd", version)
         assert facts["installed_version"] == version
         assert facts["config"]["path"] == os.path.join(os.getcwd(), "relative.toml")
+        bare = runtime_facts.runtime_facts(str(tmp_path / "cri.sock"), with_config=False)
+        assert bare == {name: value for name, value in facts.items() if name != "config"}
 
 
 @as_root

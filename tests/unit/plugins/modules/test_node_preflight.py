@@ -21,7 +21,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, NotFound
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock, runtime_facts
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
 from ansible_collections.nodedevices.kubernetes.plugins.modules.node_preflight import looked_for
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed, preflight
@@ -386,9 +386,12 @@ def test_which_modules_get_the_plugins_code(name, arguments, needed):
 
 @pytest.mark.parametrize("code", [None, {"sha256": "0"}])
 def test_the_controller_gets_the_runtimes_obstacles_and_nothing_of_its_configuration(code):
-    config = {"path": "/c.toml", "exists": True, "content": "a = 1\n[x\n", "effective": None}
+    dump = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\ncdi_spec_dirs = ['/opt/cdi']\n"
+    config = {"path": "/c.toml", "exists": True, "content": "a = 1\n[x\n", "effective": dump}
     runtime = {"socket": "/s", "name": "containerd", "executable": "/c", "version": "1.7.24", "config": config}
-    shown = module.with_obstacles(runtime, types.SimpleNamespace(params={"code": code, "cdi": True}))
+    shown, directories = module.judged(runtime, types.SimpleNamespace(params={"code": code, "cdi": True}))
+    # Without the code, nothing on the node parses TOML.
+    assert directories == [*(["/opt/cdi"] if code else []), "/etc/cdi", "/var/run/cdi"]
     obstacles = shown.pop("obstacles", [])
     assert shown == {"socket": "/s", "name": "containerd", "version": "1.7.24"}
     assert ["is not valid TOML" in each for each in obstacles] == [True] * bool(code)
@@ -669,32 +672,9 @@ def test_the_node_gets_the_code_and_the_declaration_for_each_state(look):
     assert given[0]["converge"]["cdi_specs"] == [of_both, {**of_both, "state": "pruned"}]
 
 
-@pytest.mark.parametrize(
-    ("its", "order"),
-    [
-        ([], ["/etc/cdi", "/var/run/cdi"]),
-        (["/opt/cdi"], ["/opt/cdi", "/etc/cdi", "/var/run/cdi"]),
-        (["/run/cdi/", "/opt/cdi"], ["/etc/cdi", "/var/run/cdi", "/opt/cdi"]),
-        (["/var/run/cdi", "/etc/cdi/"], ["/var/run/cdi", "/etc/cdi"]),
-    ],
-)
-def test_the_cdi_directories_have_the_runtimes_order(its, order):
-    dump = f"cdi_spec_dirs = {json.dumps(its)}\n"
-    assert runtime_facts.spec_dirs({"config": {"effective": dump}}) == order
-    assert runtime_facts.spec_dirs({}) == ["/etc/cdi", "/var/run/cdi"]
-
-
 def test_without_a_runtime_its_sentence_is_the_only_one(look):
     facts = {**FACTS, "runtime": {"socket": "/run/x.sock", "problem": "no such file", "obstacles": ["no runtime"]}}
     assert len(look(facts, requires=["runtime"], declaration=DECLARED)[0]["msg"].splitlines()) == 2
-
-
-@pytest.mark.parametrize("quote", ["'", '"'])
-def test_the_runtimes_own_cdi_directories_are_found(quote):
-    dump = "  enable_cdi = true\n  cdi_spec_dirs = ['/etc/cdi', '/opt/cdi']\n  other = ['x']\n".replace("'", quote)
-    assert runtime_facts.texts_of_list(dump, "cdi_spec_dirs") == ["/etc/cdi", "/opt/cdi"]
-    assert runtime_facts.texts_of_list("cdi_spec_dirs = []", "cdi_spec_dirs") == []
-    assert runtime_facts.texts_of_list(None, "cdi_spec_dirs") == []
 
 
 def test_a_directory_is_no_device_and_a_link_is_what_it_leads_to(tmp_path):

@@ -13,9 +13,10 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import cdi_needed, runtime_facts
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import ledger as ledgers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import cdi_runtime
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge.node import Node
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.transaction import launch, runtime
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node_code
-from role_on_node import Adapter, RoleOnNode
+from role_on_node import Adapter, Module, RoleOnNode
 
 from node_device_plugin.runtime import configuration
 from node_device_plugin.runtime.configuration.cdi import SPEC_DIRS, Cdi, Change, UnsupportedConfig
@@ -127,6 +128,13 @@ def test_an_environment_that_cannot_run_it_is_unknown(old, tmp_path):
     assert "No module named grpc" in reason
 
 
+def test_the_preflights_kubelet_is_not_read_again(role, monkeypatch):
+    monkeypatch.setattr(cdi_runtime, "running_kubelet", lambda: pytest.fail("read again"))
+    node = Node(Module(role), True, {"runtime": role.facts, "kubelet": {"root_dir": "/of/preflight"}})
+    assert node.converged(cdi_runtime.converge, {**dict.fromkeys(cdi_runtime.PARAMS), **role.params})["restarted"]
+    assert "/of/preflight" in role.questions[0]
+
+
 def test_a_drain_asks_before_it_evicts_the_holders(role):
     role.holders = {"held": [HOLDER], "unknown": []}
     assert len(role.converge(specs={"stays": [], "evicted": True})["diff"]) == 2
@@ -147,7 +155,7 @@ def test_cdi_stays_on_while_a_spec_of_ours_stays(role, tmp_path, check_mode, mon
     # The running plugin's specs are in no ledger.
     del entries["/etc/cdi/x.json"]
     role.enter(entries)
-    role.config["effective"] = f"cdi_spec_dirs = ['/etc/cdi', '{tmp_path}/run']\n"
+    role.adapter.cdi = Cdi(True, ("/etc/cdi", f"{tmp_path}/run"))
     (tmp_path / "run").mkdir()
     for name in ("node-device-plugin_x.json", "other.json"):
         (tmp_path / "run" / name).touch()

@@ -203,7 +203,7 @@ def test_no_text_is_parsed_twice(machine, monkeypatch):
     monkeypatch.setattr(toml.tomllib, "loads", counted)
     toml.document.cache_clear()
     facts = node.facts()
-    node_preflight.with_obstacles(facts, node.module(True))
+    assert node_preflight.judged(facts, node.module(True))[1] == ["/etc/cdi", "/var/run/cdi"]
     answer = node.converge(check_mode=True, facts={"runtime": facts})
     assert answer["restarted"]
     # The file, which containerd prints as it is, and the new text.
@@ -214,7 +214,7 @@ def everything(node, facts):
     """All that leaves the node: what the preflight says, and what the module answers, also where it refuses."""
     module = node.module(True)
     asked = {"cdi_runtime": [{"state": state, "command": str(node.command)} for state in ("present", "absent")]}
-    yield node_preflight.with_obstacles(facts, module)
+    yield node_preflight.judged(facts, module)
     yield node_preflight.ledger_facts()
     yield registry.answers(module, asked, {"runtime": facts})
     unwritable = {**facts, "config": {**facts["config"], "unwritable": "it is read-only"}}
