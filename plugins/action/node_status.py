@@ -190,7 +190,7 @@ class ActionModule(NodeAction):
                 return {"node_object": {}, "notes": (str(error),)}
             problems.append(str(error))
             return {}
-        of_pod = self._of_pod(cluster, shown["metadata"]["name"], declared, problems) if self._is_pod else {}
+        of_pod = self._of_pod(cluster, shown, declared, problems) if self._is_pod else {}
         return {"cluster": rows, "node_object": shown, **of_pod}
 
     def _unlisted(self, cluster, name):
@@ -211,14 +211,14 @@ class ActionModule(NodeAction):
                 ]
             time.sleep(_PAUSE)
 
-    def _of_pod(self, cluster, name, declared, problems):
+    def _of_pod(self, cluster, of_node, declared, problems):
         """Return the plugin's pod, and ``running`` for a node that only the API reaches."""
         found = {}
         try:
             daemon_set = DaemonSet(cluster, deployed.parse(self._arguments.get("deployment", {})))
             found["wanted_sha256"] = manifests.sha256_of(deployed.configuration_text(declared))
-            found["pod"] = rollout.look(daemon_set, name)
-            pod = rollout.newest(daemon_set, name)
+            found["pod"] = rollout.look(daemon_set, of_node)
+            pod = rollout.newest(daemon_set, of_node["metadata"]["name"])
             if self._api_only and pod is not None and rollout.is_running(pod):
                 found["running"] = rollout.ask_through_api(cluster, pod)
         except (ApiError, DeclarationError) as error:

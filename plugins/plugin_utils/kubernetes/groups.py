@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 
-from . import deployed, duplicate_nodes
+from . import deployed
 
 
 class Group(NamedTuple):
@@ -16,7 +16,7 @@ class Group(NamedTuple):
 
     hosts: empty if no host is known. results: of the module daemonset for these hosts.
     cluster: the cluster's identity. kubeconfig: the path of a kubeconfig of the cluster.
-    problems: a message for each setting in which hosts differ, and for each host that is the same node as another host.
+    problems: a message for each setting in which hosts differ.
     """
 
     hosts: tuple[str, ...]
@@ -47,7 +47,7 @@ def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of:
         found[key] = group._replace(
             hosts=(*group.hosts, *([host] if host else [])),
             results=(*group.results, *([result] if result else [])),
-            problems=(*group.problems, *_differences(host, deployment, group), *_duplicate_nodes(result, group)),
+            problems=(*group.problems, *_differences(host, deployment, group)),
         )
     return list(found.values())
 
@@ -82,9 +82,3 @@ def _differences(host: str | None, deployment: manifests.Deployment, group: Grou
                 "hosts of a DaemonSet need the same value, so set it, or another device_plugin_deployment.name for "
                 "one of them"
             )
-
-
-def _duplicate_nodes(result: Mapping[str, Any], group: Group) -> Iterable[str]:
-    for other in group.results:
-        if other.get("node") == result.get("node"):
-            yield duplicate_nodes.sentence(other.get("host"), result.get("host"), str(result.get("node")))
