@@ -24,6 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     asked,
+    combinations,
     declaration,
     plugin_cli,
     preflight,
@@ -43,8 +44,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
-#: Modes of a running plugin to values of device_plugin_mode.
-_MODES = {"service": "service", "pod": "daemonset"}
 # Seconds between two reads of a node object.
 _PAUSE = 1.0
 
@@ -64,10 +63,7 @@ class ActionModule(NodeAction):
         problems = []
         parts = {"declaration": self._declaration(problems), "api_only": self._api_only}
         if self._api_only and not self._is_pod:
-            problems.append(
-                "node_devices_api_only says that nothing but the Kubernetes API reaches the node, so there can be no "
-                "service on it: set device_plugin_mode to daemonset"
-            )
+            problems.append(combinations.NO_SERVICE)
         try:
             if not self._api_only:
                 parts.update(self._of_node(parts["declaration"], problems))
@@ -117,13 +113,7 @@ class ActionModule(NodeAction):
             problems.append(unanswered)
             return {}
         problems.extend(requirements.unmet(_REQUIRED, facts, {}, options.cdi))
-        instance = (facts["device_plugins"]["instance"] or {}).get("mode")
-        runs_as, mode = _MODES.get(instance), self._arguments.get("mode", "service")
-        if runs_as and runs_as != mode:
-            problems.append(
-                f"the plugin runs as a {runs_as}, but device_plugin_mode is {mode}: run site.yml with "
-                "device_plugin_takeover: true"
-            )
+        problems.extend(requirements.other_mode(facts["device_plugins"], self._arguments.get("mode", "service")))
         if facts["transaction_left"]:
             problems.append(
                 "an earlier run was interrupted while it changed the container runtime's configuration: run "

@@ -27,6 +27,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from . import declaration, host_devices, misspelled, play, plugin_cli, profiles, requirements, spec_templates
 from .asked import Asked, completed, parse
+from .combinations import NO_SERVICE
 from .declaration import Declaration
 from .kubernetes import cluster_access, same_machine
 from .kubernetes.objects import DeploymentError
@@ -255,6 +256,8 @@ class Preflight:
         if boolean(given.pop("declared", False)):
             declared = self.declaration(declared)
         if self.api_only:
+            if given.get("mode") == "service" and not self.is_profile:
+                raise NotReady(f"{self.host}: {NO_SERVICE}")
             facts = self._of_the_api_alone(given)
             return {**facts, "read_in": self._play(), **({"declaration": declared} if declared else {})}
         if "converge" in given and self._skips("cdi_runtime", "configure"):
