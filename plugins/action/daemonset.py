@@ -74,7 +74,9 @@ class ActionModule(NodeAction):
         if arguments["state"] == "left" and not pending:
             return outcome([])
         found = groups.of(pending, arguments, duplicate_nodes.identity)
-        for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
+        if arguments["state"] == "deployed":
+            groups.note_namesakes(found)
+        for group in found:
             try:
                 if group.problems:
                     raise DeploymentError("\n".join(group.problems))
@@ -133,8 +135,7 @@ class ActionModule(NodeAction):
     def _deployed(self, arguments, results):
         """Apply the DaemonSet for the configurations in the cluster. Remove nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
-        unknown_nodes = self._unknown_nodes(arguments, pending)
-        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes), self._named)
+        return self._cluster.deploy(pending, self._unknown_nodes(arguments, pending), self._named)
 
     def _selected(self, arguments):
         """Let the pod run on the node. If `started` is set, wait until the pod's process runs."""
@@ -149,22 +150,18 @@ class ActionModule(NodeAction):
         For a profile, wait for the pods of a sample of its nodes.
         """
         sha256 = manifests.sha256_of(self._text)
+        result = {"changed": False, "sha256": sha256, "pod": None}
         if self._is_profile:
             sample = profile.sample(self._cluster, profiles.sample_size(arguments), proven_first=True)
             for name in () if self._task.check_mode else sample.names:
                 rollout.await_node(self._cluster, name, sha256, None, self._timeout, self._renew)
-            return {"changed": False, "sha256": sha256, "pod": None, "nodes": sample.total}
+            return {**result, "nodes": sample.total}
         if self._task.check_mode:
-            return {"changed": False, "sha256": sha256, "pod": None}
+            return result
         command = arguments.get("command")
         ask = (lambda _pod: rollout.ask_on_node(self, command)) if command else None
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
-        return {
-            "changed": False,
-            "sha256": sha256,
-            "pod": pod["metadata"]["name"],
-            "invocation_id": rollout.invocation_id(pod),
-        }
+        return {**result, "pod": pod["metadata"]["name"], "invocation_id": rollout.invocation_id(pod)}
 
     def _removed(self, arguments):
         """Remove the node's label, proof record and configuration, and wait until the node's pod has ended.

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import time
-
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
     extended_resources,
@@ -40,6 +38,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
@@ -189,17 +188,18 @@ class ActionModule(NodeAction):
         The kubelet updates the node object only every 10 s.
         """
         healthy = self._arguments.get("healthy") or {}
-        deadline = time.monotonic() + float(self._arguments.get("timeout", 30))
-        while True:
+
+        def look(is_late):
             allocatable = extended_resources.capacities_of(cluster.node(name), "allocatable") if healthy else {}
-            wrong = [each for each, count in healthy.items() if not quantity.same(allocatable.get(each), count)]
-            if not wrong or time.monotonic() >= deadline:
-                return [
-                    f"{each}: the kubelet lists {healthy[each]} healthy, but the node object shows "
-                    f"{allocatable.get(each, 'none')} allocatable"
-                    for each in wrong
-                ]
-            time.sleep(_PAUSE)
+            wrong = [
+                f"{each}: the kubelet lists {count} healthy, but the node object shows "
+                f"{allocatable.get(each, 'none')} allocatable"
+                for each, count in healthy.items()
+                if not quantity.same(allocatable.get(each), count)
+            ]
+            return wrong if is_late or not wrong else None
+
+        return until(look, float(self._arguments.get("timeout", 30)), _PAUSE)
 
     def _of_pod(self, cluster, of_node, declared, problems):
         """Return the plugin's pod, and ``running`` for a node that only the API reaches."""

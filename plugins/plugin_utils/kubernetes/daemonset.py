@@ -80,17 +80,16 @@ class DaemonSet:
         return [Change(f"{self._config_map}, {key}", before.get(key), after.get(key)) for key in keys]
 
     def deploy(
-        self, pending: Mapping[str, str], known: Iterable[str], named: Callable[[], Iterable[str]] = list
+        self, pending: Mapping[str, str], leaving: Collection[str], named: Callable[[], Iterable[str]]
     ) -> list[Change]:
         """Write the default, and apply the DaemonSet that all configurations need.
 
-        pending: configurations of this play, by node or manifests.DEFAULT. known: other nodes to keep. Nodes that are
-        in neither are removed. named: returns the nodes that have hosts of their own. Those that have the former
-        default and are not in this play keep it. Raises DeploymentError and DeclarationError.
+        pending: configurations of this play, by node or manifests.DEFAULT. leaving: nodes to remove. named: returns the
+        nodes that have hosts of their own. Those that have the former default and are not in this play keep it. Raises
+        DeploymentError and DeclarationError.
         """
-        kept = {*known, *pending, manifests.DEFAULT}
-        changes = [change for node in set(self.texts()) - kept for change in self.forget(node)]
-        before = {node: text for node, text in self.data().items() if node in kept}
+        changes = [change for node in leaving for change in self.forget(node)]
+        before = {node: text for node, text in self.data().items() if node not in leaving}
         if self.api.dry_run:
             # The cluster does not have the nodes' configurations yet.
             before = _with_keys(before, {node: text for node, text in pending.items() if node != manifests.DEFAULT})
@@ -256,10 +255,7 @@ class DaemonSet:
     def forget_configuration(self, key: str) -> list[Change]:
         """Remove a configuration. key: a node without a pod of this DaemonSet, or manifests.DEFAULT."""
         text = self.data().get(key)
-        if text is None:
-            return []
-        self.api.merge(self._config_map, {"data": {key: None}})
-        return [Change(f"{self._config_map}, {key}", text, None)]
+        return [] if text is None else self.write({key: text}, {})
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
         """Delete all objects if no node needs them.
