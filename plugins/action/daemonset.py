@@ -74,7 +74,9 @@ class ActionModule(NodeAction):
         if arguments["state"] == "left" and not pending:
             return outcome([])
         found = groups.of(pending, arguments, duplicate_nodes.identity)
-        for group in groups.without_namesakes(found) if arguments["state"] == "deployed" else found:
+        if arguments["state"] == "deployed":
+            groups.note_namesakes(found)
+        for group in found:
             try:
                 if group.problems:
                     raise DeploymentError("\n".join(group.problems))
@@ -95,21 +97,13 @@ class ActionModule(NodeAction):
         # Check for unsupported settings before anything is written.
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self.host if self._is_profile else self._node: configuration})
-        if self._is_profile:
-            other_daemonsets.before(self._cluster)
-            return {**outcome(self._cluster.prepare()), **self._whose(arguments, []), "text": self._text}
-        places = other_daemonsets.before(self._cluster, self._node)
-        # Check only nodes that only the API reaches. For all other nodes, the preflight checks the pod slot.
-        api_only = self.preflight.api_only
-        api = self._cluster.api
-        no_slot = deployed.without_slot(api, api.node(self._node), self._cluster.deployment) if api_only else ""
-        if no_slot:
-            raise DeploymentError(no_slot)
-        # For all other nodes, the preflight finds foreign plugins on the node.
-        if api_only and not boolean(arguments.get("takeover", False)):
-            names = [resource.name for resource in configuration.resources]
-            other_daemonsets.refuse_foreign(self._cluster, self._node, names, places)
-        changes = self._cluster.configure(self._node, self._text)
+        places = other_daemonsets.before(self._cluster, "" if self._is_profile else self._node)
+        if not self._is_profile:
+            of_node = self._cluster.api.node(self._node)
+            # For a node that Ansible reaches, the preflight checks this.
+            if self.preflight.api_only:
+                self._refuse_node(of_node, arguments, configuration, places)
+        changes = self._cluster.configure({} if self._is_profile else {self._node: self._text})
         if places:
             # No label matches two DaemonSets, so Kubernetes ends the one pod when it starts the other.
             self._warnings.append(
@@ -118,6 +112,15 @@ class ActionModule(NodeAction):
                 "has registered them. Containers that run keep their devices"
             )
         return {**outcome(changes), **self._whose(arguments, places), "text": self._text}
+
+    def _refuse_node(self, of_node, arguments, configuration, places):
+        """Raise DeploymentError if the node has no slot for the pod, or if another plugin serves the resources."""
+        no_slot = deployed.without_slot(self._cluster.api, of_node, self._cluster.deployment)
+        if no_slot:
+            raise DeploymentError(no_slot)
+        if not boolean(arguments.get("takeover", False)):
+            names = [resource.name for resource in configuration.resources]
+            other_daemonsets.refuse_foreign(self._cluster, self._node, names, places)
 
     def _whose(self, arguments, places):
         """Return this host's facts for the tasks that run once for all hosts. places: the node's other DaemonSets."""
@@ -132,8 +135,7 @@ class ActionModule(NodeAction):
     def _deployed(self, arguments, results):
         """Apply the DaemonSet for the configurations in the cluster. Remove nodes that are not in the inventory."""
         pending = {each["node"]: each["text"] for each in results if "text" in each}
-        unknown_nodes = self._unknown_nodes(arguments, pending)
-        return self._cluster.deploy(pending, set(self._cluster.texts()) - set(unknown_nodes), self._named)
+        return self._cluster.deploy(pending, self._unknown_nodes(arguments, pending), self._named)
 
     def _selected(self, arguments):
         """Let the pod run on the node. If `started` is set, wait until the pod's process runs."""
@@ -148,22 +150,18 @@ class ActionModule(NodeAction):
         For a profile, wait for the pods of a sample of its nodes.
         """
         sha256 = manifests.sha256_of(self._text)
+        result = {"changed": False, "sha256": sha256, "pod": None}
         if self._is_profile:
             sample = profile.sample(self._cluster, profiles.sample_size(arguments), proven_first=True)
             for name in () if self._task.check_mode else sample.names:
                 rollout.await_node(self._cluster, name, sha256, None, self._timeout, self._renew)
-            return {"changed": False, "sha256": sha256, "pod": None, "nodes": sample.total}
+            return {**result, "nodes": sample.total}
         if self._task.check_mode:
-            return {"changed": False, "sha256": sha256, "pod": None}
+            return result
         command = arguments.get("command")
         ask = (lambda _pod: rollout.ask_on_node(self, command)) if command else None
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
-        return {
-            "changed": False,
-            "sha256": sha256,
-            "pod": pod["metadata"]["name"],
-            "invocation_id": rollout.invocation_id(pod),
-        }
+        return {**result, "pod": pod["metadata"]["name"], "invocation_id": rollout.invocation_id(pod)}
 
     def _removed(self, arguments):
         """Remove the node's label, proof record and configuration, and wait until the node's pod has ended.
@@ -203,7 +201,7 @@ class ActionModule(NodeAction):
             if pod is None or not rollout.is_started(pod):
                 raise DeploymentError("its pod does not run")
             empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
-            changes = cluster.configure(self._node, empty)
+            changes = cluster.configure({self._node: empty})
             rollout.await_node(cluster, self._node, manifests.sha256_of(empty), None, self._timeout)
         except (DeclarationError, DeploymentError) as error:
             self._warnings.append(f"{self.host}: CDI specs that the plugin wrote stay on the node: {error}")

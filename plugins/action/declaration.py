@@ -124,7 +124,7 @@ class ActionModule(NodeAction):
             deployment = deployed.parse(self.preflight.variable("device_plugin_deployment", {}))
             try:
                 if path:
-                    other_daemonsets.refuse_overlap(DaemonSet(Api.of(path, dry_run=True), deployment))
+                    other_daemonsets.before(DaemonSet(Api.of(path, dry_run=True), deployment))
             except ApiError as error:
                 return [cluster_access.failure(path, error)]
             except DeploymentError as error:

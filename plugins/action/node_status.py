@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import time
-
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
     extended_resources,
@@ -24,6 +22,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     asked,
+    combinations,
     declaration,
     plugin_cli,
     preflight,
@@ -39,12 +38,11 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
-#: Modes of a running plugin to values of device_plugin_mode.
-_MODES = {"service": "service", "pod": "daemonset"}
 # Seconds between two reads of a node object.
 _PAUSE = 1.0
 
@@ -64,10 +62,7 @@ class ActionModule(NodeAction):
         problems = []
         parts = {"declaration": self._declaration(problems), "api_only": self._api_only}
         if self._api_only and not self._is_pod:
-            problems.append(
-                "node_devices_api_only says that nothing but the Kubernetes API reaches the node, so there can be no "
-                "service on it: set device_plugin_mode to daemonset"
-            )
+            problems.append(combinations.NO_SERVICE)
         try:
             if not self._api_only:
                 parts.update(self._of_node(parts["declaration"], problems))
@@ -117,13 +112,7 @@ class ActionModule(NodeAction):
             problems.append(unanswered)
             return {}
         problems.extend(requirements.unmet(_REQUIRED, facts, {}, options.cdi))
-        instance = (facts["device_plugins"]["instance"] or {}).get("mode")
-        runs_as, mode = _MODES.get(instance), self._arguments.get("mode", "service")
-        if runs_as and runs_as != mode:
-            problems.append(
-                f"the plugin runs as a {runs_as}, but device_plugin_mode is {mode}: run site.yml with "
-                "device_plugin_takeover: true"
-            )
+        problems.extend(requirements.other_mode(facts["device_plugins"], self._arguments.get("mode", "service")))
         if facts["transaction_left"]:
             problems.append(
                 "an earlier run was interrupted while it changed the container runtime's configuration: run "
@@ -190,7 +179,7 @@ class ActionModule(NodeAction):
                 return {"node_object": {}, "notes": (str(error),)}
             problems.append(str(error))
             return {}
-        of_pod = self._of_pod(cluster, shown["metadata"]["name"], declared, problems) if self._is_pod else {}
+        of_pod = self._of_pod(cluster, shown, declared, problems) if self._is_pod else {}
         return {"cluster": rows, "node_object": shown, **of_pod}
 
     def _unlisted(self, cluster, name):
@@ -199,26 +188,27 @@ class ActionModule(NodeAction):
         The kubelet updates the node object only every 10 s.
         """
         healthy = self._arguments.get("healthy") or {}
-        deadline = time.monotonic() + float(self._arguments.get("timeout", 30))
-        while True:
-            allocatable = extended_resources.capacities_of(cluster.node(name), "allocatable") if healthy else {}
-            wrong = [each for each, count in healthy.items() if not quantity.same(allocatable.get(each), count)]
-            if not wrong or time.monotonic() >= deadline:
-                return [
-                    f"{each}: the kubelet lists {healthy[each]} healthy, but the node object shows "
-                    f"{allocatable.get(each, 'none')} allocatable"
-                    for each in wrong
-                ]
-            time.sleep(_PAUSE)
 
-    def _of_pod(self, cluster, name, declared, problems):
+        def look(is_late):
+            allocatable = extended_resources.capacities_of(cluster.node(name), "allocatable") if healthy else {}
+            wrong = [
+                f"{each}: the kubelet lists {count} healthy, but the node object shows "
+                f"{allocatable.get(each, 'none')} allocatable"
+                for each, count in healthy.items()
+                if not quantity.same(allocatable.get(each), count)
+            ]
+            return wrong if is_late or not wrong else None
+
+        return until(look, float(self._arguments.get("timeout", 30)), _PAUSE)
+
+    def _of_pod(self, cluster, of_node, declared, problems):
         """Return the plugin's pod, and ``running`` for a node that only the API reaches."""
         found = {}
         try:
             daemon_set = DaemonSet(cluster, deployed.parse(self._arguments.get("deployment", {})))
             found["wanted_sha256"] = manifests.sha256_of(deployed.configuration_text(declared))
-            found["pod"] = rollout.look(daemon_set, name)
-            pod = rollout.newest(daemon_set, name)
+            found["pod"] = rollout.look(daemon_set, of_node)
+            pod = rollout.newest(daemon_set, of_node["metadata"]["name"])
             if self._api_only and pod is not None and rollout.is_running(pod):
                 found["running"] = rollout.ask_through_api(cluster, pod)
         except (ApiError, DeclarationError) as error:

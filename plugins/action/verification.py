@@ -100,29 +100,21 @@ class ActionModule(NodeAction):
 
     def _verify_sample(self, sample, verify):
         """Return one report about some of a profile's nodes. verify: returns the report of a node."""
-        found, failed = {}, []
+        rows, problems, is_changed = [], [], False
         for name in sample.names:
             try:
-                found[name] = verify(name)
+                found, changed = verify(name)
             except (ApiError, DeploymentError) as error:
                 # One broken node must not hide the others.
-                failed += [f"{name}: {line}" for line in str(error).splitlines()]
-        reports = {name: report for name, (report, _changed) in found.items()}
+                problems += [f"{name}: {line}" for line in str(error).splitlines()]
+                continue
+            rows += [{**row, "resource": f"{row['resource']} on {name}"} for row in found["resources"]]
+            problems += [f"{name}: {problem}" for problem in found["problems"]]
+            is_changed = is_changed or changed
         unseen = sample.total - len(sample.names)
-        report = {
-            "resources": [
-                {**row, "resource": f"{row['resource']} on {name}"}
-                for name, report in reports.items()
-                for row in report["resources"]
-            ],
-            "problems": [
-                *failed,
-                *(f"{name}: {problem}" for name, report in reports.items() for problem in report["problems"]),
-            ],
-            "nodes": sample.total,
-            "warnings": [f"{unseen} of {sample.total} nodes were not verified (verification_sample)"] * bool(unseen),
-        }
-        return {"changed": any(changed for _report, changed in found.values()), **self._judged(report)}
+        warnings = [f"{unseen} of {sample.total} nodes were not verified (verification_sample)"] * bool(unseen)
+        report = {"resources": rows, "problems": problems, "nodes": sample.total, "warnings": warnings}
+        return {"changed": is_changed, **self._judged(report)}
 
     def _verify_on_node(self, configuration):
         arguments = self._arguments

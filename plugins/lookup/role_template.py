@@ -32,7 +32,6 @@ _raw:
   elements: str
 """
 
-import hashlib
 import json
 import pathlib
 
@@ -55,11 +54,10 @@ class LookupModule(LookupBase):
         """Return a rendered template. In one run, the same values give the same text, for all hosts."""
         role, _slash, name = term.partition("/")
         path = str(_ROLES / role / "templates" / name)
-        digest = hashlib.sha256(json.dumps([path, given], sort_keys=True).encode()).hexdigest()
 
         def render():
             lookup = lookup_loader.get("ansible.builtin.template", loader=self._loader, templar=self._templar)
             (text,) = lookup.run([path], variables=given)
             return text
 
-        return remembered(f"template-{digest[:24]}", render)
+        return remembered(render, "template", path, json.dumps(given, sort_keys=True))

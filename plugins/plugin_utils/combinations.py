@@ -19,6 +19,11 @@ from .kubernetes.drain import NO_CLUSTER
 
 # Variables of the playbooks with a number of minutes.
 _MINUTES = ("node_devices_lock_minutes", "node_devices_drain_minutes", "node_devices_in_use_minutes")
+#: The message for a service on a node that only the API reaches.
+NO_SERVICE = (
+    "device_plugin_mode: is service, but node_devices_api_only means that only the Kubernetes API reaches the node, so "
+    "no service can run there: set it to daemonset"
+)
 _VARIABLES = (
     "node_devices_kubeconfig",
     "node_devices_api_only",
@@ -45,10 +50,7 @@ def problems(
     if _is(values, "node_devices_drain") and not has_cluster:
         yield NO_CLUSTER
     if api_only and values.get("device_plugin_mode", "service") == "service":
-        yield (
-            "device_plugin_mode: is service, but node_devices_api_only means that only the Kubernetes API reaches the "
-            "node, so no service can run there: set it to daemonset"
-        )
+        yield NO_SERVICE
     if api_only and capacities and _is(values, "extended_resources_restore"):
         yield (
             "extended_resources_restore: needs a timer on the node, but node_devices_api_only means that only the "

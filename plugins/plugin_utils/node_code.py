@@ -43,7 +43,7 @@ def archive(with_wire: bool = False) -> bytes:
 
 def sha256() -> str:
     """Return the archive's SHA-256 hash, as hex. One task of a run packs the archive for all."""
-    return remembered("code-sha256", lambda: hashlib.sha256(archive()).hexdigest())
+    return remembered(lambda: hashlib.sha256(archive()).hexdigest(), "code")
 
 
 def _sources() -> Iterator[tuple[str, pathlib.Path]]:

@@ -14,7 +14,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from ansible import constants
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
@@ -27,9 +26,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 
 from . import declaration, host_devices, misspelled, play, plugin_cli, profiles, requirements, spec_templates
 from .asked import Asked, completed, parse
+from .combinations import NO_SERVICE
 from .declaration import Declaration
 from .kubernetes import cluster_access, same_machine
 from .kubernetes.objects import DeploymentError
+from .remembered import file_of
 from .wheels import WheelsError
 
 #: Modules that import the plugin's code, or keep it on the node.
@@ -155,12 +156,7 @@ class Preflight:
     @property
     def _written(self) -> pathlib.Path:
         """A file that exists if this play may have written to the node. (Tasks share no memory.)"""
-        return self._remembered("written", self._play())
-
-    def _remembered(self, what: str, *of: str) -> pathlib.Path:
-        """Return the path of a file that remembers something about the host until this run of Ansible ends."""
-        digest = hashlib.sha256("\0".join((*of, self.host)).encode()).hexdigest()[:24]
-        return pathlib.Path(constants.DEFAULT_LOCAL_TMP) / f"{what}-{digest}"
+        return file_of("written", self._play(), self.host)
 
     def declaration(self, given: Any = None) -> dict[str, Any]:
         """Return the host's declaration as data. given: the task's argument, or None. Raises DeclarationProblems."""
@@ -223,7 +219,7 @@ class Preflight:
 
     def _other_machine(self, path: str, name: str, facts: Mapping[str, Any] | None) -> same_machine.Checked:
         """Check once in a run of Ansible that the host is this node. Raises ApiError."""
-        checked = self._remembered("same-machine", path, name)
+        checked = file_of("same-machine", path, name, self.host)
         if checked.exists():
             return same_machine.Checked()
         if "identity" not in (facts or {}):
@@ -255,6 +251,8 @@ class Preflight:
         if boolean(given.pop("declared", False)):
             declared = self.declaration(declared)
         if self.api_only:
+            if given.get("mode") == "service" and not self.is_profile:
+                raise NotReady(f"{self.host}: {NO_SERVICE}")
             facts = self._of_the_api_alone(given)
             return {**facts, "read_in": self._play(), **({"declaration": declared} if declared else {})}
         if "converge" in given and self._skips("cdi_runtime", "configure"):

@@ -30,9 +30,7 @@ def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any],
 
     present: the facts without missing paths that a role will create. runs_units: whether systemd will run the plugin.
     """
-    # The facts do not always show the command.
-    of_facts = [name for name in asked.requires if name != "command"]
-    found = unmet(of_facts, present, asked.device_paths, asked.cdi, asked.host_paths)
+    found = unmet(asked.requires, present, asked.device_paths, asked.cdi, asked.host_paths)
     # Without root, the modules' answers are unreliable.
     if facts["uid"] == 0:
         for module in facts.get("converged") or {}:
@@ -96,24 +94,20 @@ def unmet(
     device_paths, host_paths: of the declaration.
     cdi: whether devices are injected by CDI. Old runtimes and kubelets do not support CDI.
     """
+    # The module runs with Python 3.9 or later (see `unanswered`), and the facts do not always show the command.
     checks = {
-        # The module runs with Python 3.9 or later (see `unanswered`).
-        "python": lambda: (),
         "systemd": lambda: _systemd(node["init"]),
         "runtime": lambda: node["runtime"]["obstacles"],
         "kubelet": lambda: _kubelet(node["kubelet"]) if cdi else (),
         "devices": lambda: [*_devices(node, device_paths), *_host_paths(node, host_paths)],
     }
-    unknown = set(requires) - set(checks)
-    if unknown:
-        return [f"requires: {', '.join(sorted(unknown))} is not a known requirement: use {', '.join(checks)}"]
     if node["uid"] != 0:
         # Without root, the other checks would be unreliable.
         return [
             f"tasks run as user id {node['uid']}, but the collection needs root: set ansible_become: true (if sudo "
             "asks for a password, add --ask-become-pass)"
         ]
-    sentences = [sentence for name in requires for sentence in checks[name]()]
+    sentences = [sentence for name, check in checks.items() if name in requires for sentence in check()]
     return [*sentences, *(node[name] for name in ("ledger_problem", "kubelet_problem") if node.get(name))]
 
 
@@ -165,15 +159,9 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
     plugins: the facts of the module node_preflight. names: the declared resources. mode: service or daemonset.
     kinds: the CDI kinds of other programs whose devices are declared.
     """
-    instance = plugins["instance"] or {"mode": None, "resources": []}
-    there = {"service": "service", "pod": "daemonset"}.get(instance["mode"], mode)
-    if there != mode:
-        modes = {"service": "a systemd service", "daemonset": "a DaemonSet's pod"}
-        yield (
-            f"the plugin runs on this node as {modes[there]}, but device_plugin_mode is {mode}: set "
-            f"device_plugin_mode: {there}, or device_plugin_takeover: true to switch the node"
-        )
-    foreign = [name for name in names if name in plugins["registered"] and name not in instance["resources"]]
+    yield from other_mode(plugins, mode)
+    ours = (plugins["instance"] or {"resources": []})["resources"]
+    foreign = [name for name in names if name in plugins["registered"] and name not in ours]
     if foreign and plugins["others"]:
         yield (
             f"another device plugin already serves {', '.join(foreign)} on this node (sockets of other plugins: "
@@ -181,8 +169,19 @@ def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterab
             "remove it right after the run"
         )
     registered = plugins["registered"] if plugins["others"] else ()
-    others = [name for name in registered if name not in {*names, *instance["resources"]}]
+    others = [name for name in registered if name not in {*names, *ours}]
     yield from offered_twice(others, plugins["drivers"], kinds)
+
+
+def other_mode(plugins: Mapping[str, Any], mode: str) -> Iterator[str]:
+    """Yield one message if our plugin runs in another mode. plugins, mode: as in ``taken``."""
+    there = {"service": "service", "pod": "daemonset"}.get((plugins["instance"] or {}).get("mode"), mode)
+    if there != mode:
+        modes = {"service": "a systemd service", "daemonset": "a DaemonSet's pod"}
+        yield (
+            f"the plugin runs on this node as {modes[there]}, but device_plugin_mode is {mode}: set "
+            f"device_plugin_mode: {there}, or device_plugin_takeover: true to switch the node"
+        )
 
 
 def removed(names: Iterable[str]) -> list[str]:

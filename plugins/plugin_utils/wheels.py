@@ -74,7 +74,7 @@ def targets() -> dict[str, Any]:
 
 def targets_of_run() -> dict[str, Any]:
     """Return `targets` of the sources as the first task of this run found them."""
-    found: dict[str, Any] = json.loads(remembered("targets", lambda: json.dumps(targets())))
+    found: dict[str, Any] = json.loads(remembered(lambda: json.dumps(targets()), "targets"))
     return found
 
 

@@ -97,13 +97,6 @@ def read(cluster, namespace):
     return read_object
 
 
-def of_an_earlier_release(content):
-    """A manifest as the command ``manifests`` of an earlier release rendered it: the DaemonSet lists its nodes."""
-    if content["kind"] == "DaemonSet":
-        del content["spec"]["template"]["spec"]["nodeSelector"]
-    return content
-
-
 def deployed(run, *nodes, resources=(IMAGINARY,), **given):
     """Both steps, for several nodes."""
     pending = [run("configured", node, *resources, **given) for node in nodes]

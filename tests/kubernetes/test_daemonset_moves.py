@@ -6,8 +6,6 @@ import urllib.error
 
 import daemonset_steps
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from daemonset_steps import IMAGINARY, LABEL, deployed, labels
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -108,24 +106,3 @@ def test_an_uninstall_that_was_told_another_namespace(cluster, run, read, namesp
     run("absent", pending=[removed], deployment=told)
     assert read("/apis/apps/v1", "daemonsets") is None
     assert read("/api/v1")["status"]["phase"] == "Terminating"
-
-
-def test_a_daemonset_that_names_its_nodes_itself(cluster, run, namespace):
-    """As the command `manifests` of an earlier release made it."""
-    node, theirs = cluster.node({}), f"{namespace}-2"
-    configuration = parse_configuration({"resources": [IMAGINARY]})
-    by_name = manifests.parse_deployment({"image": "x", "namespace": theirs})
-    paths = {"Namespace": "/api/v1/namespaces", "ConfigMap": f"/api/v1/namespaces/{theirs}/configmaps"}
-    for manifest in manifests.render(by_name, {node.name: configuration}):
-        path = paths.get(manifest.content["kind"], f"/apis/apps/v1/namespaces/{theirs}/daemonsets")
-        cluster.ask("POST", path, daemonset_steps.of_an_earlier_release(manifest.content))
-    assert run("configured", node, IMAGINARY)["msg"] == (
-        f"worker1: DaemonSet node-device-plugin in namespace {theirs} lists its nodes itself, including {node.name}, "
-        "so these playbooks did not deploy it: remove the node there first"
-    )
-    # Of other nodes it is nobody's business, and an uninstall leaves it alone.
-    assert run("configured", cluster.node({}), IMAGINARY)["changed"] is True
-    assert run("removed", node)["other_daemonsets"] == []
-    assert cluster.ask("GET", f"/api/v1/namespaces/{theirs}/configmaps/node-device-plugin")["data"].keys() == {
-        node.name
-    }

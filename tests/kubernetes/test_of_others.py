@@ -64,7 +64,7 @@ def test_nothing_of_others_is_deleted_or_written(api, labels):
 def test_a_node_is_not_configured_beside_what_others_have_under_our_name(api, place, labels):
     api.there = {Place("nodes", "worker1"): labelled({}), place: labelled(labels)}
     with pytest.raises(DeploymentError, match=f"^{place} belongs to others"):
-        DaemonSet(api, DEPLOYMENT).configure("worker1", "{}")
+        DaemonSet(api, DEPLOYMENT).configure({"worker1": "{}"})
     assert api.changes == []
 
 
@@ -104,7 +104,7 @@ def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_tha
     cluster = types.SimpleNamespace(
         api=types.SimpleNamespace(node=lambda _name: {}),
         deployment=DEPLOYMENT,
-        configure=lambda node, text: configured.append(node) or [],
+        configure=lambda texts: configured.extend(texts) or [],
     )
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
     monkeypatch.setattr(daemonset.ActionModule, "_daemon_set", lambda self, path, deployment: cluster)

@@ -61,7 +61,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
     assert run("selected", node, **given)["changed"] is True
     daemon_set = DaemonSet(Api(kubeconfig.read(path)), parse({"image": "example.com/plugin:1", "namespace": namespace}))
     # What a wait and status.yml read, where nobody makes the pod.
-    assert rollout.look(daemon_set, node.name)["state"] == "none"
+    assert rollout.look(daemon_set, daemon_set.api.node(node.name))["state"] == "none"
     assert daemon_set.revision() == ""
     # A proof's pod.
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})

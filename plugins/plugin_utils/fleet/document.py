@@ -15,7 +15,7 @@ from . import node, resources
 SCHEMA_VERSION = 1
 _SEVERITIES = ("failed", "degraded", "unknown", "pending")
 _NUMBERS = ("capacity", "healthy", "allocated")
-# A pod's name where rollout.seen and a kubelet's message have it.
+# A pod's name where rollout.look and a kubelet's message have it.
 _POD = re.compile(r"\bpod [^\s/]+/\S+ (?=does not |has |waits for the scheduler)")
 _KUBELETS_POD = re.compile(r" pod=\S+")
 

@@ -82,7 +82,7 @@ def _read(
         cluster=rows,
         node_object=of_node,
         api_only=True,
-        pod=rollout.seen(cluster, of_node, cluster.pods(of_node["metadata"]["name"]), cluster.revision()),
+        pod=rollout.look(cluster, of_node),
         problems=tuple(problems),
         notes=tuple(_unknown_of_runtime(cluster, of_node, by_cdi)),
     )

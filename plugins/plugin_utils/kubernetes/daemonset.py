@@ -7,11 +7,12 @@ of all nodes. The settings that all pods share are computed from all configurati
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods, quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
@@ -19,7 +20,10 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     NotFound,
     Place,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
+    capacities_of,
+    is_ready,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Configuration,
     DeclarationError,
@@ -50,35 +54,22 @@ class DaemonSet:
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
         }
 
-    def prepare(self) -> list[Change]:
-        """Create a missing namespace and ConfigMap. Raises DeploymentError if other owners have these names."""
-        return self._make(self._found())
+    def configure(self, texts: Mapping[str, str]) -> list[Change]:
+        """Write configurations, by node, and create a missing namespace and ConfigMap.
 
-    def _found(self) -> dict[str, Any] | None:
-        """Return the ConfigMap, after a check that all objects are ours."""
+        Raises DeploymentError if other owners have these names, and DeclarationError if the ConfigMap has no room.
+        """
+        # Check for errors before anything is written.
         self.namespace.await_end()
         config_map = own(self._config_map, self.api.get(self._config_map))
-        _by_label(self.place, own(self.place, self.api.get(self.place)))
-        return config_map
-
-    def _make(self, config_map: Mapping[str, Any] | None) -> list[Change]:
+        own(self.place, self.api.get(self.place))
+        before = dict((config_map or {}).get("data") or {})
+        after = _with_keys(before, texts)
+        manifests.require_room(after)
         changes = self.namespace.make()
         if config_map is None:
             objects.apply(self.api, self._config_map, manifests.config_map(self.deployment, {}).content)
-        return changes
-
-    def configure(self, node: str, text: str) -> list[Change]:
-        """Write a node's configuration, and create a missing namespace and ConfigMap.
-
-        Raises DeclarationError if the configuration does not fit into the ConfigMap.
-        """
-        # Check for errors before anything is written.
-        self.api.node(node)
-        config_map = self._found()
-        before = dict((config_map or {}).get("data") or {})
-        after = _with_key(before, node, text)
-        manifests.require_room(after)
-        return [*self._make(config_map), *self.write(before, after)]
+        return [*changes, *self.write(before, after)]
 
     def write(self, before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
         """Write the configurations that differ. before, after: by node or manifests.DEFAULT."""
@@ -89,20 +80,19 @@ class DaemonSet:
         return [Change(f"{self._config_map}, {key}", before.get(key), after.get(key)) for key in keys]
 
     def deploy(
-        self, pending: Mapping[str, str], known: Iterable[str], named: Callable[[], Iterable[str]] = list
+        self, pending: Mapping[str, str], leaving: Collection[str], named: Callable[[], Iterable[str]]
     ) -> list[Change]:
         """Write the default, and apply the DaemonSet that all configurations need.
 
-        pending: configurations of this play, by node or manifests.DEFAULT. known: other nodes to keep. Nodes that are
-        in neither are removed. named: returns the nodes that have hosts of their own. Those that have the former
-        default and are not in this play keep it. Raises DeploymentError and DeclarationError.
+        pending: configurations of this play, by node or manifests.DEFAULT. leaving: nodes to remove. named: returns the
+        nodes that have hosts of their own. Those that have the former default and are not in this play keep it. Raises
+        DeploymentError and DeclarationError.
         """
-        kept = {*known, *pending, manifests.DEFAULT}
-        changes = [change for node in set(self.texts()) - kept for change in self.forget(node)]
-        before = {node: text for node, text in self.data().items() if node in kept}
-        # In check mode, the cluster does not have the nodes' configurations yet.
-        for node in pending.keys() - {manifests.DEFAULT} if self.api.dry_run else ():
-            before = _with_key(before, node, pending[node])
+        changes = [change for node in leaving for change in self.forget(node)]
+        before = {node: text for node, text in self.data().items() if node not in leaving}
+        if self.api.dry_run:
+            # The cluster does not have the nodes' configurations yet.
+            before = _with_keys(before, {node: text for node, text in pending.items() if node != manifests.DEFAULT})
         former = before.get(manifests.DEFAULT)
         is_other = former is not None and pending.get(manifests.DEFAULT, former) != former
         texts = {**(dict.fromkeys(named(), former) if is_other else {}), **before, **pending}
@@ -147,13 +137,14 @@ class DaemonSet:
         if planned.before["spec"]["template"] == planned.after["spec"]["template"]:
             return
         try:
-            # Skip nodes that are not Ready, because they get no pod.
-            found = [node for node in nodes if is_ready(node) and self.is_selected(node)]
-            slots = {node["metadata"]["name"]: pods.of_node(self.api, node) for node in found}
+            there = self.api.list(Place("pods"))
         except LacksRights:
             # Free slots are unknown without the permission to list pods.
             return
-        full = [node for node, of_node in slots.items() if of_node is not None and not of_node.free]
+        counts = Counter(pod["spec"].get("nodeName") for pod in there if not pods.is_finished(pod))
+        # Skip nodes that are not Ready, because they get no pod.
+        ready = {node["metadata"]["name"]: node for node in nodes if is_ready(node) and self.is_selected(node)}
+        full = [name for name, node in ready.items() if _slots(node) <= counts[name]]
         if full:
             raise DeploymentError(
                 f"node {', '.join(full)} has no free pod slot for the plugin's new pod, which starts before the old "
@@ -177,15 +168,14 @@ class DaemonSet:
         others = (self.api.get(Place("nodes", name)) for name in {*texts} - {*found, manifests.DEFAULT})
         return [*found.values(), *(node for node in others if node is not None)]
 
-    def _kubelets_overlap(self, nodes: Iterable[Mapping[str, Any]]) -> bool:
+    def _kubelets_overlap(self, nodes: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether each node's kubelet accepts two sockets of one resource.
 
         A pool without a node gets nodes like the cluster's others.
         """
         if self.deployment.overlap != "auto":
             return False
-        shown = list(nodes) or self.api.list(Place("nodes"))
-        infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in shown]
+        infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in nodes or self.api.list(Place("nodes"))]
         return manifests.overlaps(info.get("kubeletVersion") or "" for info in infos)
 
     def _ground(self, texts: Mapping[str, str]) -> manifests.CommonGround:
@@ -198,10 +188,7 @@ class DaemonSet:
                 problems += [f"{self._config_map}, key {node}: {problem}" for problem in error.problems]
         if problems:
             raise DeploymentError("\n".join(problems))
-        try:
-            return manifests.common_ground(configurations)
-        except DeclarationError as error:
-            raise DeploymentError("\n".join(map(str, error.problems))) from error
+        return manifests.common_ground(configurations)
 
     def data(self) -> dict[str, str]:
         """Return the ConfigMap's configurations by node or manifests.DEFAULT."""
@@ -233,19 +220,16 @@ class DaemonSet:
 
     def keeps(self, node: Mapping[str, Any]) -> bool:
         """Return whether the cluster's DaemonSet selects a node by labels that no play sets, such as a pool's."""
-        found, labels = self.api.get(self.place), node["metadata"].get("labels") or {}
+        found = self.api.get(self.place)
         selects = found["spec"]["template"]["spec"].get("nodeSelector") if found else None
-        if not selects or manifests.NODE_LABEL in selects:
-            return False
         # A play that removes its own label from the node returns the node to the pool.
-        is_ours = labels.get(manifests.NODE_LABEL, self.deployment.name) == self.deployment.name
-        return is_ours and selects.items() <= labels.items()
+        return bool(selects) and manifests.NODE_LABEL not in selects and self.is_selected(node, selects)
 
-    def is_selected(self, node: Mapping[str, Any]) -> bool:
-        """Return whether a node object has this DaemonSet's labels."""
+    def is_selected(self, node: Mapping[str, Any], selector: Mapping[str, str] | None = None) -> bool:
+        """Return whether a node object has these labels, or else the DaemonSet's, and is not another DaemonSet's."""
         labels = node["metadata"].get("labels") or {}
         is_of_another = labels.get(manifests.NODE_LABEL, self.deployment.name) != self.deployment.name
-        return not is_of_another and self.deployment.selector.items() <= labels.items()
+        return not is_of_another and (selector or self.deployment.selector).items() <= labels.items()
 
     def forget(self, node: str) -> list[Change]:
         """Remove a node's label, proof record and configuration. Without the label, the node's pod ends.
@@ -271,10 +255,7 @@ class DaemonSet:
     def forget_configuration(self, key: str) -> list[Change]:
         """Remove a configuration. key: a node without a pod of this DaemonSet, or manifests.DEFAULT."""
         text = self.data().get(key)
-        if text is None:
-            return []
-        self.api.merge(self._config_map, {"data": {key: None}})
-        return [Change(f"{self._config_map}, {key}", text, None)]
+        return [] if text is None else self.write({key: text}, {})
 
     def dismantle(self, leaving: Iterable[str]) -> list[Change]:
         """Delete all objects if no node needs them.
@@ -353,30 +334,19 @@ class DaemonSet:
 
 
 class ReadOnce(DaemonSet):
-    """A DaemonSet whose revision, pods and events are read once, in pages, instead of again for each node."""
+    """A DaemonSet whose revision, pods and events are read once, in pages, instead of again for each node.
 
-    @functools.cached_property
-    def _revision(self) -> str:
-        return super().revision()
+    Raises ApiError.
+    """
 
-    @functools.cached_property
-    def _pods(self) -> list[dict[str, Any]]:
-        return super().pods()
-
-    @functools.cached_property
-    def _by_node(self) -> dict[str, list[dict[str, Any]]]:
-        found: dict[str, list[dict[str, Any]]] = {}
+    def __init__(self, api: Api, deployment: manifests.Deployment) -> None:
+        super().__init__(api, deployment)
+        self._revision, self._pods = super().revision(), super().pods()
+        self._all_warnings = self._warnings(fieldSelector="type=Warning")
+        self._by_node: dict[str, list[dict[str, Any]]] = {}
         for pod in self._pods:
-            found.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
-        return found
-
-    @functools.cached_property
-    def _waiting_for(self) -> dict[str, dict[str, Any]]:
-        return {node: pod for pod in self.pods("") for node in meant_for(pod)}
-
-    @functools.cached_property
-    def _all_warnings(self) -> dict[str, str]:
-        return self._warnings(fieldSelector="type=Warning")
+            self._by_node.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
+        self._waiting = {node: pod for pod in self.pods("") for node in meant_for(pod)}
 
     def pods(self, node: str | None = None) -> list[dict[str, Any]]:
         return self._pods if node is None else self._by_node.get(node, [])
@@ -385,7 +355,7 @@ class ReadOnce(DaemonSet):
         return self._revision
 
     def waiting_for(self, node: str) -> dict[str, Any] | None:
-        return self._waiting_for.get(node)
+        return self._waiting.get(node)
 
     def warning(self, name: str) -> str:
         return self._all_warnings.get(name, "")
@@ -402,20 +372,17 @@ def meant_for(pod: Mapping[str, Any]) -> Iterator[str]:
                 yield from field.get("values") or ()
 
 
-def _with_key(texts: Mapping[str, str], node: str, text: str) -> dict[str, str]:
-    """Return the configurations with a node's, which needs no new key if it is the default."""
-    needs_key = node in texts or text != texts.get(manifests.DEFAULT)
-    return {**texts, **({node: text} if needs_key else {})}
+def _with_keys(texts: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Return the configurations with those of other nodes. A node with the default needs no new key."""
+    default = texts.get(manifests.DEFAULT)
+    return {**texts, **{node: text for node, text in more.items() if node in texts or text != default}}
+
+
+def _slots(node: Mapping[str, Any]) -> float:
+    """Return how many pods a node can have; infinite until its kubelet has reported."""
+    total = quantity.number(capacities_of(node, "allocatable").get("pods"))
+    return math.inf if total is None else float(total)
 
 
 def _selected_by(node: Mapping[str, Any]) -> str | None:
     return (node["metadata"].get("labels") or {}).get(manifests.NODE_LABEL)
-
-
-def _by_label(place: Place, found: dict[str, Any] | None) -> None:
-    """Raise DeploymentError for a DaemonSet that an earlier release's command ``manifests`` rendered."""
-    if found and not found["spec"]["template"]["spec"].get("nodeSelector"):
-        raise DeploymentError(
-            f"{place} lists its nodes itself, so these playbooks did not deploy it: set another "
-            "device_plugin_deployment.name and remove the nodes there, or delete it first"
-        )

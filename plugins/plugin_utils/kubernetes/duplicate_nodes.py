@@ -39,7 +39,10 @@ def found(hosts: Iterable[Host], cluster_of: Callable[[str], str]) -> Iterator[s
         if duplicate is None:
             namesakes.append(host)
         else:
-            yield sentence(duplicate.name, host.name, host.node)
+            yield (
+                f"hosts {duplicate.name} and {host.name} both have the node name {host.node} in this cluster: set "
+                "node_devices_node_name of each host to its own node's name"
+            )
 
 
 class Profile(NamedTuple):
@@ -61,24 +64,13 @@ def overlapping(profiles: Iterable[Profile], cluster_of: Callable[[str], str]) -
         if one.kubeconfig != other.kubeconfig and cluster(one.kubeconfig) != cluster(other.kubeconfig):
             continue
         if is_one_daemon_set:
-            yield sentence(one.name, other.name, manifests.DEFAULT)
+            yield (
+                f"{one.name} and {other.name} are profiles of one DaemonSet: set another device_plugin_deployment.name "
+                "for one"
+            )
         else:
-            words = (f"the labels of profile {each.name} ({_shown(each)})" for each in (one, other))
-            yield other_daemonsets.two_plugins(*words)
-
-
-def _shown(profile: Profile) -> str:
-    return other_daemonsets.shown(profile.deployment.selector)
-
-
-def sentence(one: str | None, other: str | None, node: str) -> str:
-    """Return the message for two hosts that are the same node, or two profiles of one DaemonSet."""
-    if node == manifests.DEFAULT:
-        return f"{one} and {other} are profiles of one DaemonSet: set another device_plugin_deployment.name for one"
-    return (
-        f"hosts {one} and {other} both have the node name {node} in this cluster: set node_devices_node_name of each "
-        "host to its own node's name"
-    )
+            selectors = ((each.name, other_daemonsets.shown(each.deployment.selector)) for each in (one, other))
+            yield other_daemonsets.two_plugins(*(f"the labels of profile {name} ({of})" for name, of in selectors))
 
 
 def identity(path: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 
-from . import deployed, duplicate_nodes
+from . import deployed
 
 
 class Group(NamedTuple):
@@ -16,15 +16,15 @@ class Group(NamedTuple):
 
     hosts: empty if no host is known. results: of the module daemonset for these hosts.
     cluster: the cluster's identity. kubeconfig: the path of a kubeconfig of the cluster.
-    problems: a message for each setting in which hosts differ, and for each host that is the same node as another host.
+    problems: a message for each setting in which hosts differ.
     """
 
-    hosts: tuple[str, ...]
-    results: tuple[Mapping[str, Any], ...]
     cluster: str
     kubeconfig: str
     deployment: manifests.Deployment
-    problems: tuple[str, ...]
+    hosts: list[str]
+    results: list[Mapping[str, Any]]
+    problems: list[str]
 
 
 def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of: Callable[[str], str]) -> list[Group]:
@@ -42,35 +42,29 @@ def of(results: Iterable[Mapping[str, Any]], own: Mapping[str, Any], cluster_of:
     for place, result in places:
         deployment = deployed.parse(place.get("deployment", {}))
         host, cluster = place.get("host"), clusters[place["kubeconfig"]]
-        key = (cluster, deployment.namespace, deployment.name)
-        group = found.get(key, Group((), (), cluster, place["kubeconfig"], deployment, ()))
-        found[key] = group._replace(
-            hosts=(*group.hosts, *([host] if host else [])),
-            results=(*group.results, *([result] if result else [])),
-            problems=(*group.problems, *_differences(host, deployment, group), *_duplicate_nodes(result, group)),
-        )
+        new = Group(cluster, place["kubeconfig"], deployment, [], [], [])
+        group = found.setdefault((cluster, deployment.namespace, deployment.name), new)
+        group.problems.extend(_differences(host, deployment, group))
+        group.hosts.extend([host] if host else [])
+        group.results.extend([result] if result else [])
     return list(found.values())
 
 
-def without_namesakes(found: Iterable[Group]) -> list[Group]:
-    """Return the groups, with a problem for each DaemonSet that has another DaemonSet's name in the same cluster.
+def note_namesakes(found: Iterable[Group]) -> None:
+    """Add a problem for each DaemonSet that has another DaemonSet's name in the same cluster.
 
     Both DaemonSets would select the same nodes.
     """
     first: dict[tuple[str, str], Group] = {}
-    result = []
     for group in found:
         deployment = group.deployment
         other = first.setdefault((group.cluster, deployment.name), group)
         if other is not group:
-            problem = (
+            group.problems.append(
                 f"device_plugin_deployment.namespace: is {deployment.namespace!r} for {', '.join(group.hosts)}, but "
                 f"{other.deployment.namespace!r} for {', '.join(other.hosts)}, and both DaemonSets select their nodes "
                 f"by the same name {deployment.name}: set another device_plugin_deployment.name for one of them"
             )
-            group = group._replace(problems=(*group.problems, problem))
-        result.append(group)
-    return result
 
 
 def _differences(host: str | None, deployment: manifests.Deployment, group: Group) -> Iterable[str]:
@@ -82,9 +76,3 @@ def _differences(host: str | None, deployment: manifests.Deployment, group: Grou
                 "hosts of a DaemonSet need the same value, so set it, or another device_plugin_deployment.name for "
                 "one of them"
             )
-
-
-def _duplicate_nodes(result: Mapping[str, Any], group: Group) -> Iterable[str]:
-    for other in group.results:
-        if other.get("node") == result.get("node"):
-            yield duplicate_nodes.sentence(other.get("host"), result.get("host"), str(result.get("node")))

@@ -25,7 +25,7 @@ _LONGEST_VALUE = 63
 
 
 def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """Yield our other DaemonSets, each with the labels that it selects; empty if it lists nodes. Raises ApiError."""
+    """Yield our other DaemonSets, each with the labels that it selects. Raises ApiError."""
     own = (cluster.deployment.namespace, cluster.deployment.name)
     selector = ",".join(f"{key}={value}" for key, value in manifests.LABELS.items())
     for each in cluster.api.list(Place("daemonsets", group="apps/v1"), labelSelector=selector):
@@ -38,11 +38,10 @@ def _others(cluster: DaemonSet) -> Iterator[tuple[dict[str, str], dict[str, str]
 def before(cluster: DaemonSet, node: str = "") -> list[dict[str, str]]:
     """Return the DaemonSets that must drop the node once the pod of ``cluster`` runs there; none for a profile.
 
-    Raises ApiError, and DeploymentError if another DaemonSet's pod would run beside that pod.
+    Raises ApiError, and DeploymentError if another DaemonSet's pod may run beside that pod.
     """
-    own, places = cluster.deployment, []
-    refuse_overlap(cluster)
-    for place, selects in _others(cluster):
+    own, others = cluster.deployment, list(_others(cluster))
+    for place, selects in others:
         where = f"DaemonSet {place['name']} in namespace {place['namespace']}"
         if selects.get(manifests.NODE_LABEL) == own.name == place["name"]:
             raise DeploymentError(
@@ -50,24 +49,9 @@ def before(cluster: DaemonSet, node: str = "") -> list[dict[str, str]]:
                 f"same nodes by the label value {own.name}: set another device_plugin_deployment.name as well, so "
                 f"that the nodes move, or run uninstall.yml with namespace {place['namespace']} first"
             )
-        if node not in _texts(cluster, **place):
-            continue
-        if not selects:
-            raise DeploymentError(
-                f"{where} lists its nodes itself, including {node}, so these playbooks did not deploy it: remove the "
-                "node there first"
-            )
-        places.append(place)
-    return places
-
-
-def refuse_overlap(cluster: DaemonSet) -> None:
-    """Raise DeploymentError if another DaemonSet may select the same nodes by labels of a pool. Raises ApiError."""
-    own = cluster.deployment.node_selector
-    for place, selects in _others(cluster) if own else ():
-        if selects and may_overlap(own, selects):
-            of_other = f"those of DaemonSet {place['name']} in namespace {place['namespace']} ({shown(selects)})"
-            raise DeploymentError(two_plugins("these labels", of_other))
+        if own.node_selector and may_overlap(own.node_selector, selects):
+            raise DeploymentError(two_plugins("these labels", f"those of {where} ({shown(selects)})"))
+    return [place for place, _selects in others if node in _texts(cluster, **place)]
 
 
 def may_overlap(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -104,8 +88,8 @@ def strays(cluster: DaemonSet) -> dict[str, list[str]]:
 
 
 def left(cluster: DaemonSet, node: str) -> list[dict[str, str]]:
-    """Return our other DaemonSets that select by label and have a configuration for a removed node. Raises ApiError."""
-    return [place for place, selects in _others(cluster) if selects and node in _texts(cluster, **place)]
+    """Return our other DaemonSets that have a configuration for a removed node. Raises ApiError."""
+    return [place for place, _selects in _others(cluster) if node in _texts(cluster, **place)]
 
 
 def expanded(results: list[Mapping[str, Any]], own: bool) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 
 from . import proof, rollout
 from .daemonset import DaemonSet
@@ -49,7 +48,8 @@ def withdraw(
 
     Return the changes, and a sentence about the nodes where the specs stay. leaving: nodes that this play removes.
     named: nodes that have hosts of their own. timeout: seconds without a node that has removed its specs, because a
-    broken node must not stop an uninstall. Raises DeploymentError if hosts of other nodes still need the DaemonSet.
+    broken node must not stop an uninstall. Raises DeploymentError if hosts of other nodes still need the DaemonSet, and
+    DeclarationError if the default configuration in the cluster is invalid.
     """
     others = sorted({*cluster.texts(), *named} - set(leaving))
     if others:
@@ -92,11 +92,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _writes_specs(text: str) -> bool:
-    try:
-        configuration = manifests.read_configuration_text(text)
-    except DeclarationError as error:
-        raise DeploymentError("\n".join(map(str, error.problems))) from error
-    return any(resource.injection == "cdi" for resource in configuration.resources)
+    return any(resource.injection == "cdi" for resource in manifests.read_configuration_text(text).resources)
 
 
 def runtime_of(node: Mapping[str, Any]) -> str:

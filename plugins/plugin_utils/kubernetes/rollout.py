@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
@@ -309,21 +309,14 @@ def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
     return f": {why}" if why else cluster.warning(cluster.deployment.name)
 
 
-def look(cluster: DaemonSet, node: str) -> dict[str, str | None]:
-    """Return the name and state of a node's pod, and why the pod does not run or is outdated."""
-    return seen(cluster, cluster.api.node(node), cluster.pods(node), cluster.revision())
-
-
-def seen(
-    cluster: DaemonSet, of_node: Mapping[str, Any], pods: Sequence[dict[str, Any]], revision: str
-) -> dict[str, str | None]:
-    """Return what ``look`` does, from the node object, the node's pods and the DaemonSet's revision.
+def look(cluster: DaemonSet, of_node: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the name and state of a node's pod, and why the pod does not run or is outdated.
 
     The result also has these keys. image: the image's name. image_id: the image's id in the node's runtime.
-    architecture: of the node. Asks the API server only why a pod does not run.
+    architecture: of the node. of_node: the node object.
     """
-    condition = readiness(of_node)
-    up_to_date = _newest(pods, revision)
+    condition, pods = readiness(of_node), cluster.pods(of_node["metadata"]["name"])
+    up_to_date = _newest(pods, cluster.revision())
     pod = up_to_date or next((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), None)
     if pod is None:
         place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -81,7 +80,7 @@ def _all_nodes(api: Api, kubeconfig: str) -> dict[str, dict[str, str]]:
         return json.dumps({each["metadata"]["name"]: _of_node(each) for each in api.list(Place("nodes"))})
 
     nodes: dict[str, dict[str, str]]
-    nodes = json.loads(remembered(f"nodes-{hashlib.sha256(kubeconfig.encode()).hexdigest()[:24]}", listed))
+    nodes = json.loads(remembered(listed, "nodes", kubeconfig))
     return nodes
 
 

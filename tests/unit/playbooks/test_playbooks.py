@@ -264,23 +264,17 @@ UNIT = "/etc/systemd/system/node-device-plugin.service"
 
 
 @pytest.mark.parametrize(
-    ("file", "contents", "pending"),
+    ("contents", "was_pod", "pending"),
     [
-        ("service.yml", [UNIT], True),
-        ("service.yml", [], False),
-        # Earlier tasks of this file have started the service with its new files.
-        ("service_from_daemonset.yml", [UNIT], False),
+        ([UNIT], False, True),
+        ([], False, False),
+        # An earlier task has started the service with its new files.
+        ([UNIT], True, False),
     ],
 )
-def test_a_service_that_has_just_started_with_its_new_files_is_not_restarted(file, contents, pending):
-    tasks = ROLES / "device_plugin" / "tasks"
-    (running,) = [
-        each
-        for each in yaml.safe_load((tasks / file).read_text())
-        if each.get("ansible.builtin.import_tasks") == "service_running.yml"
-    ]
-    (service,) = yaml.safe_load((tasks / "service_running.yml").read_text())
-    known = {"device_plugin_unit": UNIT, "device_plugin_files": {"contents": contents}, **running.get("vars", {})}
+def test_a_service_that_has_just_started_with_its_new_files_is_not_restarted(contents, was_pod, pending):
+    service = yaml.safe_load((ROLES / "device_plugin" / "tasks" / "service.yml").read_text())[-1]
+    known = {"device_plugin_unit": UNIT, "device_plugin_files": {"contents": contents}, "device_plugin_is_pod": was_pod}
     assert value(service["nodedevices.kubernetes.service"]["pending"], known) is pending
 
 
@@ -321,12 +315,13 @@ def test_a_node_that_has_no_capacities_of_ours_is_asked_once(known, concerned):
     [
         ({"device_plugin_node": {"device_plugins": {"instance": None}}}, "service"),
         ({"device_plugin_node": {"device_plugins": {"instance": {"mode": "service"}}}}, "service"),
-        ({"device_plugin_node": {"device_plugins": {"instance": {"mode": "pod"}}}}, "service_from_daemonset"),
+        ({"device_plugin_node": {"device_plugins": {"instance": {"mode": "pod"}}}}, "service"),
         # A run of other tags, which does not look at the node.
         ({}, "service"),
         ({"device_plugin_mode": "daemonset"}, "daemonset"),
         ({"device_plugin_state": "absent"}, "absent"),
-        ({"node_devices_api_only": True}, "unreached"),
+        # Nothing but a pod can be there, even if the variable says something else.
+        ({"node_devices_api_only": True, "device_plugin_state": "absent"}, "absent"),
         ({"node_devices_profile": True}, "daemonset"),
         ({"node_devices_profile": True, "device_plugin_state": "absent"}, "absent"),
     ],
@@ -335,7 +330,7 @@ def test_which_tasks_run_the_plugin(known, part):
     role = ROLES / "device_plugin"
     variables = yaml.safe_load((role / "vars" / "main.yml").read_text())
     known = {"device_plugin_mode": "service", "device_plugin_state": "present", **known}
-    for name in ("is_profile", "reached", "has_pod", "is_pod", "part"):
+    for name in ("is_profile", "reached", "has_pod", "part"):
         known[f"device_plugin_{name}"] = value(variables[f"device_plugin_{name}"], known)
     assert known["device_plugin_part"] == part
     assert (role / "tasks" / f"{part}.yml").exists()

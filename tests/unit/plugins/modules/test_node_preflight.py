@@ -556,9 +556,21 @@ def test_paths_that_do_not_exist(tmp_path, monkeypatch):
         hangs.set()
 
 
+# Its plugin is always a pod, whatever the default of the mode is.
+PROFILE = {"node_devices_profile": True}
+
+
 def test_a_node_that_only_the_api_reaches_is_not_looked_at(look):
     result, given = look(variables={"node_devices_api_only": True}, requires=["systemd"], declaration=DECLARED)
     assert (given, result["ledger"], result["declaration"]) == ([], [], DECLARED)
+
+
+@pytest.mark.parametrize(
+    ("mode", "variables", "refused"), [("service", {}, True), ("daemonset", {}, False), ("service", PROFILE, False)]
+)
+def test_no_service_runs_where_only_the_api_reaches(look, mode, variables, refused):
+    result, given = look(variables={"node_devices_api_only": True, **variables}, mode=mode)
+    assert (given, "no service can run there: set it to daemonset" in result.get("msg", "")) == ([], refused)
 
 
 NO_NODE = "the cluster has no node w9: set node_devices_node_name to its name there, or join the node first"

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.remembered import remembered
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.remembered import file_of, remembered
 
 
 def test_a_text_is_made_once(tmp_path):
@@ -16,16 +16,17 @@ def test_a_text_is_made_once(tmp_path):
         made.append(1)
         return "ä\r\n"
 
-    assert [remembered("a", make), remembered("a", make), len(made)] == ["ä\r\n", "ä\r\n", 1]
-    assert remembered("b", lambda: "another") == "another"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert [remembered(make, "a"), remembered(make, "a"), len(made)] == ["ä\r\n", "ä\r\n", 1]
+    assert remembered(lambda: "another", "a", "b") == "another"
+    # No file of a process that was slower is left.
+    assert sorted(tmp_path.iterdir()) == sorted((file_of("a"), file_of("a", "b")))
 
 
 def test_a_fork_has_it_too(tmp_path):
-    process = multiprocessing.get_context("fork").Process(target=remembered, args=("a", lambda: str(os.getpid())))
+    process = multiprocessing.get_context("fork").Process(target=remembered, args=(lambda: str(os.getpid()), "a"))
     process.start()
     process.join()
-    assert remembered("a", lambda: "made again") == str(process.pid)
+    assert remembered(lambda: "made again", "a") == str(process.pid)
 
 
 def test_a_failure_is_not_remembered(tmp_path):
@@ -33,5 +34,5 @@ def test_a_failure_is_not_remembered(tmp_path):
         raise LookupError
 
     with pytest.raises(LookupError):
-        remembered("a", fail)
-    assert remembered("a", lambda: "made") == "made"
+        remembered(fail, "a")
+    assert remembered(lambda: "made", "a") == "made"

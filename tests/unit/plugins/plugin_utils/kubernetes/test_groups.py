@@ -11,7 +11,7 @@ def test_a_host_that_differs_is_compared_with_the_first_one():
     (group,) = groups.of(results, {"kubeconfig": "/kubeconfig"}, cluster_of=str)
     same = "all hosts of a DaemonSet need the same value, so set it"
     once = f"{same}, or another device_plugin_deployment.name for one of them"
-    assert group.problems == (
+    assert group.problems == [
         f"device_plugin_deployment.priority_class: is 'low' for worker2, but 'high' for worker1: {once}",
         f"device_plugin_deployment.priority_class: is 'low' for worker3, but 'high' for worker1: {once}",
-    )
+    ]

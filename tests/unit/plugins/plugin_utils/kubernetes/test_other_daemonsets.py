@@ -32,10 +32,8 @@ class Cluster:
         values = [(name, value) for name, value in self.labelled.items() if value not in others.strip("()").split(",")]
         return [{"metadata": {"name": name, "labels": {label: value}}} for name, value in values]
 
-    def add(self, name, namespace="ours", *nodes, by_label=True, selector=None):
-        """by_label: as the playbooks deploy it, else as the command `manifests` of an earlier release made it."""
-        selects = {"nodeSelector": selector or {manifests.NODE_LABEL: name}} if by_label else {}
-        spec = {"template": {"spec": selects}}
+    def add(self, name, namespace="ours", *nodes, selector=None):
+        spec = {"template": {"spec": {"nodeSelector": selector or {manifests.NODE_LABEL: name}}}}
         self.daemon_sets.append({"metadata": {"namespace": namespace, "name": name}, "spec": spec})
         self.config_maps[namespace, name] = {"data": dict.fromkeys(nodes, "{}")}
 
@@ -49,8 +47,6 @@ def test_a_node_that_goes_is_taken_out_where_the_playbooks_put_it(cluster):
     cluster.add("a", "ours", "worker1", "worker2")
     cluster.add("z", "theirs", "worker1")
     cluster.add("without", "ours", "worker2")
-    cluster.add("by-name", "ours", "worker1", by_label=False)
-    cluster.add("by-name-without", "ours", "worker2", by_label=False)
     assert other_daemonsets.left(cluster, "worker1") == [
         {"namespace": "ours", "name": "a"},
         {"namespace": "theirs", "name": "z"},
@@ -72,11 +68,6 @@ def test_one_of_the_same_name_would_have_the_same_nodes(cluster, nodes):
     cluster.add(OWN, "theirs", *nodes)
     with pytest.raises(DeploymentError, match=f"^DaemonSet {OWN} in namespace theirs has the same name as the new one"):
         other_daemonsets.before(cluster, "worker1")
-
-
-def test_one_of_the_same_name_that_names_its_nodes_itself_has_others(cluster):
-    cluster.add(OWN, "theirs", "worker2", by_label=False)
-    assert other_daemonsets.before(cluster, "worker1") == []
 
 
 @pytest.mark.parametrize(
@@ -105,17 +96,17 @@ def test_labels_of_a_pool_that_another_daemonset_may_select_are_refused(cluster)
     cluster.add("gpu", "theirs", selector={"pool": "gpu", "zone": "a"})
     cluster.deployment.node_selector = {"arch": "arm"}
     with pytest.raises(DeploymentError) as caught:
-        other_daemonsets.refuse_overlap(cluster)
+        other_daemonsets.before(cluster)
     assert str(caught.value) == (
         "device_plugin_deployment.node_selector: a node may have these labels and those of DaemonSet gpu in namespace "
         "theirs (pool=gpu, zone=a), and would then get two plugins: select different values of one label"
     )
     cluster.deployment.node_selector = {"arch": "arm", "pool": "arm"}
-    other_daemonsets.refuse_overlap(cluster)
+    other_daemonsets.before(cluster)
     # A DaemonSet that is being deleted has no new pods.
     cluster.daemon_sets[-1]["metadata"]["deletionTimestamp"] = "now"
     cluster.deployment.node_selector = {"arch": "arm"}
-    other_daemonsets.refuse_overlap(cluster)
+    other_daemonsets.before(cluster)
 
 
 def test_a_label_that_names_no_daemonset_is_told_with_its_nodes(cluster):

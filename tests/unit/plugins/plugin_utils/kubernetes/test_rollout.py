@@ -81,6 +81,10 @@ class Cluster:
         self.looked += 1
 
 
+def looked(cluster):
+    return rollout.look(cluster, cluster.node)
+
+
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch):
     monkeypatch.setattr(rollout, "_PAUSE", 0.001)
@@ -167,9 +171,7 @@ def test_a_taint_that_keeps_the_pod_off(taint, keeps_off):
 def test_a_host_whose_label_left_its_profile(labels, said):
     cluster = Cluster([], events=[WARNED])
     cluster.node["metadata"]["labels"] = labels
-    assert rollout.look(cluster, "worker")["reason"] == (
-        f"DaemonSet node-devices/plugin has no pod on the node: {said}"
-    )
+    assert looked(cluster)["reason"] == (f"DaemonSet node-devices/plugin has no pod on the node: {said}")
 
 
 def test_a_host_whose_own_label_was_removed():
@@ -181,7 +183,7 @@ def test_a_host_whose_own_label_was_removed():
 def test_a_pod_that_waits_for_another_instance_says_why():
     event = {"type": "Warning", "message": "Startup probe failed: DaemonSet a/b serves this node's devices"}
     cluster = Cluster([pod(ready=False, started=False, state={"running": {}})], events=[event])
-    assert rollout.look(cluster, "worker")["reason"] == f"pod node-devices/plugin-x is not ready: {event['message']}"
+    assert looked(cluster)["reason"] == f"pod node-devices/plugin-x is not ready: {event['message']}"
     assert why(cluster).endswith(f"it does not run: {event['message']}")
 
 
@@ -203,9 +205,7 @@ def test_a_node_without_room_for_the_pod():
     ]
     said = "pod node-devices/plugin-x waits for the scheduler: 0/3 nodes are available: 1 ."
     assert why(cluster) == f"after 0.05 s, DaemonSet plugin has no pod on the node: {said}"
-    assert rollout.look(cluster, "worker")["reason"] == (
-        f"DaemonSet node-devices/plugin has no pod on the node: {said}"
-    )
+    assert looked(cluster)["reason"] == (f"DaemonSet node-devices/plugin has no pod on the node: {said}")
     cluster.waiting = [waiting_pod("worker")]
     assert why(cluster).endswith("waits for the scheduler: no attempt to schedule it yet")
 
@@ -324,7 +324,7 @@ def test_a_pod_that_its_kubelet_has_evicted():
     evicted["status"] = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on\nresource: memory."}
     said = "pod node-devices/plugin-x has failed: Evicted: The node was low on resource: memory."
     assert why(Cluster([evicted], events=[WARNED])) == f"after 0.05 s, {said}"
-    seen = rollout.look(Cluster([evicted]), "worker")
+    seen = looked(Cluster([evicted]))
     assert (seen["state"], seen["reason"]) == ("Failed", said)
 
 
@@ -450,10 +450,10 @@ def test_what_status_shows_of_a_pod():
     there["status"]["containerStatuses"].insert(0, {**container, "name": "mesh", "imageID": "other"})
     shown = {"name": "node-devices/plugin-x", "state": "Running", "reason": None, "architecture": "arm64"}
     content = {"image": "example.com/plugin:1", "image_id": "example.com/plugin@sha256:abc"}
-    assert rollout.look(Cluster([there]), "worker") == {**shown, **content}
+    assert looked(Cluster([there])) == {**shown, **content}
     del there["status"]["containerStatuses"][1]
-    assert rollout.look(Cluster([there]), "worker") == {**shown, "image": None, "image_id": None}
-    seen = rollout.look(Cluster([pod(**{**RUNS, "ready": False})]), "worker")
+    assert looked(Cluster([there])) == {**shown, "image": None, "image_id": None}
+    seen = looked(Cluster([pod(**{**RUNS, "ready": False})]))
     assert (seen["state"], seen["reason"]) == ("not ready", None)
 
 
@@ -479,12 +479,12 @@ def test_what_status_shows_of_a_pod():
     ],
 )
 def test_what_status_shows_of_a_pod_that_does_not_run(made, events, state, reason):
-    seen = rollout.look(Cluster(made, events=events), "worker")
+    seen = looked(Cluster(made, events=events))
     assert (seen["state"], seen["reason"]) == (state, reason)
 
 
 @pytest.mark.parametrize("made", [[], [pod(**RUNS)]])
 def test_what_is_known_of_pods_on_a_node_that_is_not_ready_is_from_before(made):
-    seen = rollout.look(Cluster(made, ready="Unknown"), "worker")
+    seen = looked(Cluster(made, ready="Unknown"))
     assert seen["state"] in ("none", "Unknown")
     assert seen["reason"].startswith("the node is not Ready (Kubelet stopped posting node status.)")
