@@ -132,13 +132,12 @@ test: system dev
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
-	  --beside-programs lint-slowly oldest-python \
-	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-profiles \
-	  scenario-extended_resources \
-	  scenario-kind scenario-default scenario-cookbook cdi-judge api-server \
-	  --two-at-a-time faults scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
-	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary \
-	  image-test molecule-example
+	  --beside-programs lint-slowly oldest-python faults runtimes image-test \
+	  --needs-programs scenario-operator_day scenario-daemonset scenario-profiles scenario-api_faults \
+	  scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
+	  --two-at-a-time scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
+	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap molecule-example \
+	  --beside api-server cdi-judge
 
 # Runs the README's commands in a shell that knows no built program and no cache.
 .PHONY: newcomer
