@@ -173,21 +173,26 @@ def host_paths(resources: Iterable[declaration.Resource]) -> dict[str, dict[str,
         if resource.injection != "cdi":
             continue
         is_any_required = any(device.required for device in resource.devices)
-        places = [(resource.name, f"a device of {resource.name}", resource.container_edits, is_any_required, True)]
-        is_alone = len(resource.devices) == 1 and not resource.discover.methods
+        places = [(resource.name, f"a device of {resource.name}", resource.container_edits, is_any_required)]
         for device in resource.devices:
             field, who = f"{resource.name}.devices ({device.id})", f"device {resource.name} {device.id}"
-            places.append((field, who, device.container_edits, device.required, is_alone))
-        for field, who, edits, is_required, is_of_all in places:
-            mounts = [
-                ("mounts", n, "host_path", each.host_path) for n, each in enumerate(edits.mounts) if each.has_source
-            ]
-            hooks = [("hooks", number, "path", each.path) for number, each in enumerate(edits.hooks)]
-            for kind, number, key, path in (*mounts, *hooks):
-                new = {"field": f"{field}.container_edits.{kind}[{number}].{key}", "who": who, "required": False}
+            places.append((field, who, device.container_edits, device.required))
+        of_resource, *of_devices = (set(_sources(edits)) for _field, _who, edits, _is_required in places)
+        if of_devices and not resource.discover.methods:
+            of_resource |= set.intersection(*of_devices)
+        for field, who, edits, is_required in places:
+            for path, key in _sources(edits).items():
+                new = {"field": f"{field}.container_edits.{key}", "who": who, "required": False}
                 known = paths.setdefault(path, {**new, "all_of": []})
                 if is_required and not known["required"]:
                     # The message names a required device.
                     known.update(new, required=True)
-                known["all_of"] += [resource.name] if is_of_all and resource.name not in known["all_of"] else []
+                if path in of_resource and resource.name not in known["all_of"]:
+                    known["all_of"].append(resource.name)
     return paths
+
+
+def _sources(edits: Any) -> dict[str, str]:
+    """Return the sources of bind mounts and the programs of hooks, each with its key."""
+    mounts = {each.host_path: f"mounts[{n}].host_path" for n, each in enumerate(edits.mounts) if each.has_source}
+    return {**mounts, **{each.path: f"hooks[{number}].path" for number, each in enumerate(edits.hooks)}}

@@ -375,10 +375,10 @@ DISCOVER: dict[str, Field] = {
         rule=rules.container_path,
     ),
     "exclude": _texts(
-        "Patterns of devices to exclude. With paths and udev, a pattern may match the path or the target of a link. "
-        "With usb, pci and vfio, a pattern may match a device node, the USB port or the PCI address (with vfio, of any "
-        "function in the IOMMU group). With cdi, a pattern may match the name of a device. A USB port "
-        "is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
+        "Patterns of devices to exclude. With paths, a pattern may match the path or the target of a link. With "
+        "udev, it may match the device node, or its by-id or by-path link. With usb, pci and vfio, it may match a "
+        "device node, the USB port or the PCI address (with vfio, of any function in the IOMMU group). With cdi, it "
+        "may match the name of a device. A USB port is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
         rule=rules.exclusion,
     ),
     "id_prefix": _text(

@@ -122,7 +122,7 @@ def test_the_host_paths_of_mounts_and_hooks_have_their_field_and_device():
             "who": f"device {cam} b",
             "required": True,
             "field": f"{cam}.devices (b).{edits}.mounts[1].host_path",
-            "all_of": [],
+            "all_of": [cam],
         },
         "/etc/b": {
             "who": f"device {cam} b",
