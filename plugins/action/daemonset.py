@@ -187,6 +187,9 @@ class ActionModule(NodeAction):
             # A pod whose node has a pool's labels stays, with the default.
             if of_node is None or not cluster.keeps(of_node):
                 rollout.await_end(cluster, self._node, self._timeout, self._renew)
+                # The pod may have set its condition again before it ended.
+                left = cluster.api.get(Place("nodes", self._node))
+                changes.update({change.what: change for change in (cluster.forget_condition(left) if left else ())})
         return {**outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):

@@ -10,7 +10,12 @@ import urllib.request
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import in_pod, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, LacksRights
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    ApiError,
+    LacksRights,
+    Place,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.node_readiness import (
     CONDITION,
     Offered,
@@ -28,7 +33,7 @@ TAINT = "nodedevices.kubernetes/not-ready:NoSchedule"
 OURS = {"key": "nodedevices.kubernetes/not-ready", "effect": "NoSchedule"}
 OTHERS = {"key": "example.com/dedicated", "value": "a", "effect": "NoSchedule"}
 DEVICE = "example.com/dev"
-READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}
 _numbers = itertools.count()
 
 
@@ -178,20 +183,13 @@ def test_a_look_at_a_node_that_is_right_writes_nothing(node, pod, taint, conditi
 
 @pytest.mark.parametrize(("taint", "condition"), [(TAINT, False), (None, True)])
 def test_a_pod_has_no_right_that_its_settings_do_not_need(node, pod, taint, condition):
-    plugin = enforced(pod(node, startup_taint=taint, node_condition=condition)) if taint else pod(
-        node, startup_taint=taint, node_condition=condition
-    )
+    api = pod(node, startup_taint=taint, node_condition=condition).connect()
     with pytest.raises(LacksRights):
-        plugin.connect().merge(_place(node, "status" if taint else ""), {})
-    for read in ("node", "list"):
-        with pytest.raises(LacksRights):
-            plugin.connect().node(node.name) if read == "node" else plugin.connect().list(_place(node)._replace(name=""))
-
-
-def _place(node, part=""):
-    from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place
-
-    return Place("nodes", node.name, part=part)
+        api.merge(Place("nodes", node.name, part="status" if taint else ""), {})
+    with pytest.raises(LacksRights):
+        api.node(node.name)
+    with pytest.raises(LacksRights):
+        api.list(Place("nodes"))
 
 
 OF_OTHERS = "the plugin must not change the node's "
@@ -259,7 +257,6 @@ def test_everything_else_is_refused(cluster, node, pod):
         code, said = plugin.patch(content, kind, part=part)
         assert (code, said.endswith(OF_OTHERS + of)) == (422, True), f"{what}: {code} {said}"
     assert node.read() == before
-    # Only its deletion may follow a deletion; a pod has no such right.
     for method, path in (("DELETE", ""), ("GET", ""), ("GET", "/proxy/pods")):
         request = urllib.request.Request(
             f"{cluster.server}/api/v1/nodes/{node.name}{path}",

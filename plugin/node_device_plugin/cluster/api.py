@@ -128,7 +128,10 @@ class Place(NamedTuple):
         return f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
 
     def __str__(self) -> str:
-        one = self.kinds.removesuffix("es" if self.kinds.endswith("sses") else "s")
+        if self.kinds.endswith("ies"):
+            one = self.kinds.removesuffix("ies") + "y"
+        else:
+            one = self.kinds.removesuffix("es" if self.kinds.endswith("sses") else "s")
         kind = one if self.name else self.kinds
         return " ".join(each for each in (kind, self.name, self.namespace and f"in namespace {self.namespace}") if each)
 

@@ -22,6 +22,7 @@ from .nodes import (
     read_configuration_text,
     sha256_of,
 )
+from .node_access import cluster_name
 from .pod import CONTAINER, pod_spec, pods_overlap, reads_default
 
 # What other packages use of the modules.
@@ -33,6 +34,7 @@ __all__ = [
     "NODE_LABEL",
     "CommonGround",
     "Deployment",
+    "cluster_name",
     "common_ground",
     "configuration_text",
     "overlaps",
