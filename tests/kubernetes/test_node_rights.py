@@ -34,6 +34,7 @@ OURS = {"key": "nodedevices.kubernetes/not-ready", "effect": "NoSchedule"}
 OTHERS = {"key": "example.com/dedicated", "value": "a", "effect": "NoSchedule"}
 DEVICE = "example.com/dev"
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ok"}
+PARTS = ("capacity", "allocatable")
 _numbers = itertools.count()
 
 
@@ -297,3 +298,25 @@ def test_a_token_that_names_no_node_is_refused(node, pod):
     assert (code, "the token names no node" in said) == (422, True), said
     with pytest.raises(ApiError, match="the token names no node"):
         plugin.report({DEVICE: 2})
+
+
+def test_the_policy_can_judge_a_large_node(cluster, node, pod):
+    """The API server refuses a request whose comparison costs too much."""
+    plugin = enforced(pod(node))
+    images = [
+        {"names": [f"registry.example.com/{'path/' * 20}image-{number}@sha256:{'a' * 64}"] * 2, "sizeBytes": number}
+        for number in range(1000)
+    ]
+    more = {"annotations": {"a": "x" * 250_000}, "labels": {f"example.com/{number}": "b" * 60 for number in range(200)}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", {"metadata": more}, MERGE)
+    devices = {f"example.com/dev-{number}": "100" for number in range(200)}
+    node.patch(
+        "kubelet",
+        [
+            {"op": "add", "path": "/status/images", "value": images},
+            *({"op": "add", "path": f"/status/{part}", "value": {"cpu": "2", **devices}} for part in PARTS),
+        ],
+    )
+    assert plugin.report(dict.fromkeys(devices, 100)).is_ready
+    assert keys_of_taints(node) == [OTHERS["key"]]
+    assert condition_of(node)["status"] == "True"

@@ -10,10 +10,13 @@ import os
 import resource
 import signal
 import sys
+from typing import TYPE_CHECKING
 
-from ..cluster.node_readiness import Taint, ToldNode
 from ..declaration.configuration_file import Source, load
 from .shared import CONFIG, Failure, command, option
+
+if TYPE_CHECKING:
+    from ..cluster.node_readiness import ToldNode
 
 #: Files that the process may open. A resource needs two, its socket and the kubelet's stream, so this is enough for
 #: 30,000 resources. A pod's hard limit may be a billion, and programs that close every file would hang.
@@ -71,6 +74,8 @@ def told_node(taint: str, condition: bool) -> ToldNode | None:
     """The node object to tell, if the options request that. Raises Failure."""
     if not (taint or condition):
         return None
+    from ..cluster.node_readiness import Taint, ToldNode
+
     name = os.environ.get("NODE_NAME")
     if not name:
         raise Failure("--startup-taint and --node-condition need the node's name in the variable NODE_NAME")

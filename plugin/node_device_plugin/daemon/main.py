@@ -6,9 +6,8 @@ import asyncio
 import gc
 import signal
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..cluster.node_readiness import ToldNode
 from ..declaration import DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, Source, sha256_of
 from ..declaration.model import DEVICE_PLUGIN
@@ -30,6 +29,9 @@ from .reload import Reloader
 from .resource_manager import ResourceManager, ServedResource
 from .single_instance import AnotherServes, Locked, SingleInstance
 from .state import State
+
+if TYPE_CHECKING:
+    from ..cluster.node_readiness import ToldNode
 
 log = logs.Log(__name__)
 
@@ -156,9 +158,10 @@ class _Plugin:
             loops.append(systemd.ping_watchdog(every))
         if self._told is not None:
             # A plugin that tells no node object does not load the API client, which takes memory.
-            from .node_report import NodeReport
+            from .node_report import NodeReport, offered
 
-            report = NodeReport(self._told, resources.offered, lambda: self._instance.leads(self._directory))
+            leads = self._instance.leads
+            report = NodeReport(self._told, lambda: offered(resources.served()), lambda: leads(self._directory))
             loops.append(report.run())
         serving = [self._reloader.run(), follow(self._source, self._reloader.ask), self._lead()]
         for work in (*serving, *(each.run() for each in self._endpoints), *loops):

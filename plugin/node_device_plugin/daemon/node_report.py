@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import time
+from collections.abc import Iterable
 from typing import Callable
 
 from ..cluster import in_pod
@@ -19,12 +20,24 @@ from ..cluster.api import Api, Conflict, Place
 from ..cluster.node_readiness import Offered, ToldNode, Verdict, condition_change, judge, taint_removal
 from ..support.bounded_calls import in_thread
 from ..telemetry.logs import Log, Tries
+from .resource_manager import ServedResource
 
 log = Log(__name__)
 
 #: Seconds between two looks at the node object: the first pause, which doubles, and the longest one while the devices
 #: are not allocatable, and otherwise. A look writes nothing.
 _FIRST, _LONGEST_WAITING, _LONGEST = 1.0, 4.0, 60.0
+
+
+def offered(served: Iterable[ServedResource]) -> Offered:
+    """What the kubelet should make allocatable: the healthy devices of each resource, or their shares."""
+    counts, unregistered = {}, []
+    for name, table, frontend in served:
+        healthy = [device for device, reason in table.shown() if reason is None]
+        counts[name] = sum(len(frontend.kubelet_ids(table.resource, device)) for device in healthy)
+        if not frontend.status(name).is_registered:
+            unregistered.append(name)
+    return Offered(counts, unregistered)
 
 
 class NodeReport:

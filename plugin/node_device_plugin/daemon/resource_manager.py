@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from ..cluster.node_readiness import Offered
 from ..declaration import Configuration
 from ..devices.events.watch import SWEEP
 from ..devices.flap_damping import UNSTEADY
@@ -71,19 +70,6 @@ class ResourceManager:
     def served(self) -> list[ServedResource]:
         """Every resource with its table and its frontend."""
         return [ServedResource(name, table, self._frontend_of(table)) for name, table in self._served.items()]
-
-    def offered(self) -> Offered:
-        """What the kubelet should make allocatable: each resource with the number of its healthy devices or shares."""
-        served = self.served()
-        counts = {
-            each.name: sum(
-                len(each.frontend.kubelet_ids(each.table.resource, device))
-                for device, reason in each.table.shown()
-                if reason is None
-            )
-            for each in served
-        }
-        return Offered(counts, [each.name for each in served if not each.status.is_registered])
 
     def _frontend_of(self, table: DeviceTable) -> Frontend:
         return self._frontends[table.declared.api]

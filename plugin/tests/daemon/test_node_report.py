@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import threading
 
 import pytest
 
+from kubelet_stand_in import StandInKubelet
 from node_device_plugin.cluster.api import Conflict, Unavailable
 from node_device_plugin.cluster.node_readiness import CONDITION, Offered, Taint, ToldNode
+from node_device_plugin.daemon import main as plugin
 from node_device_plugin.daemon import node_report
+from node_device_plugin.declaration.configuration_file import Source, load
+
+from .test_main import CONFIG
 
 TAINT = {"key": "a/b", "effect": "NoSchedule"}
 
@@ -41,7 +48,9 @@ class Api:
         self.node["spec"]["taints"] = []
 
     def patch_node_status(self, _name, operations):
-        self.node["status"]["conditions"].append(operations[-1]["value"])
+        conditions = self.node["status"]["conditions"]
+        place = operations[-1]["path"].rpartition("/")[2]
+        conditions[len(conditions) if place == "-" else int(place) :] = [operations[-1]["value"]]
 
 
 @pytest.fixture
@@ -82,7 +91,7 @@ def test_the_taint_goes_and_the_condition_comes_once_the_node_object_shows_the_d
     run(api, lambda: api.looks >= 15)
     assert api.node["spec"]["taints"] == []
     said = [(each["type"], each["status"]) for each in api.node["status"]["conditions"]]
-    assert said[:2] == [("Ready", "True"), (CONDITION, "False")]
+    assert said == [("Ready", "True"), (CONDITION, "True")]
     assert set(api.parts) == {""}
     # While the devices are not allocatable, a look every four seconds; afterwards, at most one in a minute.
     assert pauses[:4] == [1.0, 2.0, 4.0, 4.0]
@@ -144,3 +153,33 @@ def test_a_server_that_hangs_blocks_nothing():
     asyncio.run(work())
     hangs.set()
     assert ticks == [False] * 20
+
+
+async def test_the_running_plugin_tells_what_it_offers(short_path, monkeypatch):
+    """Three shares of the device that is there, and none of the other one."""
+    api = Api("3")
+    api.node["status"]["allocatable"]["example.com/dev"] = "2"
+    monkeypatch.setattr(node_report, "Api", lambda _access: api)
+    monkeypatch.setattr(node_report.in_pod, "access", lambda _environment: None)
+    monkeypatch.setattr(node_report, "_LONGEST_WAITING", 0.05)
+    monkeypatch.setattr(node_report, "_FIRST", 0.05)
+    config = short_path / "config.yaml"
+    config.write_text(CONFIG.replace("devices:", "replicas: 3\n    devices:") % {"here": short_path})
+    told = ToldNode("worker", Taint("a/b", "NoSchedule"), True)
+    running = asyncio.create_task(plugin.run(Source(str(config)), load(str(config)), told=told))
+
+    async def said(text):
+        while text not in str(api.node["status"]["conditions"]):
+            assert not running.done()
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(said("not registered with the kubelet: example.com/dev"), 10)
+    async with StandInKubelet(str(short_path / "dp")) as kubelet:
+        await kubelet.registered("example.com/dev")
+        await asyncio.wait_for(said("example.com/dev (offered: 3, allocatable: 2)"), 10)
+        assert api.node["spec"]["taints"] == [TAINT]
+        api.node["status"]["allocatable"]["example.com/dev"] = "3"
+        await asyncio.wait_for(said("'status': 'True', 'reason': 'Allocatable'"), 10)
+        assert api.node["spec"]["taints"] == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(running, 10)
