@@ -6,6 +6,7 @@ import daemonset_steps
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.node_readiness import CONDITION
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 from daemonset_steps import IMAGINARY, deployed
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -118,3 +119,27 @@ def test_objects_of_others_with_these_names_are_refused(cluster, run, namespace,
     result = deployed(run, cluster.node({}), deployment=BOTH)[1]
     assert f"clusterrole node-device-plugin.{namespace} belongs to others" in result["msg"]
     assert read("/apis/apps/v1", "daemonsets") is None
+
+
+def test_a_play_removes_the_startup_taint_of_a_service(cluster, run, monkeypatch):
+    devices = [{"state": state, "kubelet_ids": ["a::0", "a::1"]} for state in ("healthy", "unhealthy")]
+    status = {"name": "example.com/dev", "registered": False, "devices": devices}
+    monkeypatch.setattr(plugin_cli, "answer", lambda _action, command: {"plugin": {"resources": [status]}})
+    taints = [{"key": "nodedevices.kubernetes/not-ready", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    node = cluster.node({"cpu": "2"})
+    path, merge = f"/api/v1/nodes/{node.name}", "application/merge-patch+json"
+    cluster.ask("PATCH", path, {"spec": {"taints": taints}}, merge)
+    node.patch("kubelet", [{"op": "add", "path": "/status/allocatable", "value": {"example.com/dev": "4"}}])
+    given = {"deployment": BOTH, "command": "/opt/plugin", "timeout": 0}
+    assert "not registered with the kubelet: example.com/dev" in run("untainted", node, **given)["msg"]
+    status["registered"] = True
+    said = run("untainted", node, **given)["msg"]
+    assert "the startup taint nodedevices.kubernetes/not-ready:NoSchedule stays: the node object does not show" in said
+    assert "example.com/dev (offered: 2, allocatable: 4)" in said
+    node.patch("kubelet", [{"op": "add", "path": "/status/allocatable/example.com~1dev", "value": "2"}])
+    assert run("untainted", node, check=True, **given)["changed"] is True
+    assert len(node.read()["spec"]["taints"]) == 2
+    assert kinds(run("untainted", node, **given)) == ["taint"]
+    assert [each["effect"] for each in node.read()["spec"]["taints"]] == ["NoExecute"]
+    said = run("untainted", node, kubeconfig="", **given)["msg"]
+    assert "not set, but device_plugin_deployment.startup_taint is removed through the Kubernetes API" in said
