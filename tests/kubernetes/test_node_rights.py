@@ -222,8 +222,18 @@ REFUSED = {
     "an annotation by the status": ("/status", MERGE, {"metadata": {"annotations": {"a": "b"}}}, "metadata"),
     "a capacity": ("/status", MERGE, {"status": {"capacity": {DEVICE: "100"}}}, "status"),
     "an allocatable": ("/status", MERGE, {"status": {"allocatable": {DEVICE: "100"}}}, "status"),
-    "an address": ("/status", MERGE, {"status": {"addresses": [{"type": "InternalIP", "address": "1.2.3.4"}]}}, "status"),
-    "the kubelet's port": ("/status", MERGE, {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}, "status"),
+    "an address": (
+        "/status",
+        MERGE,
+        {"status": {"addresses": [{"type": "InternalIP", "address": "1.2.3.4"}]}},
+        "status",
+    ),
+    "the kubelet's port": (
+        "/status",
+        MERGE,
+        {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}},
+        "status",
+    ),
     "another condition": (
         "/status",
         STRATEGIC,

@@ -35,7 +35,7 @@ def rights(cluster, namespace):
         ]
         names = {"node-device-plugin", f"node-device-plugin.{namespace}"}
         found = [names & {each["metadata"]["name"] for each in cluster.ask("GET", path)["items"]} for path in paths]
-        return [kind for kind, there in zip(KINDS, found) if there]
+        return [kind for kind, there in zip(KINDS, found, strict=True) if there]
 
     return look
 

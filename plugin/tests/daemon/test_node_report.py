@@ -120,12 +120,16 @@ def test_an_instance_beside_the_leader_does_not_look(pauses):
     assert set(pauses) == {1.0}
 
 
-@pytest.mark.parametrize(("error", "longest"), [(Unavailable("away"), 60.0), (Conflict("other"), 4.0), (KeyError("x"), 60.0)])
+@pytest.mark.parametrize(
+    ("error", "longest"), [(Unavailable("away"), 60.0), (Conflict("other"), 4.0), (KeyError("x"), 60.0)]
+)
 def test_a_failure_is_logged_once_and_tried_again(pauses, caplog, error, longest):
     api = Api("2")
     api.fails = error
     run(api, lambda: api.looks >= 9)
-    assert [each.levelname for each in caplog.records if "cannot tell the node object" in each.message][:1] == ["WARNING"]
+    assert [each.levelname for each in caplog.records if "cannot tell the node object" in each.message][:1] == [
+        "WARNING"
+    ]
     warnings = [each for each in caplog.records if each.levelname == "WARNING"]
     assert len(warnings) == 1
     assert pauses[7] == longest

@@ -55,7 +55,9 @@ class DaemonSet:
         self._rights = {
             "ServiceAccount": Place("serviceaccounts", name, namespace),
             "ValidatingAdmissionPolicy": Place("validatingadmissionpolicies", of_cluster, group=_ADMISSION),
-            "ValidatingAdmissionPolicyBinding": Place("validatingadmissionpolicybindings", of_cluster, group=_ADMISSION),
+            "ValidatingAdmissionPolicyBinding": Place(
+                "validatingadmissionpolicybindings", of_cluster, group=_ADMISSION
+            ),
             "ClusterRole": Place("clusterroles", of_cluster, group=_RBAC),
             "ClusterRoleBinding": Place("clusterrolebindings", of_cluster, group=_RBAC),
         }

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ...declaration import Configuration, DeclarationError, Problem
 from . import monitoring, node_access
 from .deployment import DEPLOYMENT, MANAGED_BY, NODE_LABEL, Deployment, parse_deployment
+from .node_access import cluster_name
 from .nodes import (
     DEFAULT,
     CommonGround,
@@ -22,7 +23,6 @@ from .nodes import (
     read_configuration_text,
     sha256_of,
 )
-from .node_access import cluster_name
 from .pod import CONTAINER, pod_spec, pods_overlap, reads_default
 
 # What other packages use of the modules.

@@ -179,4 +179,10 @@ def _without_condition(is_set: bool) -> str:
     if not is_set:
         return ""
     others = f".filter(each, each.type != '{CONDITION}')"
-    return " || ({new}" + others + " == {old}" + others + f" && {{new}}.filter(each, each.type == '{CONDITION}').size() < 2)"
+    return (
+        " || ({new}"
+        + others
+        + " == {old}"
+        + others
+        + f" && {{new}}.filter(each, each.type == '{CONDITION}').size() < 2)"
+    )
