@@ -20,8 +20,8 @@ options:
         every node that O(nodes) does not contain.
       - V(selected) labels the node, so that the pod runs there. V(ready) waits until the pod is ready and runs with the
         declared configuration; for a profile, the pods of a sample of its nodes.
-      - V(untainted) is for a node with the plugin as a service. It waits until the node object shows the plugin's devices
-        as allocatable, and then removes the taint C(startup_taint) of O(deployment) from the node.
+      - V(untainted) is for a node with the plugin as a service. It waits until the node object shows the plugin's
+        devices as allocatable, and then removes the taint C(startup_taint) of O(deployment) from the node.
       - V(left) removes nodes from their former DaemonSet, which had another name or namespace. If no node is left, the
         action removes that DaemonSet.
       - V(removed) removes the node, and waits until its pod has ended. If only the Kubernetes API reaches the node, it

@@ -149,7 +149,7 @@ def test_the_access_of_a_pod(tmp_path):
     variables = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     with pytest.raises(KubeconfigError, match="the variable KUBERNETES_SERVICE_HOST is not set"):
         in_pod.access({}, str(tmp_path))
-    with pytest.raises(KubeconfigError, match="cannot use the service account in .*: .*token"):
+    with pytest.raises(KubeconfigError, match=r"cannot use the service account in .*: .*token"):
         in_pod.access(variables, str(tmp_path))
     (tmp_path / "token").write_text("one\n")
     (tmp_path / "ca.crt").write_text("no certificate")
