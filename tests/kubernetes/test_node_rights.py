@@ -205,7 +205,6 @@ REFUSED = {
         "other taints",
     ),
     "the order": ("", MERGE, {"spec": {"taints": [OURS, OTHERS]}}, "other taints"),
-    "unschedulable": ("", MERGE, {"spec": {"unschedulable": True}}, "spec"),
     "the provider's id": ("", MERGE, {"spec": {"providerID": "a://b"}}, "spec"),
     "the pods' addresses": ("", MERGE, {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}}, "spec"),
     "a label": ("", MERGE, {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}, "metadata"),
@@ -240,6 +239,8 @@ REFUSED = {
         {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
         "other conditions",
     ),
+    "fewer capacities": ("/status", MERGE, {"status": {"capacity": None}}, "status"),
+    "schedulable again": ("", MERGE, {"spec": {"unschedulable": None}}, "spec"),
     "no condition": ("/status", MERGE, {"status": {"conditions": None}}, "other conditions"),
     "two conditions": (
         "/status",
@@ -263,7 +264,12 @@ REFUSED = {
 
 
 def test_everything_else_is_refused(cluster, node, pod):
-    plugin, before = enforced(pod(node)), node.read()
+    plugin = enforced(pod(node))
+    code, said = plugin.patch({"spec": {"unschedulable": True}})
+    assert (code, said.endswith(OF_OTHERS + "spec")) == (422, True), said
+    # As kubectl cordon does.
+    cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", {"spec": {"unschedulable": True}}, MERGE)
+    before = node.read()
     for what, (part, kind, content, of) in REFUSED.items():
         code, said = plugin.patch(content, kind, part=part)
         assert (code, said.endswith(OF_OTHERS + of)) == (422, True), f"{what}: {code} {said}"
