@@ -7,7 +7,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, node_readiness
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play, profiles
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
     duplicate_nodes,
@@ -30,7 +30,6 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action
 _SHARED = ("deployed", "left", "absent")
 # Seconds between two looks at a node object.
 _PAUSE = 1.0
-_NO_TAINT = asked.without_kubeconfig("device_plugin_deployment.startup_taint is removed through the Kubernetes API")
 
 
 class ActionModule(NodeAction):
@@ -41,8 +40,7 @@ class ActionModule(NodeAction):
 
     def act(self, given):
         if not given.get("kubeconfig"):
-            is_service = given["state"] == "untainted"
-            raise DeploymentError(_NO_TAINT if is_service else deployed.NO_CLUSTER)
+            raise DeploymentError(deployed.NO_TAINT if given["state"] == "untainted" else deployed.NO_CLUSTER)
         # A task for all hosts uses the names that other tasks have checked.
         is_shared = given["state"] in _SHARED
         self._is_profile = self.preflight.is_profile
