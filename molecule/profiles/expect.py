@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 from typing import Any
 
 from cluster_api import PODS, Cluster, advertises, expect, extended, until
@@ -18,6 +20,11 @@ RESOURCE, OTHER, POD = "example.com/random", "example.com/other", "wants-a-devic
 PLUGINS = "/api/v1/namespaces/node-devices"
 DAEMON_SETS = "/apis/apps/v1/namespaces/node-devices/daemonsets"
 POOL, CHOSEN = "lab.example.com/pool", "nodedevices.kubernetes/device-plugin"
+# A pod that requests no device, so that only the startup taint keeps it from the node.
+FOLLOWER = "waits-for-the-node"
+TAINT, CONDITION = "startup-taint.cluster-autoscaler.kubernetes.io/devices", "NodeDevicesReady"
+MERGE, PATCH = "application/merge-patch+json", "application/json-patch+json"
+ADMISSION, RBAC = "/apis/admissionregistration.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1"
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -27,7 +34,10 @@ def named(cluster: Cluster) -> None:
 
 
 def waits(cluster: Cluster) -> None:
-    """Check that the profile is there without a node, and start a pod that waits for its device."""
+    """Check that the profile is there without a node, and start a pod that waits for its device, and one for the node.
+
+    The node has its startup taint already, as when a cloud makes it.
+    """
     assert _plugins(cluster) == [], "no node is in the pool"
     assert set(cluster.ask("GET", f"{PLUGINS}/configmaps/pool")["data"]) == {"_default", NAMED}
     container = {
@@ -40,6 +50,65 @@ def waits(cluster: Cluster) -> None:
     spec = {"containers": [container], "hostNetwork": True, "automountServiceAccountToken": False}
     cluster.ask("POST", PODS, {"metadata": {"name": POD}, "spec": spec})
     until(lambda: _phase(cluster), lambda phase: phase == "Pending")
+    taint = {"key": TAINT, "value": "true", "effect": "NoSchedule"}
+    cluster.ask("PATCH", f"/api/v1/nodes/{NODE}", {"spec": {"taints": [taint]}}, MERGE)
+    follower = {**container, "command": ["sleep", "3600"], "resources": {}}
+    spec = {**spec, "containers": [follower], "nodeSelector": {POOL: "gpu"}}
+    cluster.ask("POST", PODS, {"metadata": {"name": FOLLOWER}, "spec": spec})
+
+
+def joins_tainted(cluster: Cluster) -> None:
+    """Label the node as a cloud does. No pod starts there until the node object shows the devices."""
+    _label(cluster, NODE, POOL, "gpu")
+    since, shown = time.monotonic(), 0.0
+
+    def look() -> bool:
+        """Whether the node has lost its startup taint."""
+        nonlocal shown
+        # Read the pod first: the taint may go between two reads.
+        bound = cluster.ask("GET", f"{PODS}/{FOLLOWER}")["spec"].get("nodeName")
+        node = cluster.ask("GET", f"/api/v1/nodes/{NODE}")
+        is_tainted = any(each["key"] == TAINT for each in node["spec"].get("taints", ()))
+        count = node["status"]["allocatable"].get(RESOURCE)
+        shown = shown or (time.monotonic() - since if count == "2" else 0.0)
+        assert not (is_tainted and bound), f"{FOLLOWER} runs on {bound} despite the taint"
+        assert is_tainted or count == "2", f"the taint is gone, and {RESOURCE} is {count}"
+        return not is_tainted
+
+    until(look, lambda is_gone: is_gone)
+    gone = time.monotonic() - since
+    until(lambda: _phase(cluster, FOLLOWER), lambda phase: phase == "Running")
+    runs = time.monotonic() - since
+    print(f"after the label: devices shown {shown:.1f} s, taint gone {gone:.1f} s, pod runs {runs:.1f} s")
+    condition = until(lambda: _condition(cluster, NODE), lambda found: found.get("status") == "True")
+    print(f"{CONDITION}: {condition['reason']}: {condition['message']}")
+    # Kubernetes checks the types of the policy's expressions, and found no warning.
+    policy = f"{ADMISSION}/validatingadmissionpolicies/pool.node-devices"
+    until(lambda: cluster.ask("GET", policy)["status"].get("typeChecking"), lambda checked: checked == {})
+
+
+def own_node_only(cluster: Cluster) -> None:
+    """Use the token of the plugin's pod for what it is not for. The API server refuses each try."""
+    (pod,) = _plugins(cluster)
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+    request = {"spec": {"audiences": [], "boundObjectRef": bound}}
+    plugin = copy.copy(cluster)
+    plugin._token = cluster.ask("POST", f"{PLUGINS}/serviceaccounts/pool/token", request)["status"]["token"]
+    assert plugin.ask("PATCH", f"/api/v1/nodes/{NODE}", {}, MERGE)["metadata"]["name"] == NODE
+    for node, part, content, kind in (
+        (NAMED, "", {}, MERGE),
+        (NAMED, "", [{"op": "remove", "path": "/spec/taints/0"}], PATCH),
+        (NODE, "", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, MERGE),
+        (NODE, "", {"metadata": {"labels": {POOL: "other"}}}, MERGE),
+        (NODE, "/status", {"status": {"capacity": {RESOURCE: "100"}}}, MERGE),
+    ):
+        code, said = 200, ""
+        try:
+            plugin.ask("PATCH", f"/api/v1/nodes/{node}{part}", content, kind)
+        except urllib.error.HTTPError as error:
+            code, said = error.code, json.loads(error.read())["message"]
+        assert code == 422, f"{code} {said}, for {content} of {node}{part}"
+        print(said)
 
 
 def joins(cluster: Cluster) -> None:
@@ -186,12 +255,21 @@ def nothing_left(cluster: Cluster) -> None:
         lambda there: "node-devices" not in there,
     )
     print(f"before: {', '.join(names)}")
+    for path in (
+        f"{ADMISSION}/validatingadmissionpolicies",
+        f"{ADMISSION}/validatingadmissionpolicybindings",
+        f"{RBAC}/clusterroles",
+        f"{RBAC}/clusterrolebindings",
+    ):
+        there = [each["metadata"]["name"] for each in cluster.ask("GET", path)["items"]]
+        assert "pool.node-devices" not in there, path
+    assert [_condition(cluster, node) for node in (NODE, NAMED)] == [{}, {}]
     assert _phase(cluster) == "Running"
 
 
 def _label(cluster: Cluster, node: str, key: str, value: str | None) -> None:
     change = {"metadata": {"labels": {key: value}}}
-    cluster.ask("PATCH", f"/api/v1/nodes/{node}", change, "application/merge-patch+json")
+    cluster.ask("PATCH", f"/api/v1/nodes/{node}", change, MERGE)
 
 
 def _plugins(cluster: Cluster, name: str = "pool", node: str = NODE) -> list[dict[str, Any]]:
@@ -213,12 +291,29 @@ def _is_ready(pod: dict[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
 
 
-def _phase(cluster: Cluster) -> str:
-    return str(cluster.ask("GET", f"{PODS}/{POD}")["status"]["phase"])
+def _phase(cluster: Cluster, pod: str = POD) -> str:
+    return str(cluster.ask("GET", f"{PODS}/{pod}")["status"]["phase"])
+
+
+def _condition(cluster: Cluster, node: str) -> dict[str, Any]:
+    conditions = cluster.ask("GET", f"/api/v1/nodes/{node}")["status"]["conditions"]
+    return next((each for each in conditions if each["type"] == CONDITION), {})
 
 
 if __name__ == "__main__":
     expect(
-        *(named, waits, joins, device_inside, follows, second_waits, moves, restarted, loses_configuration),
+        *(
+            named,
+            waits,
+            joins_tainted,
+            joins,
+            own_node_only,
+            device_inside,
+            follows,
+            second_waits,
+            moves,
+            restarted,
+            loses_configuration,
+        ),
         *(still_offers, as_declared, strays, returns, nothing_left),
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, node_readiness
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles
@@ -16,9 +16,11 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     other_daemonsets,
     profile,
     rollout,
+    waiting,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import (
+    Change,
     DeploymentError,
     outcome,
 )
@@ -26,6 +28,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action
 
 # States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
+# Seconds between two looks at a node object.
+_PAUSE = 1.0
 
 
 class ActionModule(NodeAction):
@@ -36,7 +40,7 @@ class ActionModule(NodeAction):
 
     def act(self, given):
         if not given.get("kubeconfig"):
-            raise DeploymentError(deployed.NO_CLUSTER)
+            raise DeploymentError(deployed.NO_TAINT if given["state"] == "untainted" else deployed.NO_CLUSTER)
         # A task for all hosts uses the names that other tasks have checked.
         is_shared = given["state"] in _SHARED
         self._is_profile = self.preflight.is_profile
@@ -163,6 +167,26 @@ class ActionModule(NodeAction):
         pod = rollout.await_node(self._cluster, self._node, sha256, ask, self._timeout, self._renew)
         return {**result, "pod": pod["metadata"]["name"], "invocation_id": rollout.invocation_id(pod)}
 
+    def _untainted(self, arguments):
+        """Remove the startup taint of a node with the service, once the node object shows what the service offers."""
+        api, taint = self._cluster.api, node_readiness.Taint.of(self._cluster.deployment.startup_taint)
+
+        def look(is_late):
+            node = api.node(self._node)
+            removal = node_readiness.taint_removal(node, taint)
+            if not removal:
+                return []
+            verdict = node_readiness.judge(node, rollout.offered_on_node(self, arguments["command"]))
+            # In check mode, the service may not run yet.
+            if verdict.is_ready or self._task.check_mode:
+                api.patch_node(self._node, removal)
+                return [Change(f"taint {taint} of node {self._node}", str(taint), None)]
+            if is_late:
+                raise DeploymentError(f"{self.host}: the startup taint {taint} stays: {verdict.message}")
+            return None
+
+        return outcome(waiting.until(look, self._timeout, _PAUSE, self._renew))
+
     def _removed(self, arguments):
         """Remove the node's label, proof record and configuration, and wait until the node's pod has ended.
 
@@ -185,6 +209,9 @@ class ActionModule(NodeAction):
             # A pod whose node has a pool's labels stays, with the default.
             if of_node is None or not cluster.keeps(of_node):
                 rollout.await_end(cluster, self._node, self._timeout, self._renew)
+                # The pod may have set its condition again before it ended.
+                left = cluster.api.get(Place("nodes", self._node))
+                changes.update({change.what: change for change in (cluster.forget_condition(left) if left else ())})
         return {**outcome(changes.values()), **self._whose(arguments, places)}
 
     def _tidy(self, cluster):

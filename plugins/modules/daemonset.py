@@ -20,6 +20,8 @@ options:
         every node that O(nodes) does not contain.
       - V(selected) labels the node, so that the pod runs there. V(ready) waits until the pod is ready and runs with the
         declared configuration; for a profile, the pods of a sample of its nodes.
+      - V(untainted) is for a node with the plugin as a service. It waits until the node object shows the plugin's
+        devices as allocatable, and then removes the taint C(startup_taint) of O(deployment) from the node.
       - V(left) removes nodes from their former DaemonSet, which had another name or namespace. If no node is left, the
         action removes that DaemonSet.
       - V(removed) removes the node, and waits until its pod has ended. If only the Kubernetes API reaches the node, it
@@ -29,7 +31,7 @@ options:
       - V(absent) removes all objects once no node needs them. A namespace stays if it existed before or has other
         users. It refuses to remove a profile while hosts of the inventory still use its DaemonSet.
     type: str
-    choices: [configured, deployed, selected, ready, left, removed, absent]
+    choices: [configured, deployed, selected, ready, untainted, left, removed, absent]
     required: true
   declaration:
     description: Result of M(nodedevices.kubernetes.declaration), for V(configured) and V(ready).
@@ -60,7 +62,7 @@ options:
   command:
     description:
       - Path of the plugin's command on the node. V(ready) uses this command to read the pod's active configuration. If
-        left out, the action reads the pod's metrics through the API server.
+        left out, the action reads the pod's metrics through the API server. V(untainted) requires it.
     type: path
   sample:
     description: The maximum number of a profile's nodes for which V(ready) waits.

@@ -15,10 +15,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
 )
 
 from . import asked
+from .kubernetes.deployed import NO_TAINT
 from .kubernetes.drain import NO_CLUSTER
 
 # Variables of the playbooks with a number of minutes.
 _MINUTES = ("node_devices_lock_minutes", "node_devices_drain_minutes", "node_devices_in_use_minutes")
+_DEPLOYMENT = "device_plugin_deployment"
 #: The message for a service on a node that only the API reaches.
 NO_SERVICE = (
     "device_plugin_mode: is service, but node_devices_api_only means that only the Kubernetes API reaches the node, so "
@@ -30,6 +32,7 @@ _VARIABLES = (
     "node_devices_node_name",
     "node_devices_drain",
     "device_plugin_mode",
+    _DEPLOYMENT,
     "extended_resources_restore",
     *_MINUTES,
 )
@@ -49,7 +52,10 @@ def problems(
         yield without_cluster(capacities)
     if _is(values, "node_devices_drain") and not has_cluster:
         yield NO_CLUSTER
-    if api_only and values.get("device_plugin_mode", "service") == "service":
+    is_service, deployment = values.get("device_plugin_mode", "service") == "service", values.get(_DEPLOYMENT)
+    if is_service and not has_cluster and isinstance(deployment, Mapping) and deployment.get("startup_taint"):
+        yield NO_TAINT
+    if api_only and is_service:
         yield NO_SERVICE
     if api_only and capacities and _is(values, "extended_resources_restore"):
         yield (

@@ -52,9 +52,13 @@ def user_with(cluster):
     return make
 
 
-def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
-    path = user_with(documented("docs/daemonset-reference.md"))
-    node, given = cluster.node({}), {"kubeconfig": path}
+@pytest.mark.parametrize(
+    "settings", [{}, {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True}]
+)
+def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settings):
+    rules = [each for each in documented("docs/daemonset-reference.md") if settings or not _is_of_node_rights(each)]
+    path = user_with(rules)
+    node, given = cluster.node({}), {"kubeconfig": path, "deployment": settings}
     pending, result = deployed(run, node, **given)
     assert pending[0]["changed"] is True
     assert result["changed"] is True
@@ -82,6 +86,11 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with):
     assert pending[0]["changed"] is True
     assert run("absent", pending=pending, nodes=[node.name], **given)["changed"] is True
     assert read("/apis/apps/v1", "daemonsets") is None
+
+
+def _is_of_node_rights(rule):
+    """Whether a rule is only for startup_taint and node_condition."""
+    return bool({"serviceaccounts", "clusterroles", "validatingadmissionpolicies"} & set(rule["resources"]))
 
 
 def test_what_a_fixed_capacity_needs(cluster, user_with):

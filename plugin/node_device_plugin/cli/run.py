@@ -10,9 +10,13 @@ import os
 import resource
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from ..declaration.configuration_file import Source, load
 from .shared import CONFIG, Failure, command, option
+
+if TYPE_CHECKING:
+    from ..cluster.node_readiness import ToldNode
 
 #: Files that the process may open. A resource needs two, its socket and the kubelet's stream, so this is enough for
 #: 30,000 resources. A pod's hard limit may be a billion, and programs that close every file would hang.
@@ -27,6 +31,17 @@ _MOST = 65536
         metavar="FILE",
         default="",
         help="configuration file that counts while the file of --config does not exist",
+    ),
+    option(
+        "--startup-taint",
+        metavar="KEY:EFFECT",
+        default="",
+        help="taint to remove from the node once its devices are allocatable; only in a pod of the DaemonSet",
+    ),
+    option(
+        "--node-condition",
+        action="store_true",
+        help="keep the node's condition NodeDevicesReady; only in a pod of the DaemonSet",
     ),
     examples=("run --config trial.yaml",),
 )
@@ -48,11 +63,26 @@ def run(options: argparse.Namespace) -> int:
     try:
         allowed, socket, name = (os.environ.get(key, "") for key in (OVERLAP, INSTANCE_SOCKET, INSTANCE))
         overlap = daemon.Overlap(allowed == "true", socket, name)
-        asyncio.run(daemon.run(source, loaded, overlap))
+        asyncio.run(daemon.run(source, loaded, overlap, told_node(options.startup_taint, options.node_condition)))
     except OSError as error:
         fix = f": raise the hard limit of {most_files} (LimitNOFILE=)" if error.errno == errno.EMFILE else ""
         raise Failure(f"the plugin stopped: {error}{fix}") from error
     return 0
+
+
+def told_node(taint: str, condition: bool) -> ToldNode | None:
+    """The node object to tell, if the options request that. Raises Failure."""
+    if not (taint or condition):
+        return None
+    from ..cluster.node_readiness import Taint, ToldNode
+
+    name = os.environ.get("NODE_NAME")
+    if not name:
+        raise Failure("--startup-taint and --node-condition need the node's name in the variable NODE_NAME")
+    try:
+        return ToldNode(name, Taint.of(taint) if taint else None, condition)
+    except ValueError as error:
+        raise Failure(f"--startup-taint {error}") from error
 
 
 def raise_limit() -> int:

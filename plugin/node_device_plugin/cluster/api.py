@@ -128,7 +128,10 @@ class Place(NamedTuple):
         return f"Role of namespace {self.namespace}" if self.namespace else "ClusterRole"
 
     def __str__(self) -> str:
-        one = self.kinds.removesuffix("es" if self.kinds.endswith("sses") else "s")
+        if self.kinds.endswith("ies"):
+            one = self.kinds.removesuffix("ies") + "y"
+        else:
+            one = self.kinds.removesuffix("es" if self.kinds.endswith("sses") else "s")
         kind = one if self.name else self.kinds
         return " ".join(each for each in (kind, self.name, self.namespace and f"in namespace {self.namespace}") if each)
 
@@ -196,7 +199,13 @@ class Api:
         operations: of a JSON patch (RFC 6902).
         Returns the patched node object. Raises ApiError; Conflict if a test of the patch fails.
         """
-        place = Place("nodes", name, part="status")
+        return self._patched(Place("nodes", name, part="status"), operations)
+
+    def patch_node(self, name: str, operations: list[dict[str, Any]]) -> dict[str, Any]:
+        """Change a node object except its status, as ``patch_node_status`` does."""
+        return self._patched(Place("nodes", name), operations)
+
+    def _patched(self, place: Place, operations: list[dict[str, Any]]) -> dict[str, Any]:
         return self._object("PATCH", place, self._changing(), operations, "application/json-patch+json")
 
     def get(self, place: Place) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..declaration import DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, Source, sha256_of
@@ -30,6 +30,9 @@ from .resource_manager import ResourceManager, ServedResource
 from .single_instance import AnotherServes, Locked, SingleInstance
 from .state import State
 
+if TYPE_CHECKING:
+    from ..cluster.node_readiness import ToldNode
+
 log = logs.Log(__name__)
 
 #: Minimum seconds between two status messages to systemd.
@@ -52,9 +55,15 @@ class Overlap(NamedTuple):
     name: str = ""
 
 
-async def run(source: Source, loaded: LoadedConfiguration, overlap: Overlap = Overlap()) -> None:  # noqa: B008 (immutable)
+async def run(
+    source: Source,
+    loaded: LoadedConfiguration,
+    overlap: Overlap = Overlap(),  # noqa: B008 (immutable)
+    told: ToldNode | None = None,
+) -> None:
     """Serve until SIGTERM or SIGINT. source: where the configuration is, for reloads.
 
+    told: the node object to tell when its devices are allocatable; None to never call the API server.
     Raises DeclarationError if this process cannot apply the configuration.
     """
     refuse_open_probes(loaded.configuration)
@@ -67,7 +76,7 @@ async def run(source: Source, loaded: LoadedConfiguration, overlap: Overlap = Ov
         directory = loaded.configuration.kubelet_device_plugin_dir
         if await instance.wait(directory, stop):
             remove_stale_sockets(directory)
-            await _Plugin(source, loaded, instance, overlap).serve(stop)
+            await _Plugin(source, loaded, instance, overlap, told).serve(stop)
     finally:
         instance.release()
 
@@ -75,8 +84,15 @@ async def run(source: Source, loaded: LoadedConfiguration, overlap: Overlap = Ov
 class _Plugin:
     """The parts of the running plugin, from its first configuration until it stops."""
 
-    def __init__(self, source: Source, loaded: LoadedConfiguration, instance: SingleInstance, overlap: Overlap) -> None:
-        self._source, self._instance, self._overlap = source, instance, overlap
+    def __init__(
+        self,
+        source: Source,
+        loaded: LoadedConfiguration,
+        instance: SingleInstance,
+        overlap: Overlap,
+        told: ToldNode | None,
+    ) -> None:
+        self._source, self._instance, self._overlap, self._told = source, instance, overlap, told
         self._tasks, self._watch = TaskGroup(), Watch()
         self._scanner = DeviceScanner(self._watch)
         self._frontends = {
@@ -140,6 +156,13 @@ class _Plugin:
         every = systemd.watchdog_interval()
         if every is not None:
             loops.append(systemd.ping_watchdog(every))
+        if self._told is not None:
+            # A plugin that tells no node object does not load the API client, which takes memory.
+            from .node_report import NodeReport, offered
+
+            leads = self._instance.leads
+            report = NodeReport(self._told, lambda: offered(resources.served()), lambda: leads(self._directory))
+            loops.append(report.run())
         serving = [self._reloader.run(), follow(self._source, self._reloader.ask), self._lead()]
         for work in (*serving, *(each.run() for each in self._endpoints), *loops):
             self._tasks.start(work)

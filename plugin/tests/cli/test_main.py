@@ -381,6 +381,28 @@ def test_a_folder_that_is_a_file(config: str, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--node-condition"], "--startup-taint and --node-condition need the node's name in the variable NODE_NAME"),
+        (["--startup-taint", "a/b"], "--startup-taint must be KEY:EFFECT with the effect NoSchedule or "),
+    ],
+)
+def test_a_run_that_cannot_tell_the_node_object_ends(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    said: str,
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    if "--startup-taint" in options:
+        monkeypatch.setenv("NODE_NAME", "worker")
+    assert main(["run", "--config", str(config), *options]) == 1
+    assert said in capsys.readouterr().err
+
+
 def test_a_runtime_that_does_not_answer_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runtime", "--socket", str(tmp_path / "none.sock")]) == 1
     (line,) = capsys.readouterr().err.splitlines()

@@ -87,6 +87,66 @@ def test_an_selinux_type_is_the_containers_alone():
     assert spec == pod(IMAGINARY)
 
 
+def test_a_pod_that_tells_its_node_has_a_token_and_nothing_else_more():
+    given = {"startup_taint": "a.example/not-ready:NoExecute", "node_condition": True}
+    spec = rendered(IMAGINARY, given=given)["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["args"][-3:] == ["--startup-taint", "a.example/not-ready:NoExecute", "--node-condition"]
+    assert spec.pop("serviceAccountName") == "node-device-plugin"
+    (volume,) = [each for each in spec["volumes"] if "projected" in each]
+    assert [sorted(each) for each in volume["projected"]["sources"]] == [["serviceAccountToken"], ["configMap"]]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
+    assert (mount["mountPath"], mount["readOnly"]) == ("/var/run/secrets/kubernetes.io/serviceaccount", True)
+    spec["volumes"].remove(volume)
+    container["volumeMounts"].remove(mount)
+    del container["args"][-3:]
+    assert spec == pod(IMAGINARY)
+
+
+def test_rights_on_node_objects_come_only_with_the_settings_that_need_them():
+    kinds = ["Namespace", "ConfigMap", "DaemonSet"]
+    assert list(rendered(IMAGINARY)) == kinds
+    rights = [
+        "ServiceAccount",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ClusterRole",
+        "ClusterRoleBinding",
+    ]
+    for given, parts in (
+        ({"startup_taint": "a/b:NoSchedule"}, ["nodes"]),
+        ({"node_condition": True}, ["nodes/status"]),
+        ({"startup_taint": "a/b:NoSchedule", "node_condition": True}, ["nodes", "nodes/status"]),
+    ):
+        found = rendered(IMAGINARY, given=given)
+        # The policy before the rights, and the rights before the pods.
+        assert list(found) == [kinds[0], *rights, *kinds[1:]]
+        assert found["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": parts, "verbs": ["patch"]}]
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "more"),
+    [
+        (None, []),
+        ([], [{"key": "a/b", "operator": "Exists", "effect": "NoSchedule"}]),
+        ([{"key": "x"}], [{"key": "a/b", "operator": "Exists", "effect": "NoSchedule"}]),
+    ],
+)
+def test_a_pod_tolerates_the_startup_taint(tolerations, more):
+    given = {} if tolerations is None else {"tolerations": [{**each, "operator": "Exists"} for each in tolerations]}
+    without, with_taint = (
+        rendered(IMAGINARY, given={**given, **taint})["DaemonSet"]["spec"]["template"]["spec"]["tolerations"]
+        for taint in ({}, {"startup_taint": "a/b:NoSchedule"})
+    )
+    assert with_taint == without + more
+
+
+@pytest.mark.parametrize("taint", ["a/b", "a/b:Never", "a b:NoSchedule", "'x:NoSchedule", "a/b=c:NoSchedule"])
+def test_what_is_no_startup_taint(taint):
+    (problem,) = problems(lambda: deployment(startup_taint=taint))
+    assert problem.startswith("startup_taint: ")
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [

@@ -12,13 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
+    manifests,
+    node_readiness,
+    pods,
+    quantity,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
     LacksRights,
     NotFound,
     Place,
+    again_after_conflict,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     capacities_of,
@@ -34,6 +40,7 @@ from .namespace import Namespace
 from .objects import Change, DeploymentError, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
+_ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io/v1"
 #: Annotation whose change makes the kubelet sync a pod's volumes immediately. Without it, the kubelet syncs a changed
 #: ConfigMap after a minute or more.
 _LOOK = "nodedevices.kubernetes/configuration"
@@ -48,7 +55,19 @@ class DaemonSet:
         name, namespace = deployment.name, deployment.namespace
         self.place = Place("daemonsets", name, namespace, "apps/v1")
         self._config_map = Place("configmaps", name, namespace)
-        self.namespace = Namespace(api, deployment, (self._config_map, self.place))
+        of_cluster = manifests.cluster_name(deployment)
+        #: The objects that let pods change their node object, in the order in which to create them.
+        self._rights = {
+            "ServiceAccount": Place("serviceaccounts", name, namespace),
+            "ValidatingAdmissionPolicy": Place("validatingadmissionpolicies", of_cluster, group=_ADMISSION),
+            "ValidatingAdmissionPolicyBinding": Place(
+                "validatingadmissionpolicybindings", of_cluster, group=_ADMISSION
+            ),
+            "ClusterRole": Place("clusterroles", of_cluster, group=_RBAC),
+            "ClusterRoleBinding": Place("clusterrolebindings", of_cluster, group=_RBAC),
+        }
+        ours = (self._config_map, self.place, self._rights["ServiceAccount"])
+        self.namespace = Namespace(api, deployment, ours)
         self._monitors = {
             "PodMonitor": Place("podmonitors", name, namespace, _MONITORING),
             "PrometheusRule": Place("prometheusrules", name, namespace, _MONITORING),
@@ -102,6 +121,7 @@ class DaemonSet:
         nodes = self._nodes_of(texts)
         manifest = manifests.daemon_set(self.deployment, self._ground(texts), self._kubelets_overlap(nodes))
         self._refuse_full_nodes(manifest.content, nodes)
+        changes += self._change_rights(self.deployment.tells_node, self.deployment.node_condition)
         changes.append(objects.apply(self.api, self.place, manifest.content))
         wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
         for kind, place in self._monitors.items():
@@ -116,6 +136,39 @@ class DaemonSet:
                     "pod_monitor and alert_rules from device_plugin_deployment"
                 ) from error
         return changes
+
+    def _change_rights(self, tells_node: bool, sets_condition: bool) -> list[Change]:
+        """Create or delete what lets pods change their node object, before the DaemonSet itself changes.
+
+        The policy comes before the rights, and the rights before the pods. Without rights, remove the pods' conditions.
+        """
+        found, changes = self.api.get(self.place), []
+        had_rights, had_condition = manifests.tells_node(found["spec"]["template"]["spec"]) if found else (False, False)
+        if tells_node:
+            for manifest in manifests.node_rights(self.deployment):
+                place = self._rights[manifest.content["kind"]]
+                own(place, self.api.get(place))
+                changes.append(objects.apply(self.api, place, manifest.content))
+        elif had_rights:
+            changes += [objects.delete(self.api, place) for place in reversed(self._rights.values())]
+        if had_condition and not sets_condition:
+            changes += [change for node in self.nodes() for change in self.forget_condition(node)]
+        return changes
+
+    def forget_condition(self, node: Mapping[str, Any]) -> list[Change]:
+        """Remove the condition that the node's pod has set on a node object."""
+        name = node["metadata"]["name"]
+        if not node_readiness.condition_removal(node):
+            return []
+
+        def change() -> None:
+            operations = node_readiness.condition_removal(self.api.get(Place("nodes", name)) or {})
+            if operations:
+                self.api.patch_node_status(name, operations)
+
+        # The kubelet may change the list meanwhile.
+        again_after_conflict(change)
+        return [Change(f"condition of node {name}", node_readiness.CONDITION, None)]
 
     def _without_repeats(self, texts: Mapping[str, str]) -> Mapping[str, str]:
         """Return the configurations without nodes whose configuration is the default.
@@ -241,7 +294,7 @@ class DaemonSet:
             changes.append(self._label(found, None))
         # The label and the record may be another DaemonSet's.
         if found is not None and _selected_by(found) in (None, self.deployment.name):
-            changes += self.forget_proofs(found)
+            changes += [*self.forget_proofs(found), *self.forget_condition(found)]
         return changes + self.forget_configuration(node)
 
     def forget_proofs(self, node: Mapping[str, Any]) -> list[Change]:
@@ -264,7 +317,8 @@ class DaemonSet:
         """
         if set(self.data()) - set(leaving):
             return []
-        changes = [objects.delete(self.api, place) for place in (*self._monitors.values(), self.place)]
+        changes = self._change_rights(tells_node=False, sets_condition=False)
+        changes += [objects.delete(self.api, place) for place in (*self._monitors.values(), self.place)]
         config_map = objects.delete(self.api, self._config_map)
         if config_map.changed:
             # Omit the nodes' keys, because `forget_configuration` already reported them.

@@ -17,6 +17,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import aske
 
 #: The message if no kubeconfig is set.
 NO_CLUSTER = asked.without_kubeconfig("a DaemonSet needs the Kubernetes API")
+#: The same for a startup taint that the play removes, because the plugin is a service.
+NO_TAINT = asked.without_kubeconfig("device_plugin_deployment.startup_taint is removed through the Kubernetes API")
 # The image that `make image` builds.
 _IMAGE = "localhost/node-devices/node-device-plugin"
 

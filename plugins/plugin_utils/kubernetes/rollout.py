@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     is_ready as is_node_ready,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import readiness
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.node_readiness import Offered
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 
@@ -64,6 +65,19 @@ def ask_on_node(action: Any, command: str) -> Running:
     configuration = plugin["configuration"]
     not_ready, problems = tuple(plugin["not_ready"]), tuple(configuration["problems"])
     return Running(configuration["sha256"], not_ready, problems, plugin.get("version", ""))
+
+
+def offered_on_node(action: Any, command: str) -> Offered:
+    """Return what the running plugin offers, from its status socket. Raises PluginCliError. command: the plugin's."""
+    plugin = plugin_cli.answer(action, [command, "status", "-o", "json"])["plugin"]
+    resources = plugin["resources"] if plugin else ()
+    return Offered(
+        {
+            each["name"]: sum(len(device["kubelet_ids"]) for device in each["devices"] if device["state"] == "healthy")
+            for each in resources
+        },
+        [each["name"] for each in resources if not each["registered"]] if plugin else ["the plugin does not answer"],
+    )
 
 
 def ask_through_api(api: Api, pod: Mapping[str, Any]) -> Running:

@@ -128,6 +128,8 @@ def test_what_a_later_task_would_refuse(validate):
         d=by_api,
         e={**by_api, **fixed, "device_plugin_mode": "daemonset", "extended_resources_restore": True},
         f={"node_devices_kubeconfig": "{{ nothing }}", **fixed},
+        g={"device_plugin_deployment": {"startup_taint": "a.example/b:NoSchedule"}},
+        h={"device_plugin_deployment": {"startup_taint": "a.example/b:NoSchedule"}, "node_devices_kubeconfig": "/none"},
     )
     assert code == 2
     for problem in (
@@ -140,8 +142,10 @@ def test_what_a_later_task_would_refuse(validate):
         "e: extended_resources_restore: needs a timer on the node",
         "b: example.com/seat",
         "f: node_devices_kubeconfig: 'nothing' is undefined",
+        "g: node_devices_kubeconfig: not set, but device_plugin_deployment.startup_taint is removed through",
     ):
         assert problem in said, said
+    assert "h: node_devices_kubeconfig: " not in said
     assert "f: node_devices_kubeconfig: not set" not in said
 
 

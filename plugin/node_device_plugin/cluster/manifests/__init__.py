@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ...declaration import Configuration, DeclarationError, Problem
-from . import monitoring
+from . import monitoring, node_access
 from .deployment import DEPLOYMENT, MANAGED_BY, NODE_LABEL, Deployment, parse_deployment
+from .node_access import cluster_name
 from .nodes import (
     DEFAULT,
     CommonGround,
@@ -33,6 +34,7 @@ __all__ = [
     "NODE_LABEL",
     "CommonGround",
     "Deployment",
+    "cluster_name",
     "common_ground",
     "configuration_text",
     "overlaps",
@@ -67,6 +69,7 @@ def render(deployment: Deployment, configurations: Mapping[str, Configuration]) 
     require_room(texts)
     return [
         namespace(deployment),
+        *node_rights(deployment),
         config_map(deployment, texts),
         daemon_set(deployment, ground),
         *monitors(deployment),
@@ -109,6 +112,12 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
             **({"data": dict(texts)} if texts else {}),
         },
     )
+
+
+def node_rights(deployment: Deployment) -> list[Manifest]:
+    """The objects that let the pods change their own node object, in the order in which to create them."""
+    labels = {**_labels(deployment), **MANAGED_BY}
+    return [Manifest(*each) for each in node_access.objects(deployment, metadata(deployment), labels)]
 
 
 def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool = False) -> Manifest:
@@ -154,6 +163,12 @@ def monitors(deployment: Deployment) -> list[Manifest]:
         content = monitoring.prometheus_rule(_monitor_metadata(deployment))
         found.append(Manifest("For the Prometheus operator: the plugin's alerts.", content))
     return found
+
+
+def tells_node(spec: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether pods of this spec have rights on their node object, and whether they set its condition."""
+    has_condition = any(node_access.CONDITION_OPTION in (each.get("args") or ()) for each in spec["containers"])
+    return bool(spec.get("serviceAccountName")), has_condition
 
 
 def metadata(deployment: Deployment) -> dict[str, Any]:

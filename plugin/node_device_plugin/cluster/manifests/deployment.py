@@ -9,6 +9,7 @@ from ...declaration import DeclarationError, Problem, names
 from ...declaration.fields import form
 from ...declaration.schema import Field, normalise
 from .. import quantity
+from ..node_readiness import Taint
 
 #: Measured: 45 MiB resident with 10 resources of 100 devices each (`python -m bench needs`). The limit is twice as
 #: high, because the kernel kills a plugin that reaches the limit, and then the node loses its devices.
@@ -29,6 +30,13 @@ _UNAVAILABLE = form(r"[1-9][0-9]{0,3}|[1-9][0-9]?%|100%", "a number, 1 or more, 
 def _object_name(name: str) -> str | None:
     is_name = names.is_object_name(name)
     return None if is_name else f"must be lower-case letters, digits, and '-' or '.' (not at an end), not {name!r}"
+
+
+def _taint(text: str) -> str | None:
+    try:
+        return names.label_key_problem(Taint.of(text).key)
+    except ValueError as error:
+        return str(error)
 
 
 TOLERATION: dict[str, Field] = {
@@ -118,6 +126,19 @@ DEPLOYMENT: dict[str, Field] = {
         elements="dict",
         fields=TOLERATION,
     ),
+    "startup_taint": Field(
+        "str",
+        "Taint with which new nodes join, as KEY:EFFECT, such as nodedevices.kubernetes/not-ready:NoSchedule. The "
+        "pods tolerate this taint, and remove it once the node object shows the devices as allocatable. For a node "
+        "with the plugin as a service, the play removes the taint. If left out, no taint is removed.",
+        rule=_taint,
+    ),
+    "node_condition": Field(
+        "bool",
+        "Whether the pods keep the condition NodeDevicesReady of their node. Like startup_taint, this gives the pods "
+        "a token and the right to change their own node object.",
+        default=False,
+    ),
     "resources": Field("dict", "CPU and memory of a pod.", default={}, fields=RESOURCES),
     "max_unavailable": Field(
         "str",
@@ -164,6 +185,8 @@ class Deployment(NamedTuple):
     priority_class: str
     selinux_type: str | None
     tolerations: tuple[Mapping[str, str], ...]
+    startup_taint: str | None
+    node_condition: bool
     resources: Mapping[str, Mapping[str, str]]
     max_unavailable: int | str
     overlap: str
@@ -175,6 +198,11 @@ class Deployment(NamedTuple):
     def selector(self) -> Mapping[str, str]:
         """The labels of the DaemonSet's nodes."""
         return self.node_selector or {NODE_LABEL: self.name}
+
+    @property
+    def tells_node(self) -> bool:
+        """Whether the pods change their node object, so that they need a token."""
+        return bool(self.startup_taint) or self.node_condition
 
 
 def _resource_problems(resources: Mapping[str, Mapping[str, str]]) -> Iterator[Problem]:

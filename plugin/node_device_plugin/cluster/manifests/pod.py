@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...support.sockets import INSTANCE, INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, instance_file, status_socket
+from ..node_readiness import Taint
+from . import node_access
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, DEFAULT, CommonGround
 
@@ -78,13 +80,13 @@ def pod_spec(
             volumes.append(volume)
     spec: dict[str, Any] = {
         **affinity,
-        # The plugin calls only its kubelet, over sockets, and never the API server.
+        # The plugin calls only its kubelet, over sockets. For a startup taint or a condition, it mounts a token itself.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         # The plugin resolves no names.
         "dnsPolicy": "Default",
         "terminationGracePeriodSeconds": 10,
-        "tolerations": [dict(toleration) for toleration in deployment.tolerations],
+        "tolerations": _tolerations(deployment),
         "securityContext": {
             # Root owns the kubelet's sockets. Without capabilities, file permissions apply to root.
             "runAsUser": 0,
@@ -96,13 +98,25 @@ def pod_spec(
             source.volume,
             *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
             *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlaps else []),
+            *([node_access.volume()] if deployment.tells_node else []),
         ],
     }
+    if deployment.tells_node:
+        spec["serviceAccountName"] = deployment.name
     if deployment.priority_class:
         spec["priorityClassName"] = deployment.priority_class
     if deployment.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in deployment.image_pull_secrets]
     return spec
+
+
+def _tolerations(deployment: Deployment) -> list[dict[str, str]]:
+    """The deployment's tolerations, and one for the startup taint, which the pod has to remove."""
+    found = [dict(each) for each in deployment.tolerations]
+    if deployment.startup_taint and {"operator": "Exists"} not in found:
+        taint = Taint.of(deployment.startup_taint)
+        found.append({"key": taint.key, "operator": "Exists", "effect": taint.effect})
+    return found
 
 
 def _container(
@@ -129,7 +143,7 @@ def _container(
         "name": CONTAINER,
         "image": deployment.image,
         "imagePullPolicy": deployment.image_pull_policy,
-        "args": ["run", *source.options],
+        "args": ["run", *source.options, *node_access.options(deployment)],
         "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
         # The plugin may first wait for another instance to end. The startup probe delays the other probes until then.
@@ -145,6 +159,7 @@ def _container(
             source.mount,
             *({"name": each.name, "mountPath": each.path, **({} if each.writable else _READ_ONLY)} for each in volumes),
             *([{"name": "instance", "mountPath": _INSTANCE}] if overlaps else []),
+            *([node_access.mount()] if deployment.tells_node else []),
         ],
     }
 
