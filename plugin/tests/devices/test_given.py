@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import pytest
 
 from node_device_plugin.declaration import Device, Resource, parse_resources
-from node_device_plugin.declaration.model import ContainerEdits, Share
+from node_device_plugin.declaration.model import ContainerEdits
 from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Judgement, Now, Offer, SpecNames
 from node_device_plugin.devices.identity import Identity
+from node_device_plugin.kubelet.device_plugin.ids import ListedId
 
 
 def is_same(given: Identity, *now: Identity) -> bool:
@@ -38,7 +39,7 @@ def test_a_device_that_was_allocated_a_moment_ago_stays_shared_if_it_was(
 
     old, reasons = judge("example.com/old", before)
     assert reasons == {}
-    given.allocated(old, [(Share("a", 0),)])
+    given.allocated(old, [ListedId("a::0")])
     _new, reasons = judge("example.com/new", after)
     assert reasons == ({"a": f"held by {ADMITTED} as example.com/old"} if is_held else {})
 
@@ -58,6 +59,6 @@ def test_the_spec_of_a_held_device_follows_although_its_own_id_is_in_doubt() -> 
     assert judge((new, "a", "/dev/z"), b) == Judgement(
         {new: {"a": IN_DOUBT}, old: {}}, SpecNames(frozenset([f"{new}=a"]))
     )
-    given.allocated(former, [(Share("b"),)])
+    given.allocated(former, [ListedId("b")])
     held = judge((new, "a", "/dev/y"))
     assert held == Judgement({new: {"a": f"held by {ADMITTED} as {old}"}}, SpecNames(frozenset([f"{old}=b"])))

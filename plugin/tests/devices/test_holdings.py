@@ -3,9 +3,9 @@
 import pytest
 
 from node_device_plugin.declaration import Device, Resource
-from node_device_plugin.declaration.device_plugin_api import shares_behind
 from node_device_plugin.declaration.model import ContainerEdits
 from node_device_plugin.devices.holdings import Holding, matches
+from node_device_plugin.kubelet.device_plugin.ids import ListedId
 
 OLD, NEW = "example.com/old", "example.com/new"
 
@@ -16,7 +16,7 @@ def resource(name: str, *ids: str, replicas: int = 1, cdi: tuple[str, ...] = ())
 
 
 def holding(name: str, kubelet_id: str, *tokens: str, holder: str = "default/pod", **also: bool) -> Holding:
-    return Holding(holder, name, shares_behind(kubelet_id), frozenset(tokens), **also)
+    return Holding(holder, name, ListedId(kubelet_id), frozenset(tokens), **also)
 
 
 def withheld(offered: Resource, tokens: dict[str, set[str]], *holdings: Holding) -> set[str]:
@@ -54,7 +54,7 @@ def test_a_device_by_a_cdi_name_may_be_one_of_the_containers_names() -> None:
     assert withheld(by_cdi, tokens, given) == {"a"}
     assert withheld(by_cdi, {**tokens, "a": {"x", "z"}}, given) == set()
     # By its own name, the kubelet counts the device.
-    assert withheld(by_cdi, tokens, given._replace(resource=NEW, shares=shares_behind("a"))) == set()
+    assert withheld(by_cdi, tokens, given._replace(resource=NEW, held_id=ListedId("a"))) == set()
 
 
 def test_the_id_decides_if_the_container_has_only_what_several_devices_give() -> None:

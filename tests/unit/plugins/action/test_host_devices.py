@@ -7,6 +7,7 @@ import stat
 import types
 
 import pytest
+from ansible import constants
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import host_devices as action
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import device_nodes
@@ -137,7 +138,7 @@ def test_nothing_is_executed_where_the_preflight_found_nothing_to_do(
     asked = {"host_devices": [completed("host_devices", task, None, SETTINGS["node_devices_settings"])]}
     answered = {"host_devices": [{"answer": {"changed": False, "a": 1, **answered}, "has_unshown_work": False}]}
     known = {"read_in": "this play", "ledger": {}, "converged": preflight._by_arguments(asked, answered)}
-    monkeypatch.setattr(preflight.constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
+    monkeypatch.setattr(constants, "DEFAULT_LOCAL_TMP", str(tmp_path))
     monkeypatch.setattr(preflight.Preflight, "look", lambda self, arguments: known)
     task["nodes"] = [{**NODE, **more}]
     variables = {"node_devices_node": known, **SETTINGS}
