@@ -142,8 +142,9 @@ class DaemonSet:
 
         The policy comes before the rights, and the rights before the pods. Without rights, remove the pods' conditions.
         """
-        found, changes = self.api.get(self.place), []
-        had_rights, had_condition = manifests.tells_node(found["spec"]["template"]["spec"]) if found else (False, False)
+        found, changes, had_rights, had_condition = self.api.get(self.place), [], False, False
+        if found and is_ours(found):
+            had_rights, had_condition = manifests.tells_node(found["spec"]["template"]["spec"])
         if tells_node:
             for manifest in manifests.node_rights(self.deployment):
                 place = self._rights[manifest.content["kind"]]
