@@ -54,6 +54,11 @@ def _containerd(module: str, *tags: str) -> Recipe:
     )
 
 
+def _helm(major: int) -> Recipe:
+    module = f"helm.sh/helm/v{major}"
+    return Recipe(module, ("cmd/helm",), variables=((f"{module}/internal/version.version", "v{version}"),))
+
+
 _KUBERNETES = ("kubelet", "kubeadm", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _KUBERNETES_VERSION = {
     "gitVersion": "v{version}",
@@ -84,6 +89,9 @@ RECIPES = {
         variables=(("github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", "{version}"),),
     ),
     "kind": Recipe("sigs.k8s.io/kind"),
+    "helm": _helm(4),
+    "helm-3": _helm(3),
+    "promtool": Recipe("github.com/prometheus/prometheus", ("cmd/promtool",)),
     # This is our own main package, which reads CDI specs with the reference library, as runtimes do.
     "cdi-judge": Recipe(
         "tags.cncf.io/container-device-interface", (".",), names=((".", "cdi-judge"), ("cdi-judge-0.8", "cdi-judge"))
