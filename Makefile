@@ -100,6 +100,7 @@ lint:
 	tools/generate_wire --check
 	tools/generate_argument_specs --check
 	tools/generate_reference --check
+	tools/generate_packaging --check
 	tools/check_language
 # Two tests for each core, because about half of a test's time is waiting.
 unit:
@@ -135,7 +136,7 @@ test-all: system dev
 	  --beside-programs lint-slowly oldest-python \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-api_faults scenario-profiles \
 	  scenario-extended_resources \
-	  scenario-kind scenario-default scenario-cookbook cdi-judge api-server \
+	  scenario-kind scenario-default scenario-cookbook cdi-judge api-server chart \
 	  --two-at-a-time faults scenario-upgrade scenario-runtimes scenario-uninstall scenario-rollback scenario-devices \
 	  scenario-resilience scenario-drift runtimes scenario-preflight scenario-airgap scenario-adversary \
 	  image-test molecule-example
@@ -160,11 +161,13 @@ programs: kubernetes
 	@lab/programs/build cdi-judge
 	@lab/programs/build cdi-judge-0.8
 	@lab/programs/build kind
+	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale profiles-old-kubelet
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale profiles-old-kubelet \
+	  chart-helm-old
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -204,6 +207,14 @@ sanity: dev
 .PHONY: api-server
 api-server: dev
 	pytest tests/kubernetes -k real_api_server
+
+# Tests the Helm chart with the real Helm, also on a real API server. At night: with Helm 3, and the alert rules with promtool.
+.PHONY: chart chart-helm-old
+chart: dev
+	@built=$${HELM_BIN_DIR:-$$(lab/programs/build helm)} || exit; HELM_BIN_DIR=$$built pytest tests/chart
+chart-helm-old: dev
+	@PROMTOOL_BIN_DIR=$$(lab/programs/build promtool) || exit; export PROMTOOL_BIN_DIR; \
+	  HELM_BIN_DIR=$$(lab/programs/build helm-3) $(MAKE) --no-print-directory chart
 
 # Tests starting configurations on every release's containerd, and on those of CONTAINERD_BIN_DIR (DIR:DIR), else 2.4.
 .PHONY: runtimes

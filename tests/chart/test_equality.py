@@ -15,7 +15,7 @@ from rendered import by_chart, by_command, comparable, ground_of
 from node_device_plugin.declaration import DeclarationError
 
 sys.path.insert(0, str(ROOT / "plugin"))
-from tests.faults.strategies import BY_CHANCE, PLAUSIBLE_CONFIGURATIONS  # noqa: E402
+from tests.faults.strategies import BY_CHANCE, PLAUSIBLE_CONFIGURATIONS
 
 SERIAL = {"resources": [{"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}]}
 PLAIN = {"image": "registry.example.com/node-device-plugin:0.1.0"}
