@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import shutil
 import subprocess
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import yaml
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-CHART = ROOT / "packaging" / "chart"
-
-
-class Helm(Protocol):
-    """Runs helm with these arguments; returns its exit code, and what it prints."""
-
-    def __call__(self, *arguments: str, values: Any = None) -> tuple[int, str]: ...
+from chart_objects import Helm
 
 
 @pytest.fixture(scope="session")

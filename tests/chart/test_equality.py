@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import CHART, ROOT
+from chart_objects import CHART, ROOT, by_chart, by_command, comparable, ground_of
 from hypothesis import given, seed, settings
-from rendered import by_chart, by_command, comparable, ground_of
 
 from node_device_plugin.declaration import DeclarationError
 

@@ -6,18 +6,25 @@ import json
 import pathlib
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
-from conftest import CHART, Helm
 
 from node_device_plugin.cluster import manifests
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.configuration_file import load
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CHART = ROOT / "packaging" / "chart"
 NAMESPACE = "node-devices"
 NAME = "node-device-plugin"
 Objects = dict[tuple[str, str], Any]
+
+
+class Helm(Protocol):
+    """Runs helm with these arguments; returns its exit code, and what it prints."""
+
+    def __call__(self, *arguments: str, values: Any = None) -> tuple[int, str]: ...
 
 
 def ground_of(configuration: Any) -> manifests.CommonGround:
