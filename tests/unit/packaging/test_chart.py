@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from node_device_plugin.cli.main import main
 from node_device_plugin.cluster.manifests import monitoring
 from node_device_plugin.daemon.state import State
 from node_device_plugin.telemetry import metrics
@@ -29,6 +30,16 @@ def generator():
     module.__file__ = path
     importlib.machinery.SourceFileLoader("generate_packaging", path).exec_module(module)
     return module
+
+
+def test_the_example_in_the_help_prints_the_file_for_kubectl(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(SystemExit):
+        main(["manifests", "--help"])
+    (example,) = re.findall(r"^  node-device-plugin (.+)$", capsys.readouterr().out, re.M)
+    assert main(example.split()) == 0
+    _, _, rest = (PACKAGING / "kubectl/node-device-plugin.yaml").read_text().partition("\n")
+    assert capsys.readouterr().out == rest
 
 
 def values():
