@@ -163,11 +163,11 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old, alert-rules
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale profiles-old-kubelet \
-	  chart-helm-old
+	  chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -208,13 +208,17 @@ sanity: dev
 api-server: dev
 	pytest tests/kubernetes -k real_api_server
 
-# Tests the Helm chart with the real Helm, also on a real API server. At night: with Helm 3, and the alert rules with promtool.
+# Tests the Helm chart with the real Helm, also on a real API server; at night with Helm 3 as well.
 .PHONY: chart chart-helm-old
 chart: dev
-	@built=$${HELM_BIN_DIR:-$$(lab/programs/build helm)} || exit; HELM_BIN_DIR=$$built pytest tests/chart
+	@built="$${HELM_BIN_DIR:-$$(lab/programs/build helm)}" || exit; HELM_BIN_DIR="$$built" pytest tests/chart
 chart-helm-old: dev
-	@PROMTOOL_BIN_DIR=$$(lab/programs/build promtool) || exit; export PROMTOOL_BIN_DIR; \
-	  HELM_BIN_DIR=$$(lab/programs/build helm-3) $(MAKE) --no-print-directory chart
+	@built="$$(lab/programs/build helm-3)" || exit; HELM_BIN_DIR="$$built" pytest tests/chart
+
+# Lets Prometheus' own program check the alert rules.
+.PHONY: alert-rules
+alert-rules: system
+	@built="$$(lab/programs/build promtool)" || exit; "$$built/promtool" check rules packaging/chart/files/alert-rules.yaml
 
 # Tests starting configurations on every release's containerd, and on those of CONTAINERD_BIN_DIR (DIR:DIR), else 2.4.
 .PHONY: runtimes
