@@ -50,7 +50,10 @@ def by_chart(helm: Helm, deployment: Mapping[str, Any], configurations: Mapping[
         "overlap": deployment.get("overlap"),
         "podMonitor": {"enabled": deployment.get("pod_monitor", False), "labels": monitors},
         "prometheusRule": {"enabled": deployment.get("alert_rules", False), "labels": monitors},
-        "profiles": {"default": None, **{name: profile(deployment, each) for name, each in configurations.items()}},
+        "profiles": {
+            "default": None,
+            **{name: profile(name, deployment, each) for name, each in configurations.items()},
+        },
     }
     values["image"] = {key: value for key, value in values["image"].items() if value is not None}
     values = {key: value for key, value in values.items() if value is not None}
@@ -61,11 +64,13 @@ def by_chart(helm: Helm, deployment: Mapping[str, Any], configurations: Mapping[
     return comparable(yaml.load_all(text, yaml.CSafeLoader))
 
 
-def profile(deployment: Mapping[str, Any], configuration: Any) -> dict[str, Any]:
+def profile(name: str, deployment: Mapping[str, Any], configuration: Any) -> dict[str, Any]:
+    # Helm merges a mapping with the chart's own; null removes a key.
+    of_chart = {"kubernetes.io/os": None} if name == "default" else {}
     found = {
         "config": configuration,
         "deviceDirectories": list(ground_of(configuration).device_directories),
-        "nodeSelector": deployment.get("node_selector"),
+        "nodeSelector": {**of_chart, **deployment.get("node_selector", {})},
         "tolerations": deployment.get("tolerations"),
     }
     return {key: value for key, value in found.items() if value is not None}

@@ -179,3 +179,16 @@ def test_helm_refuses_what_the_schema_knows_and_names_the_field(helm, values, pl
     assert code
     assert f"at '{place}': " in text
     assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("discover", "needed"),
+    [({"paths": ["/dev/a", "/srv/nodes/*"]}, "/srv/nodes"), ({"udev": [{"subsystem": "tty"}]}, "/run/udev/data")],
+)
+def test_a_pattern_in_a_directory_that_no_pod_sees_is_refused(helm, objects, discover, needed):
+    profile = {"config": {"resources": [{**RESOURCE, "discover": discover}]}}
+    code, text = helm("template", "mine", str(CHART), values={"profiles": {"gpu": profile}})
+    assert code
+    assert f"profiles.gpu.deviceDirectories: add the directory of {needed}" in text
+    assert f"which {RESOURCE['name']} needs" in text
+    objects({"profiles": {"gpu": {**profile, "deviceDirectories": ["/dev", needed]}}})

@@ -84,6 +84,21 @@ labels:
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses patterns in directories that the pods do not see. Arguments: key, config, devices (a list of paths). */}}
+{{- define "node-device-plugin.requireDirectories" -}}
+{{- range $resource := .config.resources -}}
+{{- $needed := dig "discover" "paths" list $resource -}}
+{{- if dig "discover" "udev" list $resource }}{{ $needed = append $needed "/run/udev/data/" }}{{ end -}}
+{{- range $path := $needed -}}
+{{- $isSeen := false -}}
+{{- range $.devices }}{{ if hasPrefix (printf "%s/" .) $path }}{{ $isSeen = true }}{{ end }}{{ end -}}
+{{- if not $isSeen -}}
+{{- printf "profiles.%s.deviceDirectories: add the directory of %s, which %s needs" $.key $path $resource.name | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
 The terms of a node affinity: those of the profile, and a node that a play labelled for another DaemonSet is left out.
 Arguments: name, profile.
