@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 from typing import Any
 
 import pytest
-import yaml
 from chart_objects import Helm
 
 
@@ -24,7 +24,8 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
         given = []
         if values is not None:
             file = home / "values.yaml"
-            file.write_text(yaml.safe_dump(values))
+            # Go reads a plain 0825 as a number, and PyYAML writes this text so.
+            file.write_text(json.dumps(values, ensure_ascii=False))
             given = ["--values", str(file)]
         done = subprocess.run([program, *arguments, *given], capture_output=True, text=True, env=environment)
         return done.returncode, done.stdout if not done.returncode else done.stderr + done.stdout
