@@ -81,6 +81,12 @@ def test_every_setting_of_a_deployment(helm, given):
         {"registration": "plugins_registry"},
         {"cdi_spec_dirs": ["/srv/cdi", "/etc/cdi", "/opt/cdi"], "dynamic_cdi_dir": "/opt/cdi"},
         {"cdi_spec_dirs": []},
+        # Two reasons for one directory.
+        {
+            "resources": [
+                {"name": "devices.example.com/odd", "discover": {"paths": ["/etc/cdi/*", "/sys/kernel/odd/*"]}}
+            ]
+        },
         {"cdi_owner": "role", "http_address": "127.0.0.1:9999", "recovery_delay": 0},
     ],
 )
