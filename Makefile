@@ -100,6 +100,7 @@ lint:
 	tools/generate_wire --check
 	tools/generate_argument_specs --check
 	tools/generate_reference --check
+	tools/generate_packaging --check
 	tools/check_language
 # Two tests for each core, because about half of a test's time is waiting.
 unit:
@@ -137,7 +138,7 @@ test-all: system dev
 	  scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
 	  --two-at-a-time scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
 	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap molecule-example \
-	  --beside api-server cdi-judge
+	  --beside api-server cdi-judge chart
 
 # Runs the README's commands in a shell that knows no built program and no cache.
 .PHONY: newcomer
@@ -159,11 +160,13 @@ programs: kubernetes
 	@lab/programs/build cdi-judge
 	@lab/programs/build cdi-judge-0.8
 	@lab/programs/build kind
+	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old, alert-rules
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale profiles-old-kubelet
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale profiles-old-kubelet \
+	  chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -203,6 +206,18 @@ sanity: dev
 .PHONY: api-server
 api-server: dev
 	pytest tests/kubernetes -k real_api_server
+
+# Tests the Helm chart with the real Helm, also on a real API server; at night with Helm 3 as well.
+.PHONY: chart chart-helm-old
+chart: dev
+	@built="$${HELM_BIN_DIR:-$$(lab/programs/build helm)}" || exit; HELM_BIN_DIR="$$built" pytest tests/chart
+chart-helm-old: dev
+	@built="$$(lab/programs/build helm-3)" || exit; HELM_BIN_DIR="$$built" pytest tests/chart
+
+# Lets Prometheus' own program check the alert rules.
+.PHONY: alert-rules
+alert-rules: system
+	@built="$$(lab/programs/build promtool)" || exit; "$$built/promtool" check rules packaging/chart/files/alert-rules.yaml
 
 # Tests starting configurations on every release's containerd, and on those of CONTAINERD_BIN_DIR (DIR:DIR), else 2.4.
 .PHONY: runtimes

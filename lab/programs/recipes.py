@@ -54,6 +54,12 @@ def _containerd(module: str, *tags: str) -> Recipe:
     )
 
 
+def _helm(major: int, *more: tuple[str, str]) -> Recipe:
+    module = f"helm.sh/helm/v{major}"
+    variables = (("internal/version.version", "v{version}"), *more)
+    return Recipe(module, ("cmd/helm",), variables=tuple((f"{module}/{name}", value) for name, value in variables))
+
+
 _KUBERNETES = ("kubelet", "kubeadm", "kubectl", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _KUBERNETES_VERSION = {
     "gitVersion": "v{version}",
@@ -84,6 +90,10 @@ RECIPES = {
         variables=(("github.com/NVIDIA/nvidia-container-toolkit/internal/info.version", "{version}"),),
     ),
     "kind": Recipe("sigs.k8s.io/kind"),
+    "helm": _helm(4),
+    # Without a cluster, Helm 3 assumes the minor of its Kubernetes client, which its build sets.
+    "helm-3": _helm(3, ("pkg/chartutil.k8sVersionMinor", "37"), ("pkg/lint/rules.k8sVersionMinor", "37")),
+    "promtool": Recipe("github.com/prometheus/prometheus", ("cmd/promtool",)),
     # This is our own main package, which reads CDI specs with the reference library, as runtimes do.
     "cdi-judge": Recipe(
         "tags.cncf.io/container-device-interface", (".",), names=((".", "cdi-judge"), ("cdi-judge-0.8", "cdi-judge"))

@@ -21,7 +21,7 @@ from .shared import command, option, print_data
         metavar="DIRECTORY",
         help="directory with _default.yaml for all nodes, and NODE.yaml for each that differs",
     ),
-    examples=("manifests --deployment deployment.yaml nodes/",),
+    examples=("manifests --deployment packaging/kubectl/deployment.yaml packaging/kubectl/nodes",),
 )
 def run(options: argparse.Namespace) -> int:
     """Print the manifests of the plugin's DaemonSet, for GitOps or kubectl apply --server-side."""

@@ -26,8 +26,12 @@ _EXPRESSION = r"\{[{%]"
 
 def configuration() -> dict[str, Any]:
     """The schema of the plugin's configuration file."""
-    of_file = schema.Field("dict", "", fields=schema.CONFIGURATION, required=True)
-    return {"$schema": _DRAFT, "title": "Configuration of node-device-plugin", **_value(of_file, expressions=False)}
+    return {"$schema": _DRAFT, "title": "Configuration of node-device-plugin", **mapping(schema.CONFIGURATION)}
+
+
+def mapping(fields: Mapping[str, schema.Field]) -> dict[str, Any]:
+    """The schema of a mapping with these keys."""
+    return _value(schema.Field("dict", "", fields=fields, required=True), expressions=False)
 
 
 def variables() -> dict[str, Any]:

@@ -31,6 +31,7 @@ OTHERS = {
     "cat",
     "cp",
     "ctr",
+    "helm",
     "jq",
     "kind",
     "kubectl",

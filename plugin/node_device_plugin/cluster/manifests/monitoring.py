@@ -41,12 +41,12 @@ def pod_monitor(metadata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[
     }
 
 
+def alert_rules() -> dict[str, Any]:
+    """Our alerts as the content of a Prometheus rule file."""
+    rules = [{"alert": name, **rule} for name, rule in ALERTS.items()]
+    return {"groups": [{"name": "node-device-plugin", "rules": rules}]}
+
+
 def prometheus_rule(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """A PrometheusRule with our alerts."""
-    rules = [{"alert": name, **rule} for name, rule in ALERTS.items()]
-    return {
-        "apiVersion": _GROUP,
-        "kind": "PrometheusRule",
-        "metadata": dict(metadata),
-        "spec": {"groups": [{"name": "node-device-plugin", "rules": rules}]},
-    }
+    return {"apiVersion": _GROUP, "kind": "PrometheusRule", "metadata": dict(metadata), "spec": alert_rules()}

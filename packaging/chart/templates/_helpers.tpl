@@ -1,0 +1,135 @@
+{{/* The name of the release's objects. */}}
+{{- define "node-device-plugin.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $both := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $both | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The name of a profile's objects. Arguments: root, key. */}}
+{{- define "node-device-plugin.name" -}}
+{{- include "node-device-plugin.fullname" .root }}{{ if ne .key "default" }}-{{ .key }}{{ end -}}
+{{- end -}}
+
+{{- define "node-device-plugin.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of a profile's pods. Argument: the name of the profile's objects. */}}
+{{- define "node-device-plugin.selectorLabels" -}}
+app.kubernetes.io/name: node-device-plugin
+app.kubernetes.io/instance: {{ . }}
+{{- end -}}
+
+{{/* Metadata of a profile's objects. Arguments: root, name, labels (optional). */}}
+{{- define "node-device-plugin.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "node-device-plugin.selectorLabels" .name | nindent 2 }}
+  app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* A profile's configuration as JSON. In a pod, the HTTP address has only a port. Arguments: root, profile. */}}
+{{- define "node-device-plugin.config" -}}
+{{- $config := dict "cdi_owner" "plugin" "http_address" ":9819" -}}
+{{- range list .root.Values.settings (.profile.config | default dict) -}}
+{{- range $key, $value := . }}{{ $_ := set $config $key $value }}{{ end -}}
+{{- end -}}
+{{- $_ := set $config "http_address" (printf ":%s" (regexFind "[0-9]+$" $config.http_address)) -}}
+{{- toPrettyJson $config -}}
+{{- end -}}
+
+{{/* Whether a node's new pod serves before the old one ends. A kubelet is at most three minors older than its server. */}}
+{{- define "node-device-plugin.overlaps" -}}
+{{- $isNew := semverCompare ">=1.40.0-0" .Capabilities.KubeVersion.Version -}}
+{{- if or (eq .Values.overlap "always") (and (eq .Values.overlap "auto") $isNew) }}true{{ end -}}
+{{- end -}}
+
+{{/* The host's directories in a pod, each path once. Arguments: config, devices (a list of paths). */}}
+{{- define "node-device-plugin.directories" -}}
+{{- $plugins := .config.kubelet_device_plugin_dir | default "/var/lib/kubelet/device-plugins" -}}
+{{- $root := .config.kubelet_root_dir | default "/var/lib/kubelet" -}}
+{{- $dynamic := .config.dynamic_cdi_dir | default "/var/run/cdi" -}}
+{{- $static := ternary .config.cdi_spec_dirs (list "/etc/cdi" "/var/run/cdi") (kindIs "slice" .config.cdi_spec_dirs) -}}
+{{- $all := list
+  (dict "name" "device-plugins" "path" $plugins "type" "Directory")
+  (dict "name" "sockets" "path" (printf "%s/node-device-plugin" $plugins) "type" "DirectoryOrCreate" "writable" true) -}}
+{{- if eq .config.registration "plugins_registry" -}}
+{{- $registry := printf "%s/plugins_registry" $root -}}
+{{- $all = append $all (dict "name" "plugins-registry" "path" $registry "type" "Directory" "writable" true) -}}
+{{- end -}}
+{{- $all = append $all (dict "name" "pod-resources" "path" (printf "%s/pod-resources" $root) "type" "Directory") -}}
+{{- range $number, $path := without $static $dynamic -}}
+{{- $name := ternary (printf "cdi-static-%d" $number) "cdi-static" (gt $number 0) -}}
+{{- $all = append $all (dict "name" $name "path" $path "type" "DirectoryOrCreate") -}}
+{{- end -}}
+{{- $all = append $all (dict "name" "cdi-dynamic" "path" $dynamic "type" "DirectoryOrCreate" "writable" true) -}}
+{{- range $number, $path := .devices -}}
+{{- $name := ternary (printf "devices-%d" $number) "devices" (gt $number 0) -}}
+{{- /* In /dev and /sys, nobody can create a directory. */ -}}
+{{- $type := ternary "Directory" "DirectoryOrCreate" (or (eq $path "/dev") (hasPrefix "/sys/" $path)) -}}
+{{- $all = append $all (dict "name" $name "path" $path "type" $type) -}}
+{{- end -}}
+{{- $seen := dict -}}
+{{- range $all -}}
+{{- if not (hasKey $seen .path) }}
+- {{ toJson . }}
+{{- $_ := set $seen .path true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Refuses patterns in directories that the pods do not see. Arguments: key, config, devices (a list of paths). */}}
+{{- define "node-device-plugin.requireDirectories" -}}
+{{- range $resource := .config.resources -}}
+{{- $needed := dig "discover" "paths" list $resource -}}
+{{- if dig "discover" "udev" list $resource }}{{ $needed = append $needed "/run/udev/data/" }}{{ end -}}
+{{- range $path := $needed -}}
+{{- $isSeen := false -}}
+{{- range $.devices }}{{ if hasPrefix (printf "%s/" .) $path }}{{ $isSeen = true }}{{ end }}{{ end -}}
+{{- if not $isSeen -}}
+{{- printf "profiles.%s.deviceDirectories: add the directory of %s, which %s needs" $.key $path $resource.name | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The terms of a node affinity: those of the profile, and a node that a play labelled for another DaemonSet is left out.
+Arguments: name, profile.
+*/}}
+{{- define "node-device-plugin.nodeSelectorTerms" -}}
+{{- $given := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" list (.profile.affinity | default dict) -}}
+{{- $label := "nodedevices.kubernetes/device-plugin" -}}
+{{- $either := list
+  (dict "key" $label "operator" "DoesNotExist")
+  (dict "key" $label "operator" "In" "values" (list .name)) -}}
+{{- if not .profile.nodeSelector }}{{ $either = list nil }}{{ end -}}
+{{- range $term := $given | default (list dict) -}}
+{{- range $one := $either -}}
+{{- $expressions := concat ($term.matchExpressions | default list) (ternary (list $one) list (not (empty $one))) }}
+- {{ merge (dict "matchExpressions" $expressions) $term | toJson }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A probe over the plugin's own socket. Arguments: socket, instance, page, period, failures. */}}
+{{- define "node-device-plugin.probe" -}}
+exec:
+  command:
+    - /opt/node-device-plugin/bin/python
+    - -I
+    - -m
+    - node_device_plugin.status_api.probe
+    - {{ .socket }}
+    - {{ .page }}
+    - {{ .instance }}
+periodSeconds: {{ .period }}
+failureThreshold: {{ .failures }}
+timeoutSeconds: 10
+{{- end -}}

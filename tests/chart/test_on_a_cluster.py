@@ -1,0 +1,150 @@
+"""Helm and kubectl on the real API server of KUBERNETES_BIN_DIR: objects alone, because no kubelet runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from chart_objects import CHART, ROOT
+
+sys.path.insert(0, str(ROOT / "tests/kubernetes"))
+import certificates
+import real
+
+SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
+KVM = {"name": "devices.example.com/kvm", "devices": ["/dev/kvm"]}
+NAME = "node-device-plugin"
+FILE = ROOT / "packaging/kubectl/node-device-plugin.yaml"
+
+
+class Cluster:
+    """kubectl as the administrator."""
+
+    def __init__(self, kubeconfig: pathlib.Path) -> None:
+        self.kubeconfig = str(kubeconfig)
+
+    def kubectl(self, *arguments: str) -> str:
+        program = shutil.which("kubectl", path=os.environ["KUBERNETES_BIN_DIR"])
+        assert program
+        done = subprocess.run([program, f"--kubeconfig={self.kubeconfig}", *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def objects(self, namespace: str) -> dict[tuple[str, str], Any]:
+        """Without those that the cluster itself or Helm makes."""
+        kinds = "configmaps,daemonsets,networkpolicies,resourcequotas"
+        found = json.loads(self.kubectl("get", kinds, f"--namespace={namespace}", "--output=json"))["items"]
+        named = {(each["kind"], each["metadata"]["name"]): each for each in found}
+        named.pop(("ConfigMap", "kube-root-ca.crt"), None)
+        return named
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    if not real.programs():
+        pytest.fail("KUBERNETES_BIN_DIR has no kube-apiserver and etcd. Build them: make kubernetes")
+    directory = tmp_path_factory.mktemp("cluster")
+    authority = certificates.Authority(directory)
+    with real.serving(directory, authority, {"admin-token": "admin"}) as port:
+        of_cluster = {"server": f"https://localhost:{port}", "certificate-authority": str(authority.path)}
+        path = directory / "kubeconfig"
+        content = {
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            "clusters": [{"name": "test", "cluster": of_cluster}],
+            "users": [{"name": "test", "user": {"token": "admin-token"}}],
+        }
+        path.write_text(yaml.safe_dump(content))
+        real.wait_until_ready(_opener(authority), of_cluster["server"], "admin-token")
+        yield Cluster(path)
+
+
+def _opener(authority: certificates.Authority) -> Any:
+    import ssl
+    import urllib.request
+
+    tls = ssl.create_default_context(cafile=str(authority.path))
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+
+
+def test_a_release_on_the_real_api_server(helm, cluster):
+    def run(*arguments, values=None):
+        code, text = helm(*arguments, "--namespace=devices", f"--kubeconfig={cluster.kubeconfig}", values=values)
+        assert code == 0, text
+
+    def names():
+        return set(cluster.objects("devices"))
+
+    def resources():
+        data = cluster.objects("devices")["ConfigMap", NAME]["data"]
+        return [each["name"] for each in yaml.safe_load(data["_default"])["resources"]]
+
+    def generation():
+        return cluster.objects("devices")["DaemonSet", NAME]["metadata"]["generation"]
+
+    more = {"networkPolicy": {"enabled": True}, "resourceQuota": {"enabled": True}}
+    chart = str(CHART)
+    cluster.kubectl("create", "namespace", "devices")
+    run("install", NAME, chart, values={"profiles": {"default": {"config": {"resources": [SERIAL]}}}, **more})
+    first = {(kind, NAME) for kind in ("ConfigMap", "DaemonSet", "NetworkPolicy", "ResourceQuota")}
+    assert names() == first
+    assert resources() == [SERIAL["name"]]
+
+    changed = {"default": {"config": {"resources": [SERIAL, KVM]}}, "gpu": {"config": {"resources": [KVM]}}}
+    run("upgrade", NAME, chart, values={"profiles": changed, **more})
+    assert names() == first | {(kind, f"{NAME}-gpu") for kind in ("ConfigMap", "DaemonSet", "NetworkPolicy")}
+    assert resources() == [SERIAL["name"], KVM["name"]]
+    # The running pods read their configuration again.
+    assert generation() == 1
+
+    run("rollback", NAME, "1")
+    assert names() == first
+    assert resources() == [SERIAL["name"]]
+    assert generation() == 1
+
+    run("uninstall", NAME)
+    assert names() == set()
+    assert json.loads(cluster.kubectl("get", "secrets", "--namespace=devices", "--output=json"))["items"] == []
+
+
+def test_the_file_for_kubectl_on_the_real_api_server(cluster):
+    applied = cluster.kubectl("apply", "--server-side", f"--filename={FILE}").splitlines()
+    assert applied == [
+        "namespace/node-devices serverside-applied",
+        f"configmap/{NAME} serverside-applied",
+        f"daemonset.apps/{NAME} serverside-applied",
+    ]
+    before = cluster.objects("node-devices")
+    assert set(before) == {("ConfigMap", NAME), ("DaemonSet", NAME)}
+    # The file and the base for Kustomize are the same.
+    cluster.kubectl("apply", "--server-side", f"--kustomize={FILE.parent}")
+    after = cluster.objects("node-devices")
+    versions = [{each["metadata"]["resourceVersion"] for each in found.values()} for found in (before, after)]
+    assert versions[0] == versions[1]
+    cluster.kubectl("delete", "--wait=false", f"--filename={FILE}")
+    assert cluster.objects("node-devices") == {}
+
+
+def test_the_overlay_of_the_page(cluster, tmp_path):
+    page = (ROOT / "docs/helm.md").read_text()
+    (overlay,) = [each for each in page.split("```yaml\n")[1:] if "kustomization.yaml" in each.splitlines()[0]]
+    (tmp_path / "base").symlink_to(FILE.parent)
+    directory = tmp_path / "overlay"
+    directory.mkdir()
+    text = overlay.partition("```")[0]
+    (directory / "kustomization.yaml").write_text(text.replace("../node-devices/packaging/kubectl", "../base"))
+    found = {each["kind"]: each for each in yaml.safe_load_all(cluster.kubectl("kustomize", str(directory)))}
+    plain = {each["kind"]: each for each in yaml.safe_load_all(FILE.read_text())}
+    assert found.keys() == plain.keys()
+    (container,) = found["DaemonSet"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/node-device-plugin:0.1.0"
+    configuration = yaml.safe_load(found["ConfigMap"]["data"]["_default"])
+    assert [each["name"] for each in configuration["resources"]] == ["devices.example.com/serial"]

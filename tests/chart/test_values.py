@@ -1,0 +1,195 @@
+"""What the chart has beside `manifests`, and what Helm refuses."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from chart_objects import CHART
+
+CONFIG = {"resources": [{"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}]}
+
+
+@pytest.fixture
+def objects(helm):
+    """The chart's objects by kind and name: objects(values, options of helm)."""
+
+    def of(values, *options):
+        code, text = helm("template", "mine", str(CHART), "--namespace", "devices", *options, values=values)
+        assert code == 0, text
+        return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+
+    return of
+
+
+def spec(objects, name="mine-node-device-plugin"):
+    return objects["DaemonSet", name]["spec"]["template"]["spec"]
+
+
+def terms(objects):
+    affinity = spec(objects)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return affinity["nodeSelectorTerms"]
+
+
+def test_lint(helm):
+    code, text = helm("lint", "--strict", str(CHART))
+    assert code == 0, text
+
+
+def test_names(objects):
+    def names(values):
+        return {name for _, name in objects(values)}
+
+    assert names({}) == {"mine-node-device-plugin"}
+    assert names({"nameOverride": "plugin"}) == {"mine-plugin"}
+    assert names({"nameOverride": "mine"}) == {"mine"}
+    assert names({"fullnameOverride": "devices"}) == {"devices"}
+    assert names({"profiles": {"gpu": {"config": CONFIG}}}) == {
+        "mine-node-device-plugin",
+        "mine-node-device-plugin-gpu",
+    }
+    assert names({"profiles": {"default": None, "gpu": {"config": CONFIG}}}) == {"mine-node-device-plugin-gpu"}
+
+
+def test_the_image(objects):
+    def image(**given):
+        return spec(objects({"image": given}))["containers"][0]["image"]
+
+    assert image() == "localhost/node-devices/node-device-plugin:0.1.0"
+    assert image(repository="r.example/a", tag="7") == "r.example/a:7"
+    digest = f"sha256:{'0a' * 32}"
+    assert image(repository="r.example/a", tag="7", digest=digest) == f"r.example/a@{digest}"
+
+
+def test_an_affinity_narrows_the_nodes_and_keeps_those_of_other_daemonsets_out(objects):
+    fargate = {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["fargate"]}
+    arm = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
+    by_name = {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}]}
+    label = "nodedevices.kubernetes/device-plugin"
+    free = {"key": label, "operator": "DoesNotExist"}
+    ours = {"key": label, "operator": "In", "values": ["mine-node-device-plugin"]}
+
+    def with_terms(*given, **more):
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(given)}}
+        return objects({"profiles": {"default": {"affinity": {"nodeAffinity": required}, **more}}})
+
+    assert terms(objects({})) == [{"matchExpressions": [free]}, {"matchExpressions": [ours]}]
+    assert terms(with_terms({"matchExpressions": [fargate]}, arm)) == [
+        {"matchExpressions": [fargate, free]},
+        {"matchExpressions": [fargate, ours]},
+        {"matchExpressions": [*arm["matchExpressions"], free]},
+        {"matchExpressions": [*arm["matchExpressions"], ours]},
+    ]
+    assert terms(with_terms(by_name)) == [
+        {"matchExpressions": [free], **by_name},
+        {"matchExpressions": [ours], **by_name},
+    ]
+    # Without a selector, the label of a profile's nodes selects them already.
+    alone = with_terms(arm, nodeSelector=None)
+    assert terms(alone) == [arm]
+    assert spec(alone)["nodeSelector"] == {label: "mine-node-device-plugin"}
+
+
+def test_a_configmap_of_somebody_else(objects):
+    given = {"settings": {"kubelet_root_dir": "/srv/kubelet"}, "profiles": {"default": {"existingConfigMap": "theirs"}}}
+    found = objects(given)
+    assert {kind for kind, _ in found} == {"DaemonSet"}
+    volumes = {each["name"]: each for each in spec(found)["volumes"]}
+    assert volumes["configurations"]["configMap"]["name"] == "theirs"
+    assert volumes["pod-resources"]["hostPath"]["path"] == "/srv/kubelet/pod-resources"
+
+
+def test_settings_hold_in_all_profiles_unless_a_profile_has_its_own(objects):
+    profiles = {"default": {"config": {"recovery_delay": 0}}, "gpu": {"config": CONFIG}}
+    found = objects({"settings": {"recovery_delay": 7, "http_address": ":9000"}, "profiles": profiles})
+    name = "mine-node-device-plugin"
+    read = {key: yaml.safe_load(found["ConfigMap", key]["data"]["_default"]) for key in (name, f"{name}-gpu")}
+    assert {each["http_address"] for each in read.values()} == {":9000"}
+    assert [each["recovery_delay"] for each in read.values()] == [0, 7]
+    assert spec(found)["containers"][0]["ports"] == [{"name": "http", "containerPort": 9000}]
+
+
+@pytest.mark.parametrize(("version", "surge"), [("1.37.2", 0), ("1.39.9-gke.1", 0), ("1.40.0", 1), ("1.40.1-gke.7", 1)])
+def test_pods_overlap_where_no_kubelet_can_be_too_old(objects, version, surge):
+    found = objects({}, "--kube-version", version)
+    update = found["DaemonSet", "mine-node-device-plugin"]["spec"]["updateStrategy"]["rollingUpdate"]
+    assert update["maxSurge"] == surge
+    assert update["maxUnavailable"] == (0 if surge else "10%")
+
+
+def test_labels_and_annotations_of_the_pods(objects):
+    found = objects({"podLabels": {"team": "edge"}, "podAnnotations": {"sidecar.istio.io/inject": "false"}})
+    daemon_set = found["DaemonSet", "mine-node-device-plugin"]
+    selected = daemon_set["spec"]["selector"]["matchLabels"]
+    assert daemon_set["spec"]["template"]["metadata"] == {
+        "annotations": {"sidecar.istio.io/inject": "false"},
+        "labels": {**selected, "team": "edge"},
+    }
+
+
+def test_a_quota_admits_the_priority(objects):
+    quota = objects({"resourceQuota": {"enabled": True, "pods": 5}})["ResourceQuota", "mine-node-device-plugin"]["spec"]
+    assert quota["hard"] == {"pods": "5"}
+    (expression,) = quota["scopeSelector"]["matchExpressions"]
+    assert expression["values"] == ["system-node-critical"]
+
+
+def test_a_policy_lets_only_these_peers_in(objects):
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    found = objects({"networkPolicy": {"enabled": True, "from": peers}})
+    policy = found["NetworkPolicy", "mine-node-device-plugin"]["spec"]
+    daemon_set = found["DaemonSet", "mine-node-device-plugin"]["spec"]
+    assert policy["podSelector"] == daemon_set["selector"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["ingress"] == [{"ports": [{"port": "http"}], "from": peers}]
+    assert "egress" not in policy
+
+
+RESOURCE = CONFIG["resources"][0]
+
+
+@pytest.mark.parametrize(
+    ("values", "place", "problem"),
+    [
+        ({"imgae": {}}, "", "'imgae' not allowed"),
+        ({"image": {"digest": "sha256:1"}}, "/image/digest", "does not match pattern"),
+        ({"settings": {"resources": []}}, "/settings", "'resources' not allowed"),
+        ({"profiles": {"gpu": {"nodeSelector": {}}}}, "/profiles/gpu", "missing property 'config'"),
+        ({"podLabels": {"app.kubernetes.io/name": "x"}}, "/podLabels/app.kubernetes.io~1name", "false schema"),
+        ({"profiles": {"GPU": {"config": CONFIG}}}, "/profiles", "'GPU' not allowed"),
+        ({"maxUnavailable": 0}, "/maxUnavailable", "minimum: got 0, want 1"),
+        ({"overlap": "yes"}, "/overlap", "must be one of 'auto', 'always', 'never'"),
+        ({"config": {"http_address": ""}}, "/config/http_address", "does not match pattern"),
+        ({"config": {"log_level": "loud"}}, "/config/log_level", "must be one of"),
+        ({"resource": {"replicas": 0}}, "/config/resources/0/replicas", "minimum: got 0, want 1"),
+        ({"resource": {"replica": 2}}, "/config/resources/0", "'replica' not allowed"),
+        ({"resource": {"name": None}}, "/config/resources/0", "missing property 'name'"),
+        ({"resource": {"discover": {"path": []}}}, "/config/resources/0/discover", "'path' not allowed"),
+        ({"profile": {"tolerations": [{"operator": "Has"}]}}, "/tolerations/0/operator", "must be one of"),
+        ({"profile": {"affinity": {"podAffinity": {}}}}, "/affinity", "'podAffinity' not allowed"),
+    ],
+)
+def test_helm_refuses_what_the_schema_knows_and_names_the_field(helm, values, place, problem):
+    of_profile = {"profile": {}, "config": {}, "resource": {}}
+    of_profile.update({key: values.pop(key) for key in list(values) if key in of_profile})
+    if any(of_profile.values()):
+        resource = {key: each for key, each in {**RESOURCE, **of_profile["resource"]}.items() if each is not None}
+        config = {"resources": [resource], **of_profile["config"]}
+        values = {"profiles": {"default": {"config": config, **of_profile["profile"]}}}
+        place = f"/profiles/default{place}"
+    code, text = helm("template", "mine", str(CHART), values=values)
+    assert code
+    assert f"at '{place}': " in text
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("discover", "needed"),
+    [({"paths": ["/dev/a", "/srv/nodes/*"]}, "/srv/nodes"), ({"udev": [{"subsystem": "tty"}]}, "/run/udev/data")],
+)
+def test_a_pattern_in_a_directory_that_no_pod_sees_is_refused(helm, objects, discover, needed):
+    profile = {"config": {"resources": [{**RESOURCE, "discover": discover}]}}
+    code, text = helm("template", "mine", str(CHART), values={"profiles": {"gpu": profile}})
+    assert code
+    assert f"profiles.gpu.deviceDirectories: add the directory of {needed}" in text
+    assert f"which {RESOURCE['name']} needs" in text
+    objects({"profiles": {"gpu": {**profile, "deviceDirectories": ["/dev", needed]}}})
