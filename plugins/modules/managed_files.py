@@ -12,7 +12,6 @@ description:
   - The set must contain all files that the owner wants on the node. If the ledger contains another file of the owner,
     the module removes that file or restores its previous content. If someone else has changed the file since, the file
     stays, and the module prints a warning.
-  - The action of the same name executes no module if the play's preflight check has the answer for these options.
   - The module creates missing directories. It removes these directories when they are empty and no owner needs them.
 options:
   owner:
@@ -51,8 +50,7 @@ options:
           - Command that must succeed before the module replaces any file of the set. C(%s) stands for the path of the
             staged file. Check mode does not run the command, because its program may not be installed yet.
         type: str
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.code
+extends_documentation_fragment: nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 
