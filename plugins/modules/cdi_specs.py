@@ -50,8 +50,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 kept:
-  description:
-    - Devices that stay although they are no longer declared, each with the reason. Includes the devices of O(pruned).
+  description: Devices that stay although they are not declared, each with the reason; also those of O(pruned).
   type: list
   elements: dict
   returned: success

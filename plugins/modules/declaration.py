@@ -46,8 +46,7 @@ cdi_specs:
   type: dict
   returned: success
 needs_cdi:
-  description:
-    - Whether runtime and kubelet must support CDI. False only if every resource has the injection C(device_nodes).
+  description: Whether runtime and kubelet must support CDI. False if every resource's injection is C(device_nodes).
   type: bool
   returned: success
 capacities:

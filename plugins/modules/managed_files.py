@@ -41,9 +41,8 @@ options:
         description: Text of a file.
         type: str
       configuration:
-        description:
-          - Instead of O(files[].content), the key C(configuration) of M(nodedevices.kubernetes.declaration). The module
-            writes the plugin's configuration file, with the node's numbers instead of names of users and groups.
+        description: Instead of O(files[].content), the plugin's configuration, as M(nodedevices.kubernetes.declaration)
+          returns it. The file gets the node's numbers instead of names of users and groups.
         type: dict
       validate:
         description:
@@ -75,8 +74,7 @@ written:
   elements: str
   returned: success
 contents:
-  description:
-    - The paths of RV(written) that are new or have new content. For the other paths, only mode or owner changed.
+  description: The paths of RV(written) with new content. For the other paths, only mode or owner changed.
   type: list
   elements: str
   returned: success

@@ -143,8 +143,7 @@ python:
   type: dict
   returned: always
 runtime:
-  description:
-    - The container runtime's socket, process, name, version and unit, and why it cannot give devices (C(obstacles)).
+  description: The runtime's socket, process, name, version and unit, and why it cannot give devices (C(obstacles)).
   type: dict
   returned: always
 kubelet:

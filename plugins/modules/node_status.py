@@ -33,9 +33,7 @@ options:
     type: int
     default: 30
   sample:
-    description:
-      - For a profile, how many plugins of nodes that are as declared to ask. The action also asks the plugins of the
-        first 16 nodes that differ.
+    description: For a profile, how many nodes as declared to ask, in addition to the first 16 nodes that differ.
     type: int
     default: 3
 extends_documentation_fragment:

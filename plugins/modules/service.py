@@ -44,9 +44,7 @@ options:
     type: bool
     default: false
   pending_reload:
-    description:
-      - Whether this play changes the configuration of O(reload_check), or would change it (check mode). The module then
-        reports a reload even if the process has already read the new file.
+    description: Whether this play changes what O(reload_check) checks. The module then reports a reload in any case.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
