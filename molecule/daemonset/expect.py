@@ -113,6 +113,9 @@ def waits_for_service(cluster: Cluster) -> None:
     """Label a node of the service for the DaemonSet, which no play does. The pod serves nothing, and says why."""
     node = WORKERS[1]
     before = extended(cluster, node, "allocatable")
+    config_map = f"{PLUGINS}/configmaps/node-device-plugin"
+    text = cluster.ask("GET", config_map)["data"][WORKERS[0]]
+    cluster.ask("PATCH", config_map, {"data": {node: text}}, "application/merge-patch+json")
     _label(cluster, node, "node-device-plugin")
     pods = f"{PLUGINS}/pods?fieldSelector=spec.nodeName%3D{node}"
     (pod,) = until(lambda: cluster.ask("GET", pods)["items"], bool)
@@ -127,6 +130,7 @@ def waits_for_service(cluster: Cluster) -> None:
     assert extended(cluster, node, "allocatable") == before
     _label(cluster, node, None)
     until(lambda: cluster.ask("GET", pods)["items"], lambda pods: pods == [])
+    cluster.ask("PATCH", config_map, {"data": {node: None}}, "application/merge-patch+json")
     assert extended(cluster, node, "allocatable") == before
 
 

@@ -51,11 +51,7 @@ class DeviceNode:
     @property
     def access(self):
         """The declared mode, uid and gid. Raises LedgerConflict if the user or group does not exist."""
-        return {
-            "mode": self._mode,
-            "uid": _id("users", self._owner),
-            "gid": _id("groups", self._group),
-        }
+        return {"mode": self._mode, "uid": _id("users", self._owner), "gid": _id("groups", self._group)}
 
     def entry(self, before):
         """Return the ledger entry. before: mode, uid and gid before our change; None if we created the node."""
@@ -68,11 +64,6 @@ def parsed(lines):
     """Return the DeviceNode for each path that the tmpfiles.d lines declare. Ignores other lines."""
     nodes = [DeviceNode(line) for line in lines if len(line.split()) == 7 and line[:1] in _KINDS]
     return {node.path: node for node in nodes}
-
-
-def before(entry):
-    """Return the mode, uid and gid before our change; None if we created the node."""
-    return entry["before"] and {key: entry["before"][key] for key in ("mode", "uid", "gid")}
 
 
 def of_entry(entry):

@@ -139,14 +139,8 @@ class Report:
             # Ansible shows the headers only if the texts differ, so show mode and owner as text.
             owners = {(state["uid"], state["gid"]) for state in (before, after) if state}
             texts = [_access(state, len(owners) > 1) if state else "" for state in (before, after)]
-        self.diffs.append(
-            {
-                "before_header": _header(path, before),
-                "after_header": _header(path, after),
-                "before": texts[0],
-                "after": texts[1],
-            }
-        )
+        headers = {"before_header": _header(path, before), "after_header": _header(path, after)}
+        self.diffs.append({**headers, "before": texts[0], "after": texts[1]})
 
 
 class Managed:

@@ -45,7 +45,7 @@ def take(wanted, check=False, path=PATH):
             record = {key: wanted[key] for key in _RECORDED}
             record.update(
                 since=holder["since"] if is_ours else now,
-                # Users and the modules of an earlier release read `until`.
+                # For users who read the file.
                 until=now + wanted["seconds"],
                 boot=_boot(),
                 lapses=_uptime() + wanted["seconds"],
@@ -95,11 +95,7 @@ def _holder(file):
     """Return the holder; None if the lock is free or has expired. ``until`` is computed from the current clock."""
     try:
         holder = json.load(file)
-        if "boot" in holder:
-            left = holder["lapses"] - _uptime() if holder["boot"] == _boot() else 0
-        else:
-            # An earlier release wrote the lock.
-            left = holder["until"] - time.time()
+        left = holder["lapses"] - _uptime() if holder["boot"] == _boot() else 0
         return {**holder, "until": time.time() + left} if left > 0 and holder["owner"] else None
     except (ValueError, KeyError, TypeError):
         # The file is new and empty, or its writer was killed.

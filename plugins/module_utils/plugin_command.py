@@ -13,8 +13,8 @@ from .ledger import LedgerConflict
 
 _DEVICE_PLUGIN_DIR = "/var/lib/kubelet/device-plugins"
 _CHECKPOINT = "kubelet_internal_checkpoint"
-#: The keys that an earlier release's command reports of a held device, too.
-_HELD = ("resource", "device", "pod", "host_paths", "by_our_cdi")
+#: The keys of a held device that modules read.
+_HELD = ("resource", "device", "pod", "all_host_paths", "by_our_cdi")
 #: The parameters of a module that asks for holders.
 PARAMS = {name: {"type": "path"} for name in ("command", "kubelet_root", "device_plugin_dir", "cdi_dir")}
 

@@ -184,14 +184,13 @@ def containerd_config(answer, arguments, cwd="/"):
     )
 
 
-def crio_config(answer, arguments, cwd="/", environment=None):
+def crio_config(answer, arguments, cwd, environment):
     """Return the facts of CRI-O's configuration file and drop-in directory. CRI-O reads the directory recursively.
 
     answer: see `version_of`. environment: the process's environment, whose variables replace missing options.
     ``given_dirs`` in the result: the option or variable, as name=value, that sets the CDI directories and overrides all
     files; None if neither is set.
     """
-    environment = environment or {}
     default = "/etc/crio/crio.conf"
     path = path_of(arguments, cwd, environment.get("CONTAINER_CONFIG") or default, *_CONFIG)
     default_directory = environment.get("CONTAINER_CONFIG_DIR") or "/etc/crio/crio.conf.d"
@@ -209,16 +208,11 @@ def crio_config(answer, arguments, cwd="/", environment=None):
     return dict(
         facts,
         drop_in_directory=directory,
-        files=walked(directory),
+        files=texts_of(os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names),
         effective=effective,
         problem=problem and safe_words.message(problem, (path, directory, "crio")),
         given_dirs=given or None,
     )
-
-
-def walked(directory):
-    """Return the text of each file below a directory, by path."""
-    return texts_of(os.path.join(top, name) for top, _directories, names in os.walk(directory) for name in names)
 
 
 def texts_of(paths):

@@ -28,24 +28,17 @@ options:
     choices: [present, absent, recovered]
     default: present
   declaration:
-    description:
-      - Result of M(nodedevices.kubernetes.declaration). The default is the host's own declaration. If no device uses
-        CDI, the action does nothing. Read by the action.
+    description: Result of M(nodedevices.kubernetes.declaration); by default the host's own. Read by the action.
     type: dict
   command:
-    description:
-      - Path of the plugin's command on the node. The module uses this command to query the running runtime. Required,
-        except for V(recovered).
+    description: Path of the plugin's command on the node, which queries the runtime; not needed for V(recovered).
     type: path
   max_parallel_restarts:
-    description:
-      - How many nodes of a run may restart their runtime at the same time; the others wait. Read by the action.
+    description: How many nodes of a run may restart their runtime at the same time. Read by the action.
     type: int
     default: 1
   specs:
-    description:
-      - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before. This result contains the
-        pods that hold the remaining devices and, in check mode, the specs that would stay.
+    description: Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before.
     type: dict
     default: {}
   cri_socket:
@@ -55,17 +48,13 @@ options:
     description: The kubelet's device plugin directory; set by the action.
     type: path
   may_restart:
-    description:
-      - Whether the module may restart the runtime; set by the action. Otherwise the module only reports that a restart
-        is necessary, as in check mode.
+    description: Whether the module may restart the runtime, or only reports the restart; set by the action.
     type: bool
     default: false
   this_release:
-    description:
-      - Path on the node of this release's source; set by the action, if RV(other_release) was set.
+    description: Path on the node of this release's source, if the command is too old; set by the action.
     type: path
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.code
+extends_documentation_fragment: nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -93,18 +82,6 @@ kept:
   type: list
   elements: str
   returned: for V(absent), if CDI stays on
-other_release:
-  description: Whether the node's command is of an earlier release that cannot list the holders of CDI devices.
-  type: bool
-  returned: for V(absent), with such a command
-begun:
-  description: Whether the interrupted change had begun.
-  type: bool
-  returned: for V(recovered), if a change was interrupted
-error:
-  description: Reason why the change was undone; null if the change was completed.
-  type: str
-  returned: for V(recovered), if a change was interrupted
 """
 
 from ..module_utils.converge import cdi_runtime, node

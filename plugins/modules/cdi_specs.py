@@ -23,8 +23,7 @@ options:
     default: present
   pruned:
     description:
-      - For an uninstall, the result of a task that ran the plugin's command C(cdi prune). The action adds the devices
-        that this command kept to RV(kept). Read by the action.
+      - For an uninstall, the result of the plugin's command C(cdi prune), whose kept devices RV(kept) then includes.
     type: dict
   configuration:
     description: The declaration's configuration; set by the action.
@@ -51,20 +50,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 kept:
-  description:
-    - Devices that stay although they are no longer declared, each with the reason. Includes the devices of O(pruned).
+  description: Devices that stay although they are not declared, each with the reason; also those of O(pruned).
   type: list
   elements: dict
-  returned: success
-stays:
-  description: Spec files of this collection on the node after the action; in check mode, as predicted.
-  type: list
-  elements: str
-  returned: success
-dynamic:
-  description: CDI names of the devices of O(pruned) that stay.
-  type: list
-  elements: str
   returned: success
 """
 

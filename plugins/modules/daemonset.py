@@ -45,8 +45,7 @@ options:
     elements: dict
     default: []
   nodes:
-    description:
-      - For V(deployed) and V(absent), all nodes of the inventory. If left out, the action removes no unknown node.
+    description: All nodes of the inventory; V(deployed) and V(absent) remove others. By default, no node is removed.
     type: list
     elements: str
   takeover:
@@ -54,15 +53,13 @@ options:
     type: bool
     default: false
   started:
-    description:
-      - Whether V(selected) waits until the pod's process runs. The process itself may still wait for another instance
-        to end.
+    description: Whether V(selected) waits until the pod's process runs, which may wait for another instance to end.
     type: bool
     default: false
   command:
     description:
-      - Path of the plugin's command on the node. V(ready) uses this command to read the pod's active configuration. If
-        left out, the action reads the pod's metrics through the API server. V(untainted) requires it.
+      - Path of the plugin's command on the node, which V(ready) asks for the pod's active configuration. If left out,
+        the action reads the pod's metrics through the API server. V(untainted) requires it.
     type: path
   sample:
     description: The maximum number of a profile's nodes for which V(ready) waits.
@@ -96,31 +93,15 @@ what:
   type: list
   elements: str
   returned: for states other than V(ready)
-host:
-  description: The host's name in the inventory.
-  type: str
-  returned: for V(configured) and V(removed)
 node:
   description: The node's name.
   type: str
-  returned: for V(configured) and V(removed)
-kubeconfig:
-  description: The value of O(kubeconfig).
-  type: str
-  returned: for V(configured) and V(removed)
-deployment:
-  description: The value of O(deployment).
-  type: dict
   returned: for V(configured) and V(removed)
 other_daemonsets:
   description: Other DaemonSets of this collection that have a configuration for the node, each with namespace and name.
   type: list
   elements: dict
   returned: for V(configured) and V(removed)
-text:
-  description: Content of the node's configuration file.
-  type: str
-  returned: for V(configured)
 sha256:
   description: Hash of the configuration file that the pod uses.
   type: str

@@ -20,9 +20,7 @@ options:
     elements: str
     default: []
   offline:
-    description:
-      - Contact no API server. If C(node_devices_gather_facts) is true, a field whose expression needs facts is left
-        unchecked, with a warning; the facts do not exist yet.
+    description: Contact no API server, and leave fields that need gathered facts unchecked, with a warning.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)
@@ -48,20 +46,8 @@ cdi_specs:
   type: dict
   returned: success
 needs_cdi:
-  description:
-    - Whether runtime and kubelet must support CDI. False only if every resource has the injection C(device_nodes).
+  description: Whether runtime and kubelet must support CDI. False if every resource's injection is C(device_nodes).
   type: bool
-  returned: success
-foreign_kinds:
-  description: CDI kinds of other programs whose devices are declared.
-  type: list
-  elements: str
-  returned: success
-accounts:
-  description:
-    - Names of users (C(users)) and groups (C(groups)) in C(uid) and C(gid). M(nodedevices.kubernetes.node_preflight)
-      looks them up on the node, and its C(declaration) has the numbers instead.
-  type: dict
   returned: success
 capacities:
   description: Capacity of each static extended resource.
@@ -74,21 +60,5 @@ http_address:
 kubelet_device_plugin_dir:
   description: The kubelet's device plugin directory, as configured or by default.
   type: str
-  returned: success
-needs_uevents:
-  description: Whether the plugin must receive the kernel's messages about devices to notice every change.
-  type: bool
-  returned: success
-device_paths:
-  description:
-    - Paths of the host's device nodes in the declaration, each with its device, and whether the device is required and
-      exclusive.
-  type: dict
-  returned: success
-host_paths:
-  description:
-    - Host paths of the declaration's bind mounts and hooks. Each has its field, the device or resource that needs it
-      (C(who)), whether a required device needs it, and the resources of which every device needs it (C(all_of)).
-  type: dict
   returned: success
 """

@@ -10,8 +10,7 @@ description:
   - If the plugin serves nothing and the node has no such spec, the action does not query the node.
 options:
   command:
-    description:
-      - Path of the plugin's command on the node. The action uses this command to list the pods that hold devices.
+    description: Path of the plugin's command on the node, which lists the pods that hold devices.
     type: path
     required: true
   policy:
@@ -25,8 +24,7 @@ options:
     description: Minutes to wait for the pods to end.
     type: float
     default: 10
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.holders
+extends_documentation_fragment: nodedevices.kubernetes.shared.holders
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -30,13 +30,8 @@ author: The node-devices authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""
-- name: Read the declaration
-  nodedevices.kubernetes.declaration:
-  register: declaration
-
-- name: Patch its capacities
+- name: Patch the declared capacities
   nodedevices.kubernetes.extended_resources:
-    declaration: "{{ declaration }}"
     kubeconfig: ~/.kube/config
 """
 

@@ -15,8 +15,7 @@ options:
     elements: str
     required: true
   directory:
-    description:
-      - Directory on the controller, relative to Ansible's working directory. The action creates a missing directory.
+    description: Directory on the controller, relative to Ansible's working directory; created if missing.
     type: path
     required: true
 author: The node-devices authors (!UNKNOWN)

@@ -42,8 +42,7 @@ options:
   facts:
     description: What the module needs of the preflight's facts; set by the action.
     type: dict
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.holders
+extends_documentation_fragment: nodedevices.kubernetes.shared.holders
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -64,15 +63,6 @@ kept:
   description: Unneeded entries that the module could not remove, each with C(path) and C(reason).
   type: list
   elements: dict
-  returned: success
-in_use:
-  description: Why the module cannot tell which devices pods hold. Then it changes nothing and fails.
-  type: list
-  elements: str
-  returned: always
-leftovers:
-  description: Whether unneeded entries stay because O(prune) is false.
-  type: bool
   returned: success
 """
 

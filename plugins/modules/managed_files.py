@@ -12,7 +12,6 @@ description:
   - The set must contain all files that the owner wants on the node. If the ledger contains another file of the owner,
     the module removes that file or restores its previous content. If someone else has changed the file since, the file
     stays, and the module prints a warning.
-  - The action of the same name executes no module if the play's preflight check has the answer for these options.
   - The module creates missing directories. It removes these directories when they are empty and no owner needs them.
 options:
   owner:
@@ -42,17 +41,15 @@ options:
         description: Text of a file.
         type: str
       configuration:
-        description:
-          - Instead of O(files[].content), the key C(configuration) of M(nodedevices.kubernetes.declaration). The module
-            writes the plugin's configuration file, with the node's numbers instead of names of users and groups.
+        description: Instead of O(files[].content), the plugin's configuration, as M(nodedevices.kubernetes.declaration)
+          returns it. The file gets the node's numbers instead of names of users and groups.
         type: dict
       validate:
         description:
           - Command that must succeed before the module replaces any file of the set. C(%s) stands for the path of the
             staged file. Check mode does not run the command, because its program may not be installed yet.
         type: str
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.code
+extends_documentation_fragment: nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -77,8 +74,7 @@ written:
   elements: str
   returned: success
 contents:
-  description:
-    - The paths of RV(written) that are new or have new content. For the other paths, only mode or owner changed.
+  description: The paths of RV(written) with new content. For the other paths, only mode or owner changed.
   type: list
   elements: str
   returned: success

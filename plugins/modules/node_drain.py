@@ -37,8 +37,7 @@ options:
     description: For V(uncordoned) in check mode, whether V(drained) would have cordoned the node.
     type: bool
     default: false
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.cluster
+extends_documentation_fragment: nodedevices.kubernetes.shared.cluster
 author: The node-devices authors (!UNKNOWN)
 """
 

@@ -7,13 +7,12 @@ DOCUMENTATION = r"""
 module: node_preflight
 short_description: Check a node before the roles write anything
 description:
-  - Reads the node's Python, init, container runtime and kubelet, in one execution. Also reads the requested
-    device nodes, the plugin's command, the CDI specs and the ledger. The module writes nothing except the lock
-    (O(lock)).
+  - Reads the node's Python, init, container runtime, kubelet, requested device nodes, CDI specs and ledger, in one
+    execution. The module writes nothing except the lock (O(lock)).
   - The action of the same name reports every unmet requirement (O(requires)) of a host at once, one sentence each.
   - If a play registers the result as C(node_devices_node), every action of this collection uses this result in that
     play. Without O(lock), this action reuses the registered result and executes no module. Every other play of the run
-    checks the node again, because the node may have changed.
+    checks the node again, because the node may have changed. The result then also has facts that only actions read.
 options:
   requires:
     description:
@@ -28,9 +27,7 @@ options:
     choices: [python, systemd, runtime, kubelet, devices, command]
     default: []
   cdi:
-    description:
-      - Whether containers get devices by CDI (C(needs_cdi) of M(nodedevices.kubernetes.declaration)). If false, any
-        version of runtime and kubelet is accepted.
+    description: Whether containers get devices by CDI. If false, any version of runtime and kubelet is accepted.
     type: bool
     default: true
   command:
@@ -51,11 +48,8 @@ options:
     description:
       - Modules of this collection by name, each with a list of the arguments that the play will use
         (C(cdi_runtime), C(cdi_specs), C(managed_files), C(service), C(host_devices), C(node_tools)). The node does the
-        work of each module in check mode (RV(converged)). If a module would refuse the node, the action fails. If a
-        module would change nothing, the play does not execute it. If the play runs in check mode, it executes none of
-        them.
-      - The action completes the arguments of C(cdi_specs) with O(declaration). If a declaration or V(runtime) of
-        O(requires) is given, the action asks for C(cdi_specs) in any case.
+        work of each module in check mode. If a module would refuse the node, the action fails. If a module would change
+        nothing, or in check mode, the play does not execute it again.
     type: dict
     default: {}
   lock:
@@ -69,13 +63,11 @@ options:
     type: dict
   declaration:
     description:
-      - Result of M(nodedevices.kubernetes.declaration). The action checks its CDI specs against the node's runtime and
-        against other owners' specs on the node. Read by the action.
+      - Result of M(nodedevices.kubernetes.declaration), whose CDI specs the action checks against the node's runtime
+        and other owners' specs.
     type: dict
   declared:
-    description:
-      - Whether to use the host's own declaration if O(declaration) is left out. The result then contains
-        C(declaration). Read by the action.
+    description: Whether to use the host's own declaration, and return it as C(declaration). Read by the action.
     type: bool
     default: false
   device_plugin_dir:
@@ -100,8 +92,7 @@ options:
         another pod for the DaemonSet's pod.
     type: path
   node_name:
-    description:
-      - The node's name in the cluster, if it differs from the host's name in the inventory; read by the action.
+    description: The node's name in the cluster, if it is not the host's name in the inventory; read by the action.
     type: str
   drain:
     description:
@@ -117,7 +108,7 @@ options:
     type: bool
     default: false
   device_paths:
-    description: Device nodes to check, as M(nodedevices.kubernetes.declaration) returns them.
+    description: Device nodes to check. With O(declaration), the action sets the declared device nodes.
     type: dict
     default: {}
   host_paths:
@@ -126,13 +117,10 @@ options:
     elements: str
     default: []
   accounts:
-    description:
-      - Names of users (C(users)) and groups (C(groups)) to look up. With O(declaration), the action sets the declared
-        names, and fails if the node does not have one of them.
+    description: Names of C(users) and C(groups) to look up. With O(declaration), the action sets the declared names.
     type: dict
     default: {}
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.code
+extends_documentation_fragment: nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -144,43 +132,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-read_in:
-  description: Identity of the play that read the facts. Only that play reuses the result.
-  type: str
-  returned: always
-host:
-  description: The host's name in the inventory.
-  type: str
-  returned: always
 environment:
   description: The C(environment) that following tasks need to renew the lock.
   type: dict
   returned: with O(lock), except in check mode
 python:
   description:
-    - Version as three numbers, and path of the executable. C(obstacle) is the reason why the plugin's service cannot
-      run this Python, and C(hidden_root) is the directory that hides the environments' directory from the service. Both
-      are null if the service can run.
+    - Version as three numbers, path of the executable, why the plugin's service cannot run it (C(obstacle)), and which
+      hidden directory contains the environments (C(hidden_root)). Both are null if the service can run.
   type: dict
-  returned: always
-uid:
-  description: User id with which tasks run.
-  type: int
-  returned: always
-init:
-  description: Name of the first process.
-  type: str
   returned: always
 runtime:
-  description:
-    - The container runtime's socket, process, name, version and unit, and why it cannot give devices (C(obstacles)).
-  type: dict
-  returned: always
-converged:
-  description:
-    - What each module of O(converge) would do, by its name, as a list. C(answer) is the module's answer, and
-      C(arguments) the hash of its arguments. C(has_unshown_work) says whether the module would also write a record that
-      the answer does not show.
+  description: The runtime's socket, process, name, version and unit, and why it cannot give devices (C(obstacles)).
   type: dict
   returned: always
 kubelet:
@@ -193,31 +156,15 @@ identity:
       (C(machine_id), C(system_uuid)); null if unknown.
   type: dict
   returned: always
-kubelet_problem:
-  description: Names the processes if several processes of root call themselves kubelet; null otherwise.
-  type: str
-  returned: always
 missing_devices:
   description: Paths of O(device_paths) that do not exist.
   type: list
   elements: str
   returned: always
-device_links:
-  description: Paths of O(device_paths) that lead to another path by links, each with that path.
-  type: dict
-  returned: always
-other_than_devices:
-  description: Paths of O(device_paths) that exist but are not device nodes, each with its file type.
-  type: dict
-  returned: always
 missing_host_paths:
   description: Paths of O(host_paths) that do not exist. A path on a file system that hangs is not listed.
   type: list
   elements: str
-  returned: always
-accounts:
-  description: Numbers of the users and groups of O(accounts), by name; null for a name that the node does not know.
-  type: dict
   returned: always
 commands:
   description: Paths of O(commands) that are executable.
@@ -230,32 +177,10 @@ device_plugins:
       plugins, and the names of DRA drivers.
   type: dict
   returned: always
-cdi_files:
-  description: Paths of the CDI specs on the node that are JSON.
-  type: list
-  elements: str
-  returned: always
-spec_devices:
-  description: Names of the devices in the CDI specs of role cdi_specs.
-  type: list
-  elements: str
-  returned: always
-cdi_directories:
-  description:
-    - Directories of CDI specs. A later one takes precedence. Without O(code), the runtime's own ones are missing.
-  type: list
-  elements: str
-  returned: always
 ledger:
   description: Paths in the ledger.
   type: list
   elements: str
-  returned: always
-transaction_left:
-  description:
-    - Whether an interrupted change to the runtime's configuration has a result that no run has read. The action first
-      finishes or undoes the change (M(nodedevices.kubernetes.cdi_runtime)), except in check mode.
-  type: bool
   returned: always
 locked_by:
   description: Another play that works on the node; null without such a play or without O(lock).

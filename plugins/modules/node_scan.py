@@ -7,16 +7,14 @@ DOCUMENTATION = r"""
 module: node_scan
 short_description: List the devices of a node, with a suggested resource for each
 description:
-  - Does the same as C(node-device-plugin scan) on a node that need not have the plugin. If the node does not have the
-    plugin's code, the action of the same name sends the code to the task's temporary directory, and Ansible removes it
-    after the task. The module changes nothing and opens no device.
+  - Does the same as C(node-device-plugin scan) on a node that need not have the plugin, because the action of the same
+    name sends missing code for the time of the task. The module changes nothing and opens no device.
 options:
   domain:
     description: Domain of the suggested resources.
     type: str
     default: devices.example.com
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.code
+extends_documentation_fragment: nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -44,10 +42,7 @@ from ..module_utils.ledger import sentence
 
 def main():
     module = AnsibleModule(
-        argument_spec={
-            "domain": {"type": "str", "default": "devices.example.com"},
-            "code": node_code.ARGUMENT,
-        },
+        argument_spec={"domain": {"type": "str", "default": "devices.example.com"}, "code": node_code.ARGUMENT},
         supports_check_mode=True,
     )
     node_code.load_for(module)

@@ -16,9 +16,7 @@ options:
     type: path
     required: true
   cri_socket:
-    description:
-      - The container runtime's socket, as for M(nodedevices.kubernetes.node_preflight). The default is
-        C(node_devices_cri_socket).
+    description: The container runtime's socket. The default is C(node_devices_cri_socket).
     type: path
   mode:
     description:
@@ -27,20 +25,15 @@ options:
     type: str
     choices: [service, daemonset]
   healthy:
-    description:
-      - Number of devices that the kubelet lists for each resource. The action compares the node object with these
-        numbers.
+    description: Number of devices that the kubelet lists for each resource, which the node object should have.
     type: dict
     default: {}
   timeout:
-    description:
-      - Seconds to wait until the node object shows these numbers. The kubelet updates the node object every 10 s.
+    description: Seconds to wait for these numbers. The kubelet updates the node object every 10 s.
     type: int
     default: 30
   sample:
-    description:
-      - For a profile, how many plugins of nodes that are as declared to ask. The action also asks the plugins of the
-        first 16 nodes that differ.
+    description: For a profile, how many nodes as declared to ask, in addition to the first 16 nodes that differ.
     type: int
     default: 3
 extends_documentation_fragment:

@@ -17,12 +17,9 @@ description:
     version. If a run is killed, the next run undoes its change.
   - V(absent) keeps the environment while another role still has files on the node, because the removal of these files
     may need the command.
-  - The node chooses the wheels for its Python and machine. If the environment is missing, the action of the same name
-    collects these wheels on the controller, and sends them. The node needs neither pip nor a network. The module builds
-    an environment under a temporary name, and renames the environment when it is complete. The action executes no
-    module if the play's preflight check found that nothing needs to change.
-  - The module keeps the code that modules of this collection import on the node, in C(/var/lib/node-devices/code). It
-    removes code that no installed environment's release needs.
+  - The node chooses the wheels for its Python and machine, and the action of the same name sends them from the
+    controller. The node needs neither pip nor a network.
+  - Keeps the code that modules of this collection import on the node, in C(/var/lib/node-devices/code).
 options:
   state:
     description:
@@ -53,9 +50,7 @@ options:
     type: bool
     default: false
   cache:
-    description:
-      - Cache directory on the controller for built or downloaded wheels. The default is C(~/.cache/node-devices). Read
-        by the action.
+    description: Cache directory of wheels on the controller, by default C(~/.cache/node-devices). Read by the action.
     type: path
   wheelhouse:
     description:
@@ -63,26 +58,20 @@ options:
       - If left out, the action uses the wheels of the bundle that set up the controller, if any.
     type: path
   specs:
-    description:
-      - Result of M(nodedevices.kubernetes.cdi_specs), if that module removed its specs before; read by the action.
+    description: Result of M(nodedevices.kubernetes.cdi_specs), if that module ran before; read by the action.
     type: dict
   host_devices:
     description: Result of M(nodedevices.kubernetes.host_devices), if that module ran before; read by the action.
     type: dict
   left:
-    description:
-      - Roles that would still have files on the node, to be used instead of the ledger's entries; set by the action.
+    description: Roles that would still have files on the node, instead of the ledger's; set by the action.
     type: list
     elements: str
   name:
-    description:
-      - For O(state=rolled_back), the name of an environment, or a version. For a version, the module selects its newest
-        environment.
+    description: For O(state=rolled_back), the name of an environment, or a version, of which the newest counts.
     type: str
   targets:
-    description:
-      - The name of the environment and the oldest glibc for each Python version and machine with wheels; set by the
-        action.
+    description: Environment and oldest glibc for each Python version and machine with wheels; set by the action.
     type: dict
   archive:
     description: Path of the wheel archive on the node; set by the action.
@@ -90,8 +79,7 @@ options:
   wheels:
     description: File name and sha256 of each wheel; set by the action.
     type: dict
-extends_documentation_fragment:
-  - nodedevices.kubernetes.shared.code
+extends_documentation_fragment: nodedevices.kubernetes.shared.code
 author: The node-devices authors (!UNKNOWN)
 """
 
@@ -106,14 +94,6 @@ environment:
   description: Directory of the environment.
   type: str
   returned: success
-incomplete:
-  description: Whether the module needs wheels to continue.
-  type: bool
-  returned: success
-target:
-  description: Python version and machine for which the module needs wheels, such as V(cp311-x86_64).
-  type: str
-  returned: if the module needs wheels
 was:
   description: Name of the previously current environment.
   type: str

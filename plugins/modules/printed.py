@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-
-from __future__ import annotations
+# Documentation of the action of the same name, which runs on the controller.
 
 DOCUMENTATION = r"""
 module: printed
@@ -10,7 +9,6 @@ description:
     C(callback_result_format) is C(yaml).
   - With a callback for programs (C(ansible.posix.json), C(ansible.posix.jsonl)), the action prints nothing, and the
     result contains the text.
-  - An action on the controller; the module itself is not executed.
 options:
   text:
     description: The text.

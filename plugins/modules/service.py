@@ -14,7 +14,6 @@ description:
   - Runs a daemon-reload only if a unit changed, because a daemon-reload can remove device rules from running
     containers.
   - If the service does not start, the module fails with the service's last journal lines.
-  - The action of the same name executes no module if the play's preflight check has the answer for these options.
 options:
   name:
     description: Name of the unit, with its suffix.
@@ -41,14 +40,11 @@ options:
     default: []
   pending:
     description:
-      - Whether this play changes one of O(files), or would change one (check mode). Outside check mode, this counts
-        only if the module has no record of the unit's start.
+      - Whether this play changes one of O(files). Outside check mode, a record of the unit's start takes precedence.
     type: bool
     default: false
   pending_reload:
-    description:
-      - Whether this play changes the configuration of O(reload_check), or would change it (check mode). The module then
-        reports a reload even if the process has already read the new file.
+    description: Whether this play changes what O(reload_check) checks. The module then reports a reload in any case.
     type: bool
     default: false
 author: The node-devices authors (!UNKNOWN)

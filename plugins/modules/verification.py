@@ -61,9 +61,7 @@ options:
     type: int
     default: 3
   timeout:
-    description:
-      - Timeout in seconds. It applies twice, until the kubelet or the node object lists the devices, and until each
-        proof's pod runs or ends.
+    description: Seconds until the kubelet or node object lists the devices, and again for each proof's pod.
     type: int
     default: 60
   invocation:

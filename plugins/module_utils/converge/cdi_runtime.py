@@ -8,14 +8,13 @@ Runs on nodes: Python 3.9. The caller has loaded the plugin's code (module_utils
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import os
 import uuid
 
 from .. import cdi_needed, node_code, plugin_command
-from ..ledger import Ledger, LedgerConflict, sha256
+from ..ledger import Ledger, LedgerConflict, sha256, stored
 from ..managed import add_file
 from ..node_device_plugin.support.directory_names import CDI_DIRS
 from ..node_device_plugin.support.kubelet_process import running_kubelet
@@ -349,5 +348,5 @@ class _Role:
 
 def _text_before(entry):
     """Return the text before our change, from a ledger entry; None for no file."""
-    before = entry["before"]
-    return None if before is None else base64.b64decode(before["content"]).decode("utf-8")
+    before = stored(entry["before"])
+    return before and before["content"].decode("utf-8")

@@ -84,8 +84,7 @@ def held(node, params):
     return [
         {
             "who": "{} as {}".format("/".join(filter(None, (each.get("namespace"), each["pod"]))), each["resource"]),
-            # An earlier release's command does not report all_host_paths.
-            "paths": each.get("all_host_paths", each["host_paths"]),
+            "paths": each["all_host_paths"],
             # A device that no plugin offers counts as ours, because our plugin may have ended.
             "ours": each["by_our_cdi"]
             or each["resource"] in node.facts.get("served", ())
@@ -165,20 +164,8 @@ class HostDevices:
             self._await_devices()
 
     def _records(self, wanted):
-        """Return the ledger entries of our device nodes and of the wanted ones.
-
-        If an earlier release created a node without a ledger entry, the result has a new entry for that node, too.
-        """
+        """Return the ledger entries of our device nodes and of the wanted ones."""
         records = {path: self._ledger.entries[path] for path in self._ledger.of(device_nodes.OWNER)}
-        for path, node in device_nodes.parsed(self._old[NODES]).items():
-            if path not in records and device_nodes.is_node(path, node.device):
-                is_the_kernels = device_nodes.is_the_kernels(path, node.device)
-                if not is_the_kernels:
-                    self._node.warn(
-                        f"{path} counts as created by this collection, because the earlier release did not record "
-                        "what was there before: an uninstall deletes it"
-                    )
-                records[path] = node.entry(device_nodes.access_of(path) if is_the_kernels else None)
         for path, node in wanted.items():
             if path not in records:
                 there = device_nodes.is_node(path, node.device)
@@ -285,8 +272,7 @@ class HostDevices:
 
         successor: the DeviceNode that replaces the removed node, or None.
         """
-        device = device_nodes.of_entry(entry)
-        before = device_nodes.before(entry)
+        device, before = device_nodes.of_entry(entry), entry["before"]
         if device_nodes.is_node(path, device):
             access = device_nodes.access_of(path)
             if before is None and not device_nodes.is_the_kernels(path, device):
@@ -294,7 +280,7 @@ class HostDevices:
                 self.report.removed.append(path)
                 if not self._check:
                     os.unlink(path)
-            elif before is not None and before != access:
+            elif before is not None and before != {"kind": "node", **access}:
                 self._tell("restored", path, device, access, before)
                 if not self._check:
                     device_nodes.set_access(path, before)
@@ -381,12 +367,8 @@ class HostDevices:
         self.report.diffs.append({"before_header": path, "after_header": path, "before": texts[0], "after": texts[1]})
 
     def _run(self, *command):
-        if self._check:
-            return
-        code, output, error = self._node.run_command(list(command))
-        if code:
-            said = (error.strip() or output.strip() or "exit code %d" % code).splitlines()
-            raise LedgerConflict("{}: {}".format(" ".join(command), said[-1]))
+        if not self._check:
+            self._node.run_command(list(command), check_rc=True)
 
 
 def _is_loaded(name):

@@ -21,15 +21,7 @@ PARAMS = {
     "pending": {"type": "bool", "default": False},
     "pending_reload": {"type": "bool", "default": False},
 }
-_PROPERTIES = (
-    "LoadState",
-    "ActiveState",
-    "UnitFileState",
-    "NeedDaemonReload",
-    "InvocationID",
-    "MainPID",
-    "Triggers",
-)
+_PROPERTIES = ("ActiveState", "UnitFileState", "NeedDaemonReload", "InvocationID", "MainPID", "Triggers")
 _JOURNAL_LINES = "20"
 #: The directory of the records. At a boot systemd reads every unit again.
 DIRECTORY = "/run"

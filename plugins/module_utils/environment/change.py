@@ -145,7 +145,8 @@ class Versions:
         if before.resources is None:
             # The old version's Python may be removed although its process still runs.
             before = serving.ask(self.directory(name), config)
-        way_back = was != name and self._can_run(was)
+        # Without its Python, the old version cannot be restored.
+        way_back = was != name and os.access(os.path.join(self.directory(was), "bin", "python"), os.X_OK)
         if way_back:
             _write_guard(self.unit.name, self.root, was)
         began = time.monotonic()
@@ -222,10 +223,6 @@ class Versions:
                 f"version {name} does not accept the current configuration, so nothing was changed: {problem} "
                 "(site.yml of the release in use writes that file again)"
             )
-
-    def _can_run(self, name):
-        """Return whether a version's Python still exists."""
-        return os.access(os.path.join(self.directory(name), "bin", "python"), os.X_OK)
 
 
 def close():

@@ -236,7 +236,8 @@ class Environments:
         managed.converge(wanted, keep=stay)
         if tried and was != name and not self.node.check_mode:
             self.report.written.append(self.versions.link)
-            self.report.add_diff(self.versions.link, _link(was), _link(name))
+            links = [{"kind": "link", "target": f"versions/{each}"} for each in (was, name)]
+            self.report.add_diff(self.versions.link, *links)
         self._keep_code(stay)
 
     def _keep_code(self, stay=()):
@@ -306,10 +307,6 @@ class Environments:
         else:
             self.rolled_back(name)
         return self.report
-
-
-def _link(name):
-    return {"kind": "link", "target": f"versions/{name}"} if name else None
 
 
 def _edited_environment(files):

@@ -13,7 +13,7 @@ import sys
 
 from .build import VersionError
 
-_GLIBC = re.compile(r"glibc ([0-9]{1,2})\.([0-9]{1,3})(\.[0-9]+)*")
+_GLIBC = re.compile(r"glibc ([0-9]+)\.([0-9]+)")
 
 
 def libc():
@@ -26,7 +26,7 @@ def libc():
 
 def own(table):
     """Return this process's target. Raises VersionError."""
-    return choose(table, list(sys.version_info[:3]), platform.machine(), libc())
+    return choose(table, sys.version_info, platform.machine(), libc())
 
 
 def choose(table, python, machine, libc):
@@ -35,16 +35,11 @@ def choose(table, python, machine, libc):
     table: by target, the oldest ``glibc``. python: the numbers of its version. machine: output of ``uname -m``. libc:
     as of the function of that name.
     """
-    if not libc.startswith("glibc "):
+    glibc = _GLIBC.match(libc)
+    if not glibc:
         raise VersionError(
             f"the node's C library is {libc or 'not glibc'}, but the plugin's wheels need glibc: use a distribution "
             "with glibc"
-        )
-    glibc = _GLIBC.fullmatch(libc)
-    if not glibc or len(python) < 2:
-        raise VersionError(
-            f"the node says that its C library is {libc[:60]!r} and its Python {python}, which are no versions: check "
-            "what the node's Python is (ansible_python_interpreter)"
         )
     name = f"cp{python[0]}{python[1]}-{machine}"
     if name not in table:

@@ -14,8 +14,6 @@ from .. import boot_unit
 from .. import ledger as ledgers
 
 _NAME = "plan.json"
-#: Maps the fields' names in plans of earlier releases to the current names.
-_RENAMED = {"patience": "timeout", "folders": "directories"}
 
 
 class Places(NamedTuple):
@@ -116,7 +114,7 @@ class Plan(NamedTuple):
         path = os.path.join(directory, _NAME)
         try:
             with open(path, encoding="utf-8") as file:
-                data = {_RENAMED.get(name, name): value for name, value in json.load(file).items()}
+                data = json.load(file)
             # A plan of an earlier release has the command of a step that this release does not have.
             data.pop("check", None)
             for each in data["files"]:

@@ -34,7 +34,8 @@ def options_of(module):
         return None
     told = yaml.safe_load(path.read_text().partition('DOCUMENTATION = r"""')[2].partition('"""')[0])
     found = set(told.get("options") or {})
-    for fragment in told.get("extends_documentation_fragment") or ():
+    fragments = told.get("extends_documentation_fragment", [])
+    for fragment in [fragments] if isinstance(fragments, str) else fragments:
         text = getattr(shared.ModuleDocFragment, fragment.rpartition(".")[2].upper())
         found |= set(yaml.safe_load(text)["options"])
     return found

@@ -17,7 +17,7 @@ from node_device_plugin.cdi import role_specs
 
 FILE = "node-device-plugin_example.com_camera.json"
 HELD = {"resource": "example.com/camera", "device": "a", "namespace": "default", "pod": "viewer"}
-HELD.update(host_paths=[], by_our_cdi=True)
+HELD.update(all_host_paths=[], by_our_cdi=True)
 
 
 def camera(*ids, gid=None, **more):

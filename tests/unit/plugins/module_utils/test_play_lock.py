@@ -76,13 +76,6 @@ def test_a_lock_of_another_boot_is_nobodys(path, monkeypatch):
     assert play_lock.take(wanted("two"), path=path) is None
 
 
-def test_a_lock_of_an_earlier_release_counts_by_the_clock(path):
-    record = {**wanted("one"), "since": 0.0}
-    for until, is_free in ((time.time() + 60, False), (time.time() - 1, True)):
-        Path(path).write_text(json.dumps({**record, "until": until}))
-        assert (play_lock.take(wanted("two"), path=path) is None) is is_free
-
-
 class Failed(Exception):
     """What a module said as it failed."""
 

@@ -8,7 +8,7 @@ import types
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
 
-HELD = {"resource": "example.com/lamp", "device": "l0", "pod": "c1", "host_paths": [], "by_our_cdi": True}
+HELD = {"resource": "example.com/lamp", "device": "l0", "pod": "c1", "all_host_paths": [], "by_our_cdi": True}
 PLACES = {"kubelet_root": None, "device_plugin_dir": None, "cdi_dir": None}
 
 

@@ -39,7 +39,6 @@ def test_the_target_of_a_machine(python, machine, libc, chosen):
         ([3, 9, 2], "x86_64", "glibc 1.99", "glibc 1.99, but the plugin's wheels need glibc 2.17 or later"),
         ([3, 15, 0], "x86_64", "glibc 2.41", r"\(cp315-x86_64\), only for cp313-aarch64, cp39-x86_64: set "),
         ([3, 9, 2], "riscv64", "glibc 2.41", r"\(cp39-riscv64\)"),
-        ([3], "x86_64", "glibc 2.41", r"its Python \[3\], which are no versions"),
     ],
 )
 def test_a_machine_without_wheels(python, machine, libc, says):
@@ -47,11 +46,9 @@ def test_a_machine_without_wheels(python, machine, libc, says):
         targets.choose(TABLE, python, machine, libc)
 
 
-@pytest.mark.parametrize(
-    "libc", ["glibc 2.3000000", "glibc 2.36.x", "glibc ", "glibc 2", "glibc -2.3", "glibc 2.٣", "glibc 2.36 2.37"]
-)
+@pytest.mark.parametrize("libc", ["glibc ", "glibc 2", "glibc -2.3", "glibc 2.٣"])
 def test_what_is_no_version_of_glibc(libc):
-    with pytest.raises(VersionError, match="are no versions"):
+    with pytest.raises(VersionError, match=f"the node's C library is {libc}, but the plugin's wheels need glibc: use"):
         targets.choose(TABLE, [3, 9, 2], "x86_64", libc)
 
 
