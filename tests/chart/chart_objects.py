@@ -6,6 +6,7 @@ import json
 import pathlib
 import tempfile
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Protocol
 
 import yaml
@@ -48,6 +49,8 @@ def by_chart(helm: Helm, deployment: Mapping[str, Any], configurations: Mapping[
         "resources": deployment.get("resources"),
         "maxUnavailable": deployment.get("max_unavailable"),
         "overlap": deployment.get("overlap"),
+        "startupTaint": deployment.get("startup_taint"),
+        "nodeCondition": deployment.get("node_condition"),
         "podMonitor": {"enabled": deployment.get("pod_monitor", False), "labels": monitors},
         "prometheusRule": {"enabled": deployment.get("alert_rules", False), "labels": monitors},
         "profiles": {
@@ -91,9 +94,7 @@ def by_command(deployment: Mapping[str, Any], configurations: Mapping[str, Any])
 def comparable(documents: Any) -> Objects:
     """Objects by kind and name, with configurations that are parsed, and without the label that says who manages."""
     found: Objects = {}
-    for document in documents:
-        if document is None:
-            continue
+    for document in chain.from_iterable(map(in_list, documents)):
         assert document["metadata"]["labels"].pop("app.kubernetes.io/managed-by") in ("Helm", "nodedevices")
         if document["kind"] == "ConfigMap":
             document["data"] = {key: configuration_in(text) for key, text in document["data"].items()}
@@ -101,6 +102,11 @@ def comparable(documents: Any) -> Objects:
         assert key not in found
         found[key] = document
     return found
+
+
+def in_list(document: Any) -> list[Any]:
+    """A document's objects."""
+    return document["items"] if document and document["kind"] == "List" else list(filter(None, [document]))
 
 
 def configuration_in(text: str) -> Any:

@@ -31,6 +31,9 @@ DEPLOYMENTS: dict[str, dict[str, Any]] = {
     "without a priority": {"priority_class": "", "selinux_type": "container_device_plugin_t"},
     "with tolerations": {"tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoExecute"}]},
     "without tolerations": {"tolerations": []},
+    "with a startup taint": {"startup_taint": "example.com/not-ready:NoExecute", "tolerations": []},
+    "with a condition": {"node_condition": True, "overlap": "always"},
+    "with both": {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True},
     "with resources": {"resources": {"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"memory": "1Gi"}}},
 }
 

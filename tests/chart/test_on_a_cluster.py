@@ -115,6 +115,41 @@ def test_a_release_on_the_real_api_server(helm, cluster):
     assert json.loads(cluster.kubectl("get", "secrets", "--namespace=devices", "--output=json"))["items"] == []
 
 
+def test_the_rights_of_pods_on_the_real_api_server(helm, cluster):
+    """The policy is there before the rights that it limits, also in an upgrade, and all of it goes."""
+
+    def run(*arguments, values=None):
+        code, text = helm(*arguments, "--namespace=taints", f"--kubeconfig={cluster.kubeconfig}", values=values)
+        assert code == 0, text
+
+    def made():
+        kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings"
+        selected = f"--selector=app.kubernetes.io/instance={NAME}"
+        found = json.loads(cluster.kubectl("get", kinds, selected, "--output=json"))["items"]
+        return {each["kind"]: each for each in found}
+
+    def rules():
+        return made()["ClusterRole"]["rules"][0]["resources"]
+
+    order = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole", "ClusterRoleBinding"]
+    chart = str(CHART)
+    cluster.kubectl("create", "namespace", "taints")
+    run("install", NAME, chart)
+    assert made() == {}
+    run("upgrade", NAME, chart, values={"startupTaint": "example.com/new:NoSchedule"})
+    assert sorted(made(), key=lambda kind: int(made()[kind]["metadata"]["resourceVersion"])) == order
+    assert {each["metadata"]["name"] for each in made().values()} == {f"{NAME}.taints"}
+    assert rules() == ["nodes"]
+    run("upgrade", NAME, chart, values={"startupTaint": "example.com/new:NoSchedule", "nodeCondition": True})
+    assert rules() == ["nodes", "nodes/status"]
+    run("upgrade", NAME, chart, values={"nodeCondition": False})
+    assert made() == {}
+    run("rollback", NAME, "3")
+    assert sorted(made(), key=lambda kind: int(made()[kind]["metadata"]["resourceVersion"])) == order
+    run("uninstall", NAME)
+    assert made() == {}
+
+
 def test_the_file_for_kubectl_on_the_real_api_server(cluster):
     applied = cluster.kubectl("apply", "--server-side", f"--filename={FILE}").splitlines()
     assert applied == [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 import yaml
-from chart_objects import CHART
+from chart_objects import CHART, in_list
 
 CONFIG = {"resources": [{"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}]}
 
@@ -16,7 +18,8 @@ def objects(helm):
     def of(values, *options):
         code, text = helm("template", "mine", str(CHART), "--namespace", "devices", *options, values=values)
         assert code == 0, text
-        return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+        found = chain.from_iterable(map(in_list, yaml.safe_load_all(text)))
+        return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
     return of
 
@@ -142,6 +145,10 @@ def test_a_policy_lets_only_these_peers_in(objects):
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["ingress"] == [{"ports": [{"port": "http"}], "from": peers}]
     assert "egress" not in policy
+    # The plugin calls the API server.
+    for value in ({"startupTaint": "a/b:NoSchedule"}, {"nodeCondition": True}):
+        found = objects({"networkPolicy": {"enabled": True}, **value})
+        assert found["NetworkPolicy", "mine-node-device-plugin"]["spec"]["policyTypes"] == ["Ingress"]
 
 
 RESOURCE = CONFIG["resources"][0]
@@ -157,6 +164,8 @@ RESOURCE = CONFIG["resources"][0]
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "/podLabels/app.kubernetes.io~1name", "false schema"),
         ({"profiles": {"GPU": {"config": CONFIG}}}, "/profiles", "'GPU' not allowed"),
         ({"maxUnavailable": 0}, "/maxUnavailable", "minimum: got 0, want 1"),
+        ({"startupTaint": "a/b"}, "/startupTaint", "does not match pattern"),
+        ({"startupTaint": "a' || true || 'b:NoSchedule"}, "/startupTaint", "does not match pattern"),
         ({"overlap": "yes"}, "/overlap", "must be one of 'auto', 'always', 'never'"),
         ({"config": {"http_address": ""}}, "/config/http_address", "does not match pattern"),
         ({"config": {"log_level": "loud"}}, "/config/log_level", "must be one of"),
