@@ -273,7 +273,8 @@ UNIT = "/etc/systemd/system/node-device-plugin.service"
     ],
 )
 def test_a_service_that_has_just_started_with_its_new_files_is_not_restarted(contents, was_pod, pending):
-    service = yaml.safe_load((ROLES / "device_plugin" / "tasks" / "service.yml").read_text())[-1]
+    tasks = yaml.safe_load((ROLES / "device_plugin" / "tasks" / "service.yml").read_text())
+    (service,) = (task for task in tasks if "nodedevices.kubernetes.service" in task)
     known = {"device_plugin_unit": UNIT, "device_plugin_files": {"contents": contents}, "device_plugin_is_pod": was_pod}
     assert value(service["nodedevices.kubernetes.service"]["pending"], known) is pending
 
