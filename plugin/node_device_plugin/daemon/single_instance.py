@@ -24,7 +24,7 @@ from typing import Callable
 from ..support import lock_holders
 from ..support.bounded_reads import beginning_of
 from ..support.cancel_safe import done_within
-from ..support.sockets import PRIVATE_MODE, SOCKET_DIRECTORY, instance_file
+from ..support.sockets import PRIVATE_MODE, SOCKET_DIRECTORY, directory_is_lost, instance_file
 from ..telemetry.logs import Log
 from . import systemd
 
@@ -67,7 +67,7 @@ class SingleInstance:
     async def wait(self, directory: str, stop: asyncio.Event) -> bool:
         """Wait until this instance may serve in a directory: as the leader, or beside the leader.
 
-        Returns False if ``stop`` is set first. Logs each reason to wait.
+        Returns False if ``stop`` is set first. Logs each reason to wait. Raises OSError as `take` does.
         """
         said = ""
         while not stop.is_set():
@@ -100,7 +100,11 @@ class SingleInstance:
                 await asyncio.sleep(error.pause)
 
     def take(self, directory: str) -> bool:
-        """Lock a directory. Returns False if this instance has the lock already. Raises Locked."""
+        """Lock a directory. Returns False if this instance has the lock already.
+
+        Raises Locked, or OSError if the directory is lost. The process then ends, and sees the new directory after its
+        restart.
+        """
         if directory in self._locks:
             return False
         sockets = os.path.join(directory, SOCKET_DIRECTORY)
@@ -122,6 +126,8 @@ class SingleInstance:
                 message = f"another instance of the plugin serves in {sockets}{': ' * bool(who)}{who}"
                 raise AnotherServes(message, _ENDING) from error
             except OSError as error:
+                if directory_is_lost(error):
+                    raise
                 raise Locked(f"cannot serve in {sockets}: {error.strerror}", _NO_DIRECTORY) from error
             on_failure.pop_all()
         self._locks[directory] = lock

@@ -59,6 +59,19 @@ def test_a_lock_that_is_taken_leaves_no_file_open(directory: Path) -> None:
     other.release()
 
 
+async def test_an_instance_that_starts_in_a_deleted_directory_ends(directory: Path) -> None:
+    """Its mount shows the deleted directory until its restart, so that waiting would never end."""
+    deleted = directory / "deleted"
+    deleted.mkdir()
+    file = os.open(deleted, os.O_RDONLY)
+    deleted.rmdir()
+    try:
+        with pytest.raises(FileNotFoundError):
+            await asyncio.wait_for(SingleInstance().wait(f"/proc/self/fd/{file}", asyncio.Event()), 10)
+    finally:
+        os.close(file)
+
+
 @pytest.mark.parametrize("made", ["pipe", "link"])
 def test_what_a_pod_made_at_the_path_of_the_name_is_neither_read_nor_waited_for(directory: Path, made: str) -> None:
     """A pod that mounts the kubelet's directory can write there."""
