@@ -94,7 +94,7 @@ def test_the_declaration_needs_the_standard_library_alone() -> None:
 def test_below_the_kubelet_only_ids_of_devices_are_used() -> None:
     """The ids of shares are the device plugin API's.
 
-    A declaration is held to its rules, and discovery to its room. Role cdi_specs reads ids in the answer of `holders`.
+    A declaration is held to its rules, and discovery to its room.
     """
     below = set().union(*LAYERS[LAYERS.index({"kubelet"}) + 1 :])
     using = {
@@ -103,7 +103,6 @@ def test_below_the_kubelet_only_ids_of_devices_are_used() -> None:
         if each.imported.startswith("declaration.device_plugin_api") and each.importer.partition(".")[0] in below
     }
     assert using == {
-        ("cdi.role_specs", "declaration.device_plugin_api"),
         ("declaration.parse", "declaration.device_plugin_api"),
         ("devices.discovery.__init__", "declaration.device_plugin_api.longest_device_id"),
     }

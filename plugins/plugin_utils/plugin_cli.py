@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import device_plugin_api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
 
@@ -23,8 +24,12 @@ def require(action: Any, command: str) -> None:
 
 
 def holders(action: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pods that hold devices. arguments: the task's ``command`` and optional kubelet and CDI paths."""
-    return answer(action, plugin_command.holders_question(arguments["command"], arguments))
+    """Return the pods that hold devices, with the devices' ids.
+
+    arguments: the task's ``command`` and optional kubelet and CDI paths.
+    """
+    told = answer(action, plugin_command.holders_question(arguments["command"], arguments))
+    return device_plugin_api.with_device_ids(told)
 
 
 def answer(action: Any, command: list[str], given: str = "") -> dict[str, Any]:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..declaration import Problem, Resource, cdi, device_plugin_api, foreign_cdi, parse
+from ..declaration import Problem, Resource, cdi, foreign_cdi, parse
 from ..declaration.problems import first
 from ..support import bounded_reads, documents
 from . import directories, resolution
@@ -160,7 +160,7 @@ class Specs:
         """Return one message for each held device that is redefined.
 
         A restart would give the container another device, and nothing shows that before the
-        restart. holders: answer of ``node-device-plugin holders``.
+        restart. holders: answer of ``node-device-plugin holders``, with device ids.
         """
         problems = []
         for name, (before, now) in self.redefined().items():
@@ -293,7 +293,7 @@ class Specs:
     def must_stay(self, holders: Mapping[str, Any], advertised_counts: bool) -> list[Leftover]:
         """Return the leftovers that must stay, each with its reason. Others may go.
 
-        holders: answer of ``node-device-plugin holders``.
+        holders: answer of ``node-device-plugin holders``, with device ids.
         advertised_counts: whether a device that the kubelet still lists must stay too, because the
         kubelet may allocate it.
         Kinds whose specs the plugin writes are exempt: the plugin offers only devices that its own
@@ -308,21 +308,21 @@ class Specs:
                 yield f"held by {holder(held)}"
         # If the plugin writes the kind's spec, an offered device is in /var/run/cdi, which takes precedence.
         if advertised_counts and leftover.name.partition("=")[0] not in self._awaited:
-            for resource, devices in holders["allocatable"].items():
-                if any(may_be({"resource": resource, "device": each}, leftover.name, self._kinds) for each in devices):
+            for resource, device_ids in holders["offered"].items():
+                if may_be({"resource": resource, "device_ids": device_ids}, leftover.name, self._kinds):
                     yield f"still offered by the kubelet as {resource}"
 
 
 def may_be(held: Mapping[str, Any], name: str, kinds: Mapping[str, str] = MappingProxyType({})) -> bool:
     """Whether a held device may be the device of our specs with this qualified CDI name.
 
-    held: an entry of ``node-device-plugin holders``, in which the plugin of an earlier release does not list the CDI
-    names. kinds: the CDI kind of each declared resource. An id of an unknown resource also counts, because a needless
-    spec is better than a missing one.
+    held: an entry of ``node-device-plugin holders`` with device ids, which has no CDI names in earlier releases.
+    kinds: the CDI kind of each declared resource. An id of an unknown resource also counts, because a needless spec is
+    better than a missing one.
     """
     kind, _equals, device = name.partition("=")
-    is_its_id = device in device_plugin_api.devices_behind(held["device"])
-    return name in held.get("cdi_names", ()) or (is_its_id and kinds.get(held["resource"], kind) == kind)
+    is_its_id = device in held["device_ids"] and kinds.get(held["resource"], kind) == kind
+    return is_its_id or name in held.get("cdi_names", ())
 
 
 def _host_paths(edits: Mapping[str, Any]) -> frozenset[str]:

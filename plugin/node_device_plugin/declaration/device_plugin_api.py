@@ -7,7 +7,8 @@ resource.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from . import names
 from .model import ContainerEdits, Device, Resource
@@ -35,6 +36,19 @@ def devices_behind(listed: str) -> tuple[str, ...]:
     """The devices that an id of the kubelet's list may mean: one with this id, or the one of a share."""
     found = _SHARE_ID.fullmatch(listed)
     return (listed, found[1]) if found else (listed,)
+
+
+def with_device_ids(holders: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the devices behind the ids in the data of ``node-device-plugin holders``.
+
+    Each entry of ``held`` gets ``device_ids``. ``offered`` has the device ids of each allocatable resource.
+    """
+    held = [{**each, "device_ids": devices_behind(each["device"])} for each in holders["held"]]
+    offered = {
+        resource: {device_id for each in ids for device_id in devices_behind(each)}
+        for resource, ids in holders["allocatable"].items()
+    }
+    return {**holders, "held": held, "offered": offered}
 
 
 def devices_of(resource: Resource, kubelet_ids: Sequence[str]) -> list[Device]:

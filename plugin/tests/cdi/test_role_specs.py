@@ -11,6 +11,7 @@ import pytest
 
 from node_device_plugin.cdi import directories, role_specs
 from node_device_plugin.declaration import cdi, parse_resources
+from node_device_plugin.declaration.device_plugin_api import with_device_ids
 
 FILE = "node-device-plugin_example.com_camera.json"
 PATH = f"/etc/cdi/{FILE}"
@@ -87,12 +88,15 @@ def test_a_resource_that_is_gone_keeps_its_file_for_what_stays():
     assert wanted.to_write([]) == {}
 
 
+def answer(*held, allocatable=None):
+    """The answer of `node-device-plugin holders`, as its readers give it to role_specs."""
+    return with_device_ids({"held": held, "allocatable": allocatable or {}})
+
+
 def test_what_a_pod_holds_stays_and_the_rest_goes():
     wanted = made(node_with(resource("a", "b", "c", replicas=2)), resource("c", replicas=2))
-    holders = {
-        "held": [{"resource": "example.com/camera", "device": "a::1", "namespace": "default", "pod": "viewer"}],
-        "allocatable": {"example.com/camera": ["b::0", "b::1"]},
-    }
+    viewer = {"resource": "example.com/camera", "device": "a::1", "namespace": "default", "pod": "viewer"}
+    holders = answer(viewer, allocatable={"example.com/camera": ["b::0", "b::1"]})
     assert [(held.device, held.reason) for held in wanted.must_stay(holders, advertised_counts=True)] == [
         ("a", "held by default/viewer"),
         ("b", "still offered by the kubelet as example.com/camera"),
@@ -124,11 +128,10 @@ def test_a_template_s_device_stays_while_a_pod_holds_it_by_another_id():
     path = "/etc/cdi/node-devices_example.com_fpga.json"
     gone = made(node(file(path, OWN), ours=(path,)))
     held = {"resource": "example.com/card", "device": "card", "namespace": "default", "pod": "user"}
-    holders = {"held": [{**held, "cdi_names": ["example.com/fpga=0"]}]}
+    holders = answer({**held, "cdi_names": ["example.com/fpga=0"]}, {**held, "cdi_names": ["example.com/fpga=1"]})
     (staying,) = gone.must_stay(holders, advertised_counts=False)
     assert staying.reason == "held by default/user"
-    assert role_specs.may_be(holders["held"][0], "example.com/fpga=0")
-    assert not role_specs.may_be({**held, "cdi_names": ["example.com/fpga=1"]}, "example.com/fpga=0")
+    assert [role_specs.may_be(each, "example.com/fpga=0") for each in holders["held"]] == [True, False]
 
 
 def test_a_kind_that_moves_between_a_resource_and_a_template_has_one_file():
@@ -159,7 +162,7 @@ def test_an_id_may_have_what_stands_before_a_share_s_number():
         {"resource": "example.com/camera", "device": device, "namespace": "default", "pod": "viewer"}
         for device in ("a::b", "c::0")
     ]
-    staying = wanted.must_stay({"held": held, "allocatable": {}}, advertised_counts=True)
+    staying = wanted.must_stay(answer(*held), advertised_counts=True)
     assert [each.device for each in staying] == ["a::b", "c::0"]
 
 
@@ -167,9 +170,9 @@ def test_a_pod_that_holds_the_same_id_of_another_declared_resource_counts_not():
     other = {"name": "example.com/other", "devices": [{"id": "a", "nodes": [{"path": "/dev/a"}]}]}
     wanted = made(node_with(resource("a")), other)
     holder = {"device": "a", "namespace": "default", "pod": "p"}
-    assert wanted.must_stay({"held": [{**holder, "resource": "example.com/other"}]}, False) == []
+    assert wanted.must_stay(answer({**holder, "resource": "example.com/other"}), False) == []
     # A resource that nobody declares any more may be the leftover's.
-    assert len(wanted.must_stay({"held": [{**holder, "resource": "example.com/former-name"}]}, False)) == 1
+    assert len(wanted.must_stay(answer({**holder, "resource": "example.com/former-name"}), False)) == 1
 
 
 def test_a_held_device_keeps_what_its_kind_gave_it():
@@ -380,10 +383,8 @@ def test_a_resource_that_gains_discover_has_no_spec_of_the_role_any_more():
     """The plugin writes the kind in /var/run/cdi before it offers a device, so that it is offered counts not."""
     wanted = made(node_with(resource("a", "b")), discovering())
     assert [leftover.device for leftover in wanted.leftovers] == ["a", "b"]
-    holders = {
-        "held": [{"resource": "example.com/camera", "device": "b", "namespace": "default", "pod": "viewer"}],
-        "allocatable": {"example.com/camera": ["a", "b"]},
-    }
+    viewer = {"resource": "example.com/camera", "device": "b", "namespace": "default", "pod": "viewer"}
+    holders = answer(viewer, allocatable={"example.com/camera": ["a", "b"]})
     staying = wanted.must_stay(holders, advertised_counts=True)
     assert [(held.device, held.reason) for held in staying] == [("b", "held by default/viewer")]
     assert devices(wanted.to_write(staying)[FILE]) == ["b"]
@@ -411,11 +412,11 @@ def test_a_held_name_does_not_become_another_device():
     wanted = made(node_with(resource("a", "b", "c")), changed)
     assert sorted(wanted.redefined()) == ["example.com/camera=a", "example.com/camera=b"]
     held = {"resource": "example.com/camera", "namespace": "default", "pod": "viewer"}
-    assert wanted.held_otherwise({"held": [{**held, "device": "a"}, {**held, "device": "c"}]}) == [
+    assert wanted.held_otherwise(answer({**held, "device": "a"}, {**held, "device": "c"})) == [
         "example.com/camera=a is held by default/viewer and would become another device (/dev/b instead of /dev/a): "
         "declare the new device with another id, or end the pod first"
     ]
-    assert wanted.held_otherwise({"held": [{**held, "device": "c"}]}) == []
+    assert wanted.held_otherwise(answer({**held, "device": "c"})) == []
     # Another variable is no other device.
     assert made(node_with(resource("a")), resource("a", edits={"env": ["X=1"]})).redefined() == {}
 

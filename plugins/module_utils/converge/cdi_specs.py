@@ -81,7 +81,7 @@ def _staying(node, specs, params):
             return (_held(node, specs, params) if specs.leftovers else []), []
         with contextlib.suppress(plugin_command.CommandMissing):
             if specs.redefined():
-                return specs.leftovers, specs.held_otherwise(plugin_command.holders(node, params))
+                return specs.leftovers, specs.held_otherwise(_holders(node, params))
         return specs.leftovers, []
     except plugin_command.CommandError as error:
         return specs.leftovers, [str(error)]
@@ -93,7 +93,14 @@ def _held(node, specs, params):
     advertised_counts = not node.check_mode
     deadline = time.monotonic() + _TIMEOUT
     while True:
-        staying = specs.must_stay(plugin_command.holders(node, params), advertised_counts)
+        staying = specs.must_stay(_holders(node, params), advertised_counts)
         if all(held.reason.startswith("held") for held in staying) or time.monotonic() > deadline:
             return staying
         time.sleep(_PAUSE)
+
+
+def _holders(node, params):
+    """Return the pods that hold devices, with the devices' ids. Raises plugin_command.CommandError."""
+    from node_device_plugin.declaration.device_plugin_api import with_device_ids
+
+    return with_device_ids(plugin_command.holders(node, params))
