@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
     most_files = raise_limit()
     source = Source(options.config, options.default_config)
-    loaded = load(source.chosen)
+    loaded = source.load()
     logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
     try:
         allowed, socket, name = (os.environ.get(key, "") for key in (OVERLAP, INSTANCE_SOCKET, INSTANCE))

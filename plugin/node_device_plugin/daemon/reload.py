@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Sequence
 from typing import Callable
 
 from ..declaration import DeclarationError, Problem
-from ..declaration.configuration_file import LoadedConfiguration, Source, load
+from ..declaration.configuration_file import LoadedConfiguration, Source
 from ..status_api.pages import Outcome
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
 from ..telemetry import metrics
@@ -75,7 +74,7 @@ class Reloader:
     async def _reload(self) -> Outcome:
         try:
             # Use a thread, because a file with thousands of devices takes long to parse.
-            loaded = await self._calls.call(Key("", "configuration"), functools.partial(load, self.source.chosen))
+            loaded = await self._calls.call(Key("", "configuration"), self.source.load)
             if loaded.sha256 == self.loaded.sha256:
                 log.info("the configuration is unchanged", sha256=loaded.sha256[:12])
                 return Outcome("unchanged")

@@ -40,6 +40,17 @@ class Source(NamedTuple):
         """The file that counts now."""
         return self.default if self.default and not os.path.lexists(self.path) else self.path
 
+    def load(self) -> LoadedConfiguration:
+        """Read and check the file that counts now. Raises DeclarationError as the function load does."""
+        try:
+            return load(self.chosen)
+        except DeclarationError:
+            if not self.default or any(map(os.path.lexists, self)):
+                raise
+        key, default = map(os.path.basename, self)
+        fix = f"add the key {key} or {default} to the ConfigMap, or take the label that selects the pod's node from it"
+        raise DeclarationError([Problem(self.path, f"is missing, and so is the default {self.default}: {fix}")])
+
 
 class LoadedConfiguration(NamedTuple):
     """A configuration and the SHA-256 (hexadecimal) of the file's bytes."""

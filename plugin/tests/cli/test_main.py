@@ -57,11 +57,11 @@ def test_run_reads_the_default_only_without_a_file_of_the_node(
     said = capsys.readouterr().err
     assert "log_format: must be one of" in said
     assert "log_level" not in said
-    # Without both, the error names the file that is missing for all nodes.
+    # Without both, the error names both files.
     own.unlink()
     default.unlink()
     assert main(command) == 1
-    assert f"{default}: No such file or directory" in capsys.readouterr().err
+    assert f"{own}: is missing, and so is the default {default}: add the key" in capsys.readouterr().err
 
 
 def on_stdin(text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -17,7 +17,7 @@ from kubelet_stand_in import StandInKubelet
 from node_device_plugin.daemon import reload
 from node_device_plugin.daemon.reload import Outcome, Reloader
 from node_device_plugin.daemon.resource_manager import ServedResource
-from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.declaration import DeclarationError, configuration_file, parse_configuration
 from node_device_plugin.declaration.configuration_file import LoadedConfiguration, Source, load
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.kubelet.device_plugin.frontend import DevicePluginFrontend
@@ -240,10 +240,26 @@ def test_the_file_of_a_node_counts_even_if_it_leads_nowhere(tmp_path: Path) -> N
     assert Source(str(own), str(default)).chosen == str(own)
 
 
+def test_a_node_without_a_file_and_without_a_default_tells_the_ways_out(tmp_path: Path) -> None:
+    """Somebody labelled the node by hand for a DaemonSet whose ConfigMap has neither key."""
+    source = Source(str(tmp_path / "worker1"), str(tmp_path / "_default"))
+    with pytest.raises(DeclarationError) as refused:
+        source.load()
+    (problem,) = refused.value.problems
+    assert problem.where == str(tmp_path / "worker1")
+    assert problem.message == (
+        f"is missing, and so is the default {tmp_path}/_default: add the key worker1 or _default to the ConfigMap, or "
+        "take the label that selects the pod's node from it"
+    )
+    (tmp_path / "_default").write_text("resources: 1\n")
+    with pytest.raises(DeclarationError, match=r"\Aresources: "):
+        source.load()
+
+
 async def test_a_file_that_hangs_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(reload, "_LIMIT", 0.2)
-    monkeypatch.setattr(reload, "load", lambda path: release.wait(60))
+    monkeypatch.setattr(configuration_file, "load", lambda path: release.wait(60))
     reloader = Reloader(Source(str(running.file)), running.reloader.loaded, running.apply)
     running.tasks.start(reloader.run())
     outcome = await asyncio.wait_for(reloader.reload(), 30)
