@@ -92,6 +92,41 @@ def test_an_affinity_narrows_the_nodes_and_keeps_those_of_other_daemonsets_out(o
     assert spec(alone)["nodeSelector"] == {label: "mine-node-device-plugin"}
 
 
+def test_a_label_chooses_the_profile_and_the_default_gets_the_rest(objects):
+    label, of_roles = "karpenter.sh/nodepool", "nodedevices.kubernetes/device-plugin"
+    profiles = {"gpu": {"config": CONFIG}, "arm": {"config": CONFIG, "nodeSelector": {"kubernetes.io/arch": "arm64"}}}
+    found = objects({"profileLabel": label, "defaultProfile": "default", "profiles": profiles})
+
+    def absent(key):
+        return {"key": key, "operator": "DoesNotExist"}
+
+    def is_in(key, value):
+        return {"key": key, "operator": "In", "values": [value]}
+
+    def placed(name):
+        pod = spec(found, name)
+        required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        return pod["nodeSelector"], [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
+
+    name = "mine-node-device-plugin"
+    assert placed(f"{name}-gpu") == (
+        {label: "gpu"},
+        [[absent(of_roles)], [is_in(of_roles, f"{name}-gpu")]],
+    )
+    assert placed(f"{name}-arm")[0] == {label: "arm", "kubernetes.io/arch": "arm64"}
+    assert placed(name) == (
+        {"kubernetes.io/os": "linux"},
+        [
+            [one, other]
+            for one in (absent(of_roles), is_in(of_roles, name))
+            for other in (absent(label), is_in(label, "default"))
+        ],
+    )
+    # Without a default, the profile `default` is one like the others.
+    found = objects({"profileLabel": label, "profiles": profiles})
+    assert placed(name)[0] == {"kubernetes.io/os": "linux", label: "default"}
+
+
 def test_a_configmap_of_somebody_else(objects):
     given = {"settings": {"kubelet_root_dir": "/srv/kubelet"}, "profiles": {"default": {"existingConfigMap": "theirs"}}}
     found = objects(given)
@@ -164,6 +199,9 @@ RESOURCE = CONFIG["resources"][0]
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "/podLabels/app.kubernetes.io~1name", "false schema"),
         ({"profiles": {"GPU": {"config": CONFIG}}}, "/profiles", "'GPU' not allowed"),
         ({"maxUnavailable": 0}, "/maxUnavailable", "minimum: got 0, want 1"),
+        # The roles set this label to the name of a DaemonSet.
+        ({"profileLabel": "nodedevices.kubernetes/device-plugin"}, "/profileLabel", "'not' failed"),
+        ({"profileLabel": "a b"}, "/profileLabel", "does not match pattern"),
         ({"startupTaint": "a/b"}, "/startupTaint", "does not match pattern"),
         ({"startupTaint": "a' || true || 'b:NoSchedule"}, "/startupTaint", "does not match pattern"),
         ({"overlap": "yes"}, "/overlap", "must be one of 'auto', 'always', 'never'"),
@@ -202,3 +240,16 @@ def test_a_pattern_in_a_directory_that_no_pod_sees_is_refused(helm, objects, dis
     assert f"profiles.gpu.deviceDirectories: add the directory of {needed}" in text
     assert f"which {RESOURCE['name']} needs" in text
     objects({"profiles": {"gpu": {**profile, "deviceDirectories": ["/dev", needed]}}})
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"defaultProfile": "default"}, "defaultProfile: set profileLabel too"),
+        ({"defaultProfile": "gpu", "profileLabel": "a/b"}, "defaultProfile: gpu is not in profiles: default"),
+    ],
+)
+def test_a_default_without_a_label_or_a_profile_is_refused(helm, values, problem):
+    code, text = helm("template", "mine", str(CHART), values=values)
+    assert code
+    assert problem in text

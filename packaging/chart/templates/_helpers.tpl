@@ -99,22 +99,42 @@ labels:
 {{- end -}}
 {{- end -}}
 
+{{/* The labels of a profile's nodes. Arguments: root, key, name, profile. */}}
+{{- define "node-device-plugin.nodeSelector" -}}
+{{- $label := .root.Values.profileLabel -}}
+{{- if not $label -}}
+{{- .profile.nodeSelector | default (dict "nodedevices.kubernetes/device-plugin" .name) | toYaml -}}
+{{- else if eq .key .root.Values.defaultProfile -}}
+{{- .profile.nodeSelector | default (dict "kubernetes.io/os" "linux") | toYaml -}}
+{{- else -}}
+{{- merge (dict $label .key) (.profile.nodeSelector | default dict) | toYaml -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
-The terms of a node affinity: those of the profile, and a node that a play labelled for another DaemonSet is left out.
-Arguments: name, profile.
+The terms of a node affinity: those of the profile. A node that a play labelled for another DaemonSet is left out, and
+the default profile leaves out the nodes of other profiles. Arguments: root, key, name, profile.
 */}}
 {{- define "node-device-plugin.nodeSelectorTerms" -}}
-{{- $given := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" list (.profile.affinity | default dict) -}}
-{{- $label := "nodedevices.kubernetes/device-plugin" -}}
-{{- $either := list
-  (dict "key" $label "operator" "DoesNotExist")
-  (dict "key" $label "operator" "In" "values" (list .name)) -}}
-{{- if not .profile.nodeSelector }}{{ $either = list nil }}{{ end -}}
-{{- range $term := $given | default (list dict) -}}
-{{- range $one := $either -}}
-{{- $expressions := concat ($term.matchExpressions | default list) (ternary (list $one) list (not (empty $one))) }}
-- {{ merge (dict "matchExpressions" $expressions) $term | toJson }}
+{{- $label := .root.Values.profileLabel -}}
+{{- $terms := dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" list (.profile.affinity | default dict) | default (list dict) -}}
+{{- $own := list -}}
+{{- if or .profile.nodeSelector $label }}{{ $own = append $own (list "nodedevices.kubernetes/device-plugin" .name) }}{{ end -}}
+{{- if and $label (eq .key .root.Values.defaultProfile) }}{{ $own = append $own (list $label .key) }}{{ end -}}
+{{- range $pair := $own -}}
+{{- $free := dict "key" (first $pair) "operator" "DoesNotExist" -}}
+{{- $ours := dict "key" (first $pair) "operator" "In" "values" (list (last $pair)) -}}
+{{- $either := list -}}
+{{- range $term := $terms -}}
+{{- range $one := list $free $ours -}}
+{{- $expressions := append ($term.matchExpressions | default list) $one -}}
+{{- $either = append $either (merge (dict "matchExpressions" $expressions) $term) -}}
 {{- end -}}
+{{- end -}}
+{{- $terms = $either -}}
+{{- end -}}
+{{- range $terms }}
+- {{ toJson . }}
 {{- end -}}
 {{- end -}}
 
