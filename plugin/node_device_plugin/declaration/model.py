@@ -4,16 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Union
 
 from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
 from .problems import element
 
-#: The kubelet's API of device plugins (``Resource.api``).
-DEVICE_PLUGIN = "device_plugin"
+#: The kubelet's APIs (``Resource.api``): of device plugins, and of DRA drivers.
+DEVICE_PLUGIN, DRA = "device_plugin", "dra"
 #: Types of mounts that do not name a file system.
 BIND = (None, "bind", "none")
+
+
+class Version(NamedTuple):
+    """A version of Semantic Versioning 2.0.0, as an attribute's value."""
+
+    text: str
+
+
+#: A value of a device's attribute (k8s.io/api/resource/v1, DeviceAttribute).
+AttributeValue = Union[bool, int, str, Version]
+
+
+class DraDriver(NamedTuple):
+    """The DRA driver of this node. name: a DNS subdomain of at most 63 characters.
+
+    node: the node's name in the cluster. kubeconfig: path of the file for the API server; empty in a pod, which uses
+    its service account.
+    """
+
+    name: str = "nodedevices.kubernetes"
+    node: str = ""
+    kubeconfig: str = "/etc/kubernetes/kubelet.conf"
 
 
 class DeviceNode(NamedTuple):
@@ -112,6 +134,8 @@ class Device(NamedTuple):
     foreign_nodes: tuple[DeviceNode, ...] = ()
     #: What a discovered device is as a whole, such as a PCI address; empty if its nodes identify it.
     identity: str = ""
+    #: Attributes of this device that the declaration sets, for DRA.
+    dra_attributes: Mapping[str, AttributeValue] = MappingProxyType({})
 
     @property
     def has_edits(self) -> bool:
@@ -302,6 +326,8 @@ class Resource(NamedTuple):
     cdi_by_plugin: bool = False
     #: The kubelet's API that serves the resource on this node.
     api: str = DEVICE_PLUGIN
+    #: Attributes of every device of the resource that the declaration sets, for DRA. A device's own attribute wins.
+    dra_attributes: Mapping[str, AttributeValue] = MappingProxyType({})
 
     def cdi_name(self, device: Device) -> str | None:
         """The device's fully qualified name in our CDI spec; None if the spec omits the device."""
@@ -386,6 +412,7 @@ class Configuration(NamedTuple):
     cdi_spec_dirs: tuple[str, ...]
     #: ``role`` or ``plugin``.
     cdi_owner: str = "role"
+    dra: DraDriver = DraDriver()
 
     @property
     def needs_cdi(self) -> bool:
