@@ -135,9 +135,13 @@ class Plugin:
         """What a check says about devices of the first resource."""
         self.resources.tables[0].update(reasons)
 
-    async def stop(self) -> None:
+    async def end(self) -> None:
+        """End the driver."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+    async def stop(self) -> None:
+        await self.end()
         await self.scanner.close()
         self._watch.close()
 
