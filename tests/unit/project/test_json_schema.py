@@ -18,6 +18,7 @@ node_devices_resources_serial:
     replicas: 2
     devices:
       - {id: ttyS0, nodes: [{path: /dev/ttyS0, type: c}], required: false}
+    attributes: {cold: true, slot: 3, colour: red, firmware: {version: "1.2.3"}}
   - {name: devices.example.com/licence, capacity: 4}
 node_devices_settings: {log_level: debug}
 another_variable: 1
