@@ -68,6 +68,8 @@ def test_a_configuration_is_valid(validator):
         ("type: c", "type: d", "is not valid under any of the given schemas"),
         ("required: false", "required: 0", "is not of type 'boolean'"),
         ("name: devices.example.com/serial", "cdi_kind: example.com/x", "'name' is a required property"),
+        ("cold: true", "cold: [true]", "is not of type"),
+        ("{version:", "{major: 1, version:", "'major' was unexpected"),
         ("capacity: 4", "capacity: 4, replicas: 2", "'replicas' is not one of ['name', 'capacity']"),
         ("log_level: debug", "log_levle: debug", "'log_levle' was unexpected"),
         ("log_level: debug", "resources: []", "'resources' was unexpected"),
