@@ -28,6 +28,7 @@ class Listed:
 
     kubelet = "running"
     problem = ""
+    warnings: Sequence[str] = ()
     #: Where the devices are listed, for messages.
     where = ""
 
