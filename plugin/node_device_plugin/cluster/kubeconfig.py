@@ -64,15 +64,18 @@ class _Tls(ssl.SSLContext):
         return super().wrap_socket(*arguments, **options)
 
 
-def read(path: str) -> Access:
-    """The access to the cluster of the file's current context. Raises KubeconfigError."""
+def read(path: str, runs_programs: bool = True) -> Access:
+    """The access to the cluster of the file's current context. Raises KubeconfigError.
+
+    runs_programs: whether to run a program that the file names for credentials; otherwise such a file is refused.
+    """
     path = os.path.expanduser(path)
     if os.pathsep in path and not os.path.exists(path):
         raise KubeconfigError(
             f"{path} is a list of files, but must be one file: merge them with kubectl config view --flatten"
         )
     # Messages need the absolute path, because the reader may be in another directory.
-    return _Kubeconfig(os.path.abspath(path)).access()
+    return _Kubeconfig(os.path.abspath(path), runs_programs).access()
 
 
 def _what_is_wrong(error: Exception) -> str:
@@ -86,8 +89,8 @@ def _what_is_wrong(error: Exception) -> str:
 
 
 class _Kubeconfig:
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, runs_programs: bool) -> None:
+        self._path, self._runs_programs = path, runs_programs
         try:
             self._data = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -210,6 +213,11 @@ class _Kubeconfig:
 
     def _of_program(self, program: Any, cluster: Mapping[str, Any]) -> dict[str, Any]:
         """The credentials that a program prints, under the keys of a user. Raises KubeconfigError."""
+        if not self._runs_programs:
+            raise self._error(
+                "exec is set, but the device plugin runs no program for credentials, because its sandbox lacks the "
+                "program's files and rights: use a kubeconfig with a client certificate or a token"
+            )
         if not isinstance(program, dict) or not program.get("command"):
             raise self._error("exec must be a mapping with the key 'command'")
         if program.get("interactiveMode") == "Always":

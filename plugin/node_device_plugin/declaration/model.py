@@ -98,13 +98,15 @@ class ContainerEdits(NamedTuple):
 class Attributes(NamedTuple):
     """Attributes that discovery found for a device on a bus; None if not applicable or unknown.
 
-    pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower
-    case. usb_port: the controller and the ports from there, such as ``0000:00:14.0-1.2``. driver: the
+    pci_address: such as ``0000:3b:00.0``. pcie_root: the root of the PCI devices on the way to the
+    device, such as ``pci0000:3a``. usb_vendor, usb_product: four hexadecimal digits in lower case.
+    usb_port: the controller and the ports from there, such as ``0000:00:14.0-1.2``. driver: the
     driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a field of Device,
     because a declaration can set it.
     """
 
     pci_address: str | None = None
+    pcie_root: str | None = None
     usb_vendor: str | None = None
     usb_product: str | None = None
     usb_serial: str | None = None
