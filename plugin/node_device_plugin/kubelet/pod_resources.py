@@ -56,7 +56,7 @@ class Holder(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A device that a container has by a claim (DRA). claim: ``namespace/name``. driver, pool, device: as in a slice."""
+    """A device that a container has by a claim (DRA). claim: ``namespace/name``. driver, pool, device: as in slices."""
 
     namespace: str
     pod: str

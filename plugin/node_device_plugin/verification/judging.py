@@ -55,7 +55,7 @@ class ByApi:
         self._judges = judges
         self.kubelet = next(iter(judges.values())).kubelet
         self.problem = "; ".join(judge.problem for judge in judges.values() if judge.problem)
-        self.warnings = [warning for judge in judges.values() for warning in judge.warnings]
+        self.warnings: Sequence[str] = [warning for judge in judges.values() for warning in judge.warnings]
 
     def is_settled(self, wanted: Sequence[Expected]) -> bool:
         return all(

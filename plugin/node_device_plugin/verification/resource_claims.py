@@ -5,27 +5,20 @@ A static pod cannot have a claim, so this command creates no pod. ``verify.yml``
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..cluster import in_pod
-from ..cluster.api import Api, ApiError, Place
-from ..cluster.kubeconfig import KubeconfigError
+from ..cluster.api import ApiError
 from ..declaration import Resource
 from ..declaration.model import DraDriver
-from ..declaration.names import attribute_text
-from ..kubelet.dra.slices import API_VERSION, device_name, pool_name
-from ..kubelet.pod_resources import Claimed, Holder, Listing
+from ..kubelet.dra import queries
+from ..kubelet.pod_resources import Listing
 from ..runtime.client import CriClient
 from ..support.bounded_calls import in_thread
 from .expected import Expected
 from .listed import Listed
 from .report import Outcome
 from .scope import Scope
-
-#: An object of the API, as JSON.
-_Object = Mapping[str, Any]
 
 
 class ResourceClaims(Listed):
@@ -60,37 +53,12 @@ async def judge(listing: Listing, driver: DraDriver, wanted: Sequence[Expected],
     resources = [each.resource for each in wanted]
     warnings = []
     try:
-        allocatable = offered(await in_thread(read_slices, driver), resources)
+        allocatable = queries.offered(await in_thread(queries.read_slices, driver), resources)
     except ApiError as error:
         allocatable = said_offered({each.resource.name: each.said for each in wanted if each.said})
         warnings = [f"ResourceSlices are checked only by what the plugin says, because they cannot be read: {error}"]
-    claims = Listing(listing.pods, holders(listing.claims, driver, resources), allocatable=allocatable)
+    claims = Listing(listing.pods, queries.holders(listing.claims, driver, resources), allocatable=allocatable)
     return ResourceClaims(claims, scope, warnings)
-
-
-def read_slices(driver: DraDriver) -> list[dict[str, Any]]:
-    """The node's slices of our driver, with the plugin's own access. Raises ApiError. Blocks."""
-    try:
-        api = Api.of(driver.kubeconfig) if driver.kubeconfig else Api(in_pod.access(os.environ))
-    except KubeconfigError as error:
-        raise ApiError(str(error)) from error
-    # Kubelets may list only the slices of their own node.
-    selector = f"spec.nodeName={driver.node},spec.driver={driver.name}"
-    return api.list(Place("resourceslices", group=API_VERSION), fieldSelector=selector)
-
-
-def offered(slices: Iterable[_Object], resources: Sequence[Resource]) -> dict[str, tuple[str, ...]]:
-    """By resource, the ids of its devices in slices. An id that no device of the resource has stays as it is shown."""
-    names = {attribute_text(resource.name): resource for resource in resources}
-    found: dict[str, list[str]] = {}
-    for each in slices:
-        for device in each["spec"].get("devices") or ():
-            shown = {name: device["attributes"].get(name, {}).get("string", "") for name in ("resource", "id")}
-            resource = names.get(shown["resource"])
-            if resource is not None:
-                ids = {attribute_text(its.id): its.id for its in resource.devices}
-                found.setdefault(resource.name, []).append(ids.get(shown["id"], shown["id"]))
-    return {name: tuple(sorted(ids)) for name, ids in found.items()}
 
 
 def said_offered(said: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -99,18 +67,3 @@ def said_offered(said: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         name: tuple(sorted(device["id"] for device in each["devices"] if device["state"] == "healthy"))
         for name, each in said.items()
     }
-
-
-def holders(claims: Iterable[Claimed], driver: DraDriver, resources: Sequence[Resource]) -> list[Holder]:
-    """The containers that hold devices of these resources by claims."""
-    known = {
-        (pool_name(driver.node, resource.name), device_name(device.id)): (resource.name, device.id)
-        for resource in resources
-        for device in resource.devices
-    }
-    held: dict[tuple[str, str, str, str], set[str]] = {}
-    for each in claims:
-        if each.driver == driver.name and (each.pool, each.device) in known:
-            name, device_id = known[each.pool, each.device]
-            held.setdefault((each.namespace, each.pod, each.container, name), set()).add(device_id)
-    return [Holder(*place, device_ids=tuple(sorted(ids))) for place, ids in sorted(held.items())]
