@@ -33,7 +33,7 @@ def slices_exact_content_and_owner(cluster: Cluster) -> None:
     """Wait until the slices have exactly the declared devices. The node object owns them."""
     found = until(lambda: _devices(cluster), lambda found: found == DECLARED)
     uid = cluster.ask("GET", f"/api/v1/nodes/{NODE}")["metadata"]["uid"]
-    pools = {}
+    pools: dict[str, list[dict[str, Any]]] = {}
     for each in _slices(cluster):
         (owner,) = each["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == ("Node", NODE, uid, True), owner

@@ -106,7 +106,8 @@ async def _holders(
     places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
     directory = configuration.kubelet_device_plugin_dir
     try:
-        return await kubelet_queries.holders(scope.kubelet_root, directory, places, links)
+        state = await kubelet_queries.holders(scope.kubelet_root, directory, places, links)
+        return await kubelet_queries.with_claims(state, configuration.dynamic_cdi_dir)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
         return kubelet_queries.Holders("none")

@@ -290,7 +290,7 @@ async def test_a_machine_that_is_no_node_is_told_in_one_sentence(monkeypatch: py
     doctor = "node_device_plugin.diagnostics.doctor."
     monkeypatch.setattr(doctor + "DEFAULT_PATH", "/none/config.yaml")
     monkeypatch.setattr(doctor + "running_kubelet", lambda: (None, []))
-    monkeypatch.setattr(doctor + "kubelet_places", lambda path: KubeletPlaces("/none/device-plugins", "/none"))
+    monkeypatch.setattr(doctor + "kubelet_places", lambda path: KubeletPlaces("/none/device-plugins", "/none", "/none"))
     (finding,) = await Doctor("/none/config.yaml").examine()
     assert (finding.link, finding.state) == ("node", "wrong")
     assert finding.found == (

@@ -9,8 +9,11 @@ from ...cluster.api import Place
 from ...declaration import Resource
 from ...declaration.model import DraDriver
 from ...declaration.names import attribute_text
+from ..checkpoint import CheckpointError
 from ..pod_resources import Claimed, Holder
+from ..queries import HeldDevice
 from .publisher import connect
+from .records import RecordError, Records
 from .slices import API_VERSION, device_name, pool_name
 
 
@@ -33,6 +36,30 @@ def offered(slices: Iterable[Mapping[str, Any]], resources: Sequence[Resource]) 
                 ids = {attribute_text(its.id): its.id for its in resource.devices}
                 found.setdefault(resource.name, []).append(ids.get(shown["id"], shown["id"]))
     return {name: tuple(sorted(ids)) for name, ids in found.items()}
+
+
+def held_by_claims(cdi_dir: str, claims: Iterable[Claimed]) -> list[HeldDevice]:
+    """What prepared claims hold, once for each container that has the claim. claims: as the kubelet lists them.
+
+    cdi_dir: the directory of the plugin's CDI specs, with its records. Blocks. Raises CheckpointError, as for the
+    kubelet's own record.
+    """
+    try:
+        records = Records().read(cdi_dir)
+    except RecordError as error:
+        raise CheckpointError(str(error)) from error
+    places: dict[str, list[tuple[str, str, str]]] = {}
+    for each in claims:
+        places.setdefault(each.claim, []).append((each.namespace, each.pod, each.container))
+    held = []
+    for prepared in records.values():
+        claim = f"{prepared.id.namespace}/{prepared.id.name}"
+        for device in prepared.devices:
+            own = HeldDevice(device.resource, device.device_id, "", "", "", device.paths, device.paths, True)
+            own = own._replace(cdi_names=device.cdi_names, claim=claim)
+            for namespace, pod, container in dict.fromkeys(places.get(claim, [("", "", "")])):
+                held.append(own._replace(namespace=namespace, pod=pod, container=container))
+    return held
 
 
 def holders(claims: Iterable[Claimed], driver: DraDriver, resources: Sequence[Resource]) -> list[Holder]:
