@@ -51,7 +51,7 @@ class Owner(NamedTuple):
 PLUGIN = Owner(cdi.FILE_PREFIX, lambda declared, followed: declared.dynamic_cdi or followed is not declared)
 
 
-#: The prefix of the names of specs that one claim has. Its owner is neither the plugin nor the role, so nothing prunes them.
+#: The prefix of the names of specs that one claim has. No ``Owner`` has it, so ``prune`` leaves these specs alone.
 _CLAIM_PREFIX = "node-device-plugin-claim_"
 
 
