@@ -13,8 +13,8 @@ from . import names
 from .model import DEVICE_PLUGIN, DRA, AttributeValue, Resource
 from .problems import Problem
 
-#: Maximum bytes of a text or a version.
-MAX_TEXT = 64
+#: Kubernetes' group and version. Source: 1.34 is the first release with it.
+API_VERSION = "resource.k8s.io/v1"
 #: Maximum number of a device's attributes and capacities.
 MAX_ATTRIBUTES = 32
 #: The driver's attributes that each device has, and by which DeviceClasses and claims select.
@@ -91,12 +91,7 @@ def version_problem(text: str) -> str | None:
 
 def _length_problem(text: str) -> str | None:
     length = len(text.encode())
-    return None if length <= MAX_TEXT else "must have at most %d bytes, not %d" % (MAX_TEXT, length)
-
-
-def attributes_of(resource: Resource, own: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """The declared attributes of a device. own: those of the device, which win."""
-    return {**resource.dra_attributes, **own}
+    return None if length <= names.MAX_ATTRIBUTE_TEXT else "must have at most %d bytes, not %d" % (names.MAX_ATTRIBUTE_TEXT, length)
 
 
 def problems(resource: Resource, where: str, driver: str) -> Iterator[Problem]:
@@ -106,7 +101,7 @@ def problems(resource: Resource, where: str, driver: str) -> Iterator[Problem]:
     for place, own in placed:
         yield from _attribute_problems(own, place + ".attributes", driver)
     for place, own in [(where, {}), *((place, own) for place, own in placed if own)]:
-        count = len(attributes_of(resource, own))
+        count = len({**resource.dra_attributes, **own})
         if count > MAX_ATTRIBUTES - OUR_MOST:
             message = "a device may have %d attributes, of which the driver needs %d: declare at most %d, not %d"
             limits = MAX_ATTRIBUTES, OUR_MOST, MAX_ATTRIBUTES - OUR_MOST, count

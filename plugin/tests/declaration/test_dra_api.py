@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from node_device_plugin.declaration import DeclarationError, dra_api, parse_configuration, parse_resources
-from node_device_plugin.declaration.model import DEVICE_PLUGIN, DRA, DraDriver, Resource, Version
+from node_device_plugin.declaration.model import DEVICE_PLUGIN, DRA, Attributes, DraDriver, Resource, Version
 from node_device_plugin.declaration.serialise import configuration_to_data, resources_to_data
+from node_device_plugin.kubelet.dra import slices
 
 NAME = "example.com/dev"
 WHERE = f"resources[0] ({NAME})"
@@ -56,7 +57,7 @@ def test_every_value_of_an_attribute_survives_a_round_trip() -> None:
     assert found.dra_attributes == {**attributes, "firmware": Version("1.2.3-rc.1+b-7")}
     assert found.dra_attributes["isCold"] is False
     (device,) = found.devices
-    assert dra_api.attributes_of(found, device.dra_attributes) == {**found.dra_attributes, "slot": 3, "colour": "red"}
+    assert device.dra_attributes == {"slot": 3, "colour": "red"}
     (data,) = resources_to_data([found])
     assert (data["attributes"], data["devices"][0]["attributes"]) == (attributes, {"slot": 3, "colour": "red"})
     assert parse_resources([data]) == (found,)
@@ -115,6 +116,10 @@ def test_a_wrong_value_of_an_attribute(value: Any, says: str) -> None:
 
 
 def test_attributes_fit_beside_those_of_the_driver() -> None:
+    found = Attributes(*Attributes._fields)
+    (device,) = parsed({}, devices=[{"id": "a", "nodes": ["/dev/a"], "numa_node": 0}]).devices
+    pool = slices.pool_of(DraDriver(node="n"), parsed({}), [device._replace(attributes=found)])
+    assert len(pool.devices[0].attributes) == dra_api.OUR_MOST
     most = dra_api.MAX_ATTRIBUTES - dra_api.OUR_MOST
     attributes = {f"a{number}": number for number in range(most)}
     devices = [
