@@ -102,7 +102,7 @@ class Doctor(Findings):
         self._examine_root(configuration.kubelet_root_dir)
         root = self._kubelet_root or (self._kubelet.root_dir if self._kubelet else configuration.kubelet_root_dir)
         await self._examine_registration(configuration, root, state)
-        if any(resource.api == DRA for resource in configuration.resources):
+        if configuration.uses_dra:
             await self._examine_dra(configuration, state)
         await self._examine_expected(KubeletPlaces(directory, root, configuration.dynamic_cdi_dir), socket)
         return self
