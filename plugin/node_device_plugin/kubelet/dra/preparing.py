@@ -118,7 +118,7 @@ class Preparing:
         except ApiError as error:
             # The next call reads the credentials again.
             self._client = None
-            raise Refused(f"{asked}: cannot read it from the API server, the kubelet tries again: {error}") from error
+            raise Refused(f"{asked}: cannot read it: {error}") from error
 
     def _api(self) -> Api:
         client = self._client

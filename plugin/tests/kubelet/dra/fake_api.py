@@ -26,6 +26,8 @@ class FakeApi:
         self.address = ""
         self.node_uid = NODE_UID
         self.slices: dict[str, dict[str, Any]] = {}
+        #: ResourceClaims, by namespace/name.
+        self.claims: dict[str, dict[str, Any]] = {}
         #: Each write that was asked for: method and name, with the time (monotonic seconds).
         self.writes: list[tuple[str, str]] = []
         self.moments: list[float] = []
@@ -149,6 +151,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif method == "GET" and parts.path.startswith("/api/v1/nodes/"):
             name = parts.path.rpartition("/")[2]
             self._answer(200, {"kind": "Node", "metadata": {"name": name, "uid": self.api.node_uid}})
+        elif method == "GET" and "/resourceclaims/" in parts.path:
+            namespace, _kinds, name = parts.path.split("/")[-3:]
+            found = self.api.claims.get(f"{namespace}/{name}")
+            self._answer(404 if found is None else 200, found or status(404, "not found"))
         elif method == "GET":
             self._answer(200, self.api.listed(query["fieldSelector"]))
         elif method == "DELETE":
@@ -191,7 +197,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(port: int = 0, fake: Optional[FakeApi] = None) -> Iterator[FakeApi]:
+def serving(port: int = 0, fake: FakeApi | None = None) -> Iterator[FakeApi]:
     """Serve an API, on a free port by default."""
     fake = fake or FakeApi()
     server = _Server(("127.0.0.1", port), type("Handler", (_Handler,), {"api": fake}))
