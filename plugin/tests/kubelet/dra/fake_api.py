@@ -11,7 +11,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from node_device_plugin.cluster.api import Access, Api
 
@@ -33,7 +33,7 @@ class FakeApi:
         self.moments: list[float] = []
         self.requests: list[str] = []
         #: What a request gets instead of an answer: method and path to a code; None to go on.
-        self.refuse: Callable[[str, str], Optional[int]] = lambda _method, _path: None
+        self.refuse: Callable[[str, str], int | None] = lambda _method, _path: None
         #: What becomes of an object before it is stored.
         self.admit: Callable[[dict[str, Any]], None] = lambda _object: None
         #: Called after an object was stored, before the answer.

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import pytest
 
@@ -34,7 +34,7 @@ def api() -> Iterator[FakeApi]:
 
 @contextlib.asynccontextmanager
 async def running(
-    api: FakeApi, *pools: Pool, registered: bool = True, connect: Optional[Callable[[], Api]] = None
+    api: FakeApi, *pools: Pool, registered: bool = True, connect: Callable[[], Api] | None = None
 ) -> AsyncIterator[Publisher]:
     publisher = Publisher(DRIVER, connect or api.connect)
     publisher.publish(pools)
@@ -176,7 +176,7 @@ async def test_an_edit_by_others_is_undone(api: FakeApi) -> None:
 async def test_the_authorizer_may_learn_late_that_a_slice_is_ours(api: FakeApi) -> None:
     refused = []
 
-    def refuse(method: str, _path: str) -> Optional[int]:
+    def refuse(method: str, _path: str) -> int | None:
         if method == "PUT" and len(refused) < 3:
             refused.append(method)
             return 403
@@ -194,7 +194,7 @@ async def test_the_authorizer_may_learn_late_that_a_slice_is_ours(api: FakeApi) 
 async def test_a_slice_that_is_gone_is_not_waited_for(api: FakeApi) -> None:
     """A node's PUT of a slice that is gone is refused with 403, not with 404."""
 
-    def refuse(method: str, path: str) -> Optional[int]:
+    def refuse(method: str, path: str) -> int | None:
         return 403 if method == "PUT" and path.rpartition("/")[2] not in api.slices else None
 
     async with running(api, pool(1)) as publisher:
@@ -221,7 +221,7 @@ async def test_a_missing_right_is_told_and_tried_again(api: FakeApi, monkeypatch
 async def test_a_slice_that_the_server_refuses_keeps_no_other_away(api: FakeApi) -> None:
     refused = []
 
-    def refuse(method: str, _path: str) -> Optional[int]:
+    def refuse(method: str, _path: str) -> int | None:
         if method == "POST" and "w1-bad" in api.writes[-1][1]:
             refused.append(time.monotonic())
             return 422
@@ -283,34 +283,28 @@ async def test_changes_that_the_server_no_longer_has_are_listed(api: FakeApi) ->
         assert publisher.problem is None
 
 
-async def test_a_server_that_is_away_is_asked_again_without_haste() -> None:
-    with serving() as api:
-        port = int(api.address.rpartition(":")[2])
-        async with running(api, pool(1)) as publisher:
-            await until(has(api, 1))
-            await until(lambda: api.watches)
-            assert publisher.problem is None
-            asked = []
+async def test_a_server_that_is_away_is_asked_again_without_haste(api: FakeApi) -> None:
+    asked = []
 
-            def ask() -> Api:
-                asked.append(time.monotonic())
-                return api.connect()
+    def ask() -> Api:
+        asked.append(time.monotonic())
+        return api.connect()
 
-            publisher._connect = ask
-            with contextlib.ExitStack() as away:
-                away.callback(lambda: None)
-                api.refuse = lambda _method, _path: 503
-                api.end_watches()
-                await until(lambda: publisher.problem)
-                assert "answered 503" in (publisher.problem or "")
-                publisher.publish([pool(2)])
-                await asyncio.sleep(2)
-                # Without pauses there would be hundreds.
-                assert 4 < len(asked) < 20
-            api.refuse = lambda _method, _path: None
-            await until(has(api, 2), 15)
-            await until(lambda: publisher.problem is None)
-            assert port
+    async with running(api, pool(1), connect=ask) as publisher:
+        await until(has(api, 1))
+        await until(lambda: api.watches)
+        asked.clear()
+        api.refuse = lambda _method, _path: 503
+        api.end_watches()
+        await until(lambda: publisher.problem)
+        assert "answered 503" in (publisher.problem or "")
+        publisher.publish([pool(2)])
+        await asyncio.sleep(2)
+        # Without pauses there would be hundreds.
+        assert 4 < len(asked) < 20
+        api.refuse = lambda _method, _path: None
+        await until(has(api, 2), 15)
+        await until(lambda: publisher.problem is None)
 
 
 async def test_credentials_are_read_again_after_a_failure(api: FakeApi) -> None:
@@ -375,7 +369,7 @@ def test_a_service_uses_a_kubeconfig_and_a_pod_its_account(tmp_path: Path, monke
     with pytest.raises(ApiError, match=r"^/none/kubelet\.conf: No such file or directory$"):
         connect(DRIVER._replace(kubeconfig="/none/kubelet.conf"))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ApiError, match="^the variable KUBERNETES_SERVICE_HOST is not set: the kubelet sets it in ever"):
+    with pytest.raises(ApiError, match=r"^the variable KUBERNETES_SERVICE_HOST is not set: "):
         connect(DRIVER._replace(kubeconfig=""))
 
 
