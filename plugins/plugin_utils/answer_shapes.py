@@ -194,6 +194,7 @@ _HOLDERS = {
             "all_host_paths?": _TEXTS,
             "by_our_cdi": bool,
             "cdi_names?": _TEXTS,
+            "claim?": str,
         }
     ],
     "allocatable": {...: _TEXTS},

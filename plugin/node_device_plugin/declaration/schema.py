@@ -438,8 +438,8 @@ PRE_START: dict[str, Field] = {
     "command": _texts(
         "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
         "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a "
-        "discovered device, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
-        "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_USB_PORT, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
+        "discovered device, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_PCIE_ROOT, "
+        "DEVICE_USB_VENDOR, DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_USB_PORT, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
     ),
     "timeout": _number(
         "Time limit in seconds for all devices of a container together, at most 25.",

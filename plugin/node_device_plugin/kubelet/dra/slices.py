@@ -151,8 +151,7 @@ def _of_pool(
     by_name = {each["metadata"]["name"]: each for each in before}
     number = max(1, -(-len(pool.devices) // MAX_DEVICES))
     names = [_slice_name(driver, pool, index) for index in range(number)]
-    former = [by_name.get(name) for name in names] if len(before) == number else []
-    spread = _spread(pool.devices, number, [_device_names(each) for each in former])
+    spread = _spread(pool.devices, number, [_device_names(by_name.get(name), number) for name in names])
 
     def objects(generation: int) -> list[Object]:
         of_pool = {"name": pool.name, "generation": generation, "resourceSliceCount": number}
@@ -171,22 +170,27 @@ def _of_pool(
     return puts + deletes
 
 
-def _device_names(slice_object: Object | None) -> list[str]:
-    return [each["name"] for each in slice_object["spec"].get("devices") or ()] if slice_object else []
+def _device_names(former: Object | None, number: int) -> list[str]:
+    """The devices that a slice had, if its pool had this number of slices; otherwise all slices change anyway."""
+    if former is None or former["spec"]["pool"]["resourceSliceCount"] != number:
+        return []
+    return [each["name"] for each in former["spec"].get("devices") or ()]
 
 
 def _spread(devices: Sequence[SliceDevice], number: int, former: Sequence[Collection[str]]) -> list[list[SliceDevice]]:
-    """The devices of each slice. former: the names of each slice's devices until now; empty for none.
+    """The devices of each slice. former: the names of the devices that each slice had.
 
     A device stays in its slice, so that another device that comes or goes changes only one slice.
     """
     home = {name: index for index, names in enumerate(former) for name in names}
+    # A slice that is missing gets its devices back.
+    order = sorted(range(number), key=lambda index: bool(former[index]))
     places: dict[str, int] = {}
     sizes = [0] * number
     for device in sorted(devices, key=lambda each: each.name not in home):
-        index = home.get(device.name, 0)
-        if device.name not in home or sizes[index] == MAX_DEVICES:
-            index = next(each for each, size in enumerate(sizes) if size < MAX_DEVICES)
+        index = home.get(device.name, -1)
+        if index < 0 or sizes[index] == MAX_DEVICES:
+            index = next(each for each in order if sizes[each] < MAX_DEVICES)
         places[device.name] = index
         sizes[index] += 1
     return [[device for device in devices if places[device.name] == index] for index in range(number)]
