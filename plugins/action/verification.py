@@ -157,7 +157,12 @@ class ActionModule(NodeAction):
     def _prove_by_pods(self, report, configuration):
         """Prove the unproven resources with pods that the scheduler places. The node's command inspects the pods."""
         rows = [Row(**row) for row in report["resources"]]
-        wanted = [proof.Wanted(row.resource, row.shares) for row in rows if row.state == UNPROVEN and row.shares]
+        by_claim = {each["name"] for each in configuration["resources"] if each.get("api") == model.DRA}
+        wanted = [
+            proof.Wanted(row.resource, row.shares, device_class=_class(row.resource) if row.resource in by_claim else "")
+            for row in rows
+            if row.state == UNPROVEN and row.shares
+        ]
         if not wanted or report["image"] is None:
             return
 

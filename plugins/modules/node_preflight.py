@@ -116,6 +116,11 @@ options:
     type: list
     elements: str
     default: []
+  dra:
+    description:
+      - The DRA driver of the node, with the keys C(name), C(node) and C(kubeconfig). The module checks whether the
+        driver can use the kubeconfig. With O(declaration), the action sets the declared driver if a resource needs it.
+    type: dict
   accounts:
     description: Names of C(users) and C(groups) to look up. With O(declaration), the action sets the declared names.
     type: dict
@@ -177,6 +182,12 @@ device_plugins:
       plugins, and the names of DRA drivers.
   type: dict
   returned: always
+dra:
+  description:
+    - Why the driver cannot use its kubeconfig (C(problem), or null), and the files and directories that it reads
+      (C(paths)).
+  type: dict
+  returned: with O(dra)
 ledger:
   description: Paths in the ledger.
   type: list
@@ -296,12 +307,23 @@ def judged(runtime, module):
     return {**shown(runtime), "obstacles": obstacles}, configuration.spec_dirs(runtime)
 
 
+def dra_access(driver):
+    """Return the access of a DRA driver. driver: the option, or None."""
+    if driver is None:
+        return {}
+    from node_device_plugin.cluster import dra_access as access
+    from node_device_plugin.declaration.model import DraDriver
+
+    return {"dra": access.look(DraDriver(**driver))._asdict()}
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
             "cri_socket": {"type": "path"},
             "device_paths": {"type": "dict", "default": {}},
+            "dra": {"type": "dict"},
             "host_paths": {"type": "list", "elements": "str", "default": []},
             "accounts": {"type": "dict", "default": {}},
             "cdi": {"type": "bool", "default": True},
@@ -368,6 +390,7 @@ def main():
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
         missing_host_paths=missing_of(module.params["host_paths"]),
+        **dra_access(module.params["dra"] if os.geteuid() == 0 else None),
         **looked_for(module.params["device_paths"]),
         **of_ledger,
     )

@@ -202,3 +202,12 @@ def test_a_pattern_in_a_directory_that_no_pod_sees_is_refused(helm, objects, dis
     assert f"profiles.gpu.deviceDirectories: add the directory of {needed}" in text
     assert f"which {RESOURCE['name']} needs" in text
     objects({"profiles": {"gpu": {**profile, "deviceDirectories": ["/dev", needed]}}})
+
+
+@pytest.mark.parametrize(
+    "config", [{"resources": [{**RESOURCE, "api": "dra"}]}, {"resources": [RESOURCE], "api": "dra"}]
+)
+def test_dra_is_refused_because_the_pods_have_no_rights_on_slices(helm, config):
+    code, text = helm("template", "mine", str(CHART), values={"profiles": {"gpu": {"config": config}}})
+    assert code
+    assert "profiles.gpu: devices.example.com/serial has api: dra, which needs rights on ResourceSlices" in text

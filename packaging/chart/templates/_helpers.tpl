@@ -99,6 +99,15 @@ labels:
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses DRA, because the chart gives the pods no rights on slices and claims. Arguments: key, config. */}}
+{{- define "node-device-plugin.refuseDra" -}}
+{{- range $resource := .config.resources -}}
+{{- if eq "dra" ($resource.api | default $.config.api | default "") -}}
+{{- printf "profiles.%s: %s has api: dra, which needs rights on ResourceSlices and ResourceClaims, and this version gives them to no pod: run the plugin as a service, or set api: device_plugin" $.key $resource.name | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
 The terms of a node affinity: those of the profile, and a node that a play labelled for another DaemonSet is left out.
 Arguments: name, profile.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .model import Device, Resource
+from .model import DRA, Device, Resource
 from .names import env_name_problem
 from .patterns import fill, placeholders
 from .problems import Problem
@@ -82,7 +82,9 @@ def _template_problems(
         is_one = is_joined or f"{{{_INDEX}}}" in name or resource.container_limit == 1
         if not is_one and (resource.discover.methods or len(resource.devices) > 1):
             fix = "add {index} to the name or set container_limit: 1"
-            if what == "variable":
+            if what == "variable" and resource.api == DRA:
+                fix = "add {index} to the name, or move the variable to joined_env"
+            elif what == "variable":
                 fix = "add {index} to the name, move the variable to joined_env, or set container_limit: 1"
             yield Problem(field, f"a container may get several devices, which would all set this {what}: {fix}")
         for placeholder in dict.fromkeys(placeholders(value)):

@@ -422,6 +422,11 @@ class Configuration(NamedTuple):
         return not self.resources or any(resource.injection == "cdi" for resource in self.resources)
 
     @property
+    def uses_dra(self) -> bool:
+        """Whether a DRA driver serves any resource."""
+        return any(resource.api == DRA for resource in self.resources)
+
+    @property
     def checked_spec_dirs(self) -> tuple[str, ...]:
         """Where the runtime reads CDI specs; empty if the plugin does not check CDI names."""
         return (*self.cdi_spec_dirs, self.dynamic_cdi_dir) if self.cdi_spec_dirs else ()

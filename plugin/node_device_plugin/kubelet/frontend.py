@@ -14,12 +14,14 @@ class ResourceStatus(NamedTuple):
     """The status of one resource with the kubelet.
 
     is_registered: whether the kubelet can allocate its devices. registered_seconds: for how long; None if it cannot.
-    problem: why the resource cannot be registered, if known.
+    problem: why the resource cannot be registered, if known; or what is wrong with a registered resource.
+    prepared: the number of claims that hold devices of the resource; None for an API without claims.
     """
 
     is_registered: bool
     registered_seconds: float | None
     problem: str | None = None
+    prepared: int | None = None
 
 
 class Held(NamedTuple):

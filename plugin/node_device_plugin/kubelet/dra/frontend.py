@@ -152,7 +152,9 @@ class DraFrontend:
             return ResourceStatus(False, None)
         connection, publisher = self._driver.connection, self._driver.publisher
         seconds = connection.registered_seconds
-        return ResourceStatus(seconds is not None, seconds, connection.problem or publisher.problem)
+        claims = self._driver.preparing.known.values()
+        prepared = sum(any(device.resource == resource for device in claim.devices) for claim in claims)
+        return ResourceStatus(seconds is not None, seconds, connection.problem or publisher.problem, prepared)
 
     def _start(self, driver: DraDriver, root: str) -> _Driver:
         client = functools.partial(connect, driver)

@@ -43,6 +43,8 @@ class Preparing:
     ) -> None:
         #: The directory of our CDI specs, below which the records are.
         self.directory = ""
+        #: The claims that have devices, as last known, by uid.
+        self.known: dict[str, PreparedClaim] = {}
         self._driver, self._find, self._connect, self._calls, self._real = driver, find, connect, calls, real
         self._records = Records()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -85,6 +87,7 @@ class Preparing:
                 raise Refused(f"{asked}: cannot record what it has: {error}") from error
             finally:
                 self._under_way.pop(asked.uid, None)
+        self.known[asked.uid] = planned
         return planned
 
     async def unprepare(self, asked: ClaimId) -> None:
@@ -96,12 +99,14 @@ class Preparing:
                 await self._change(asked, self._records.remove, self.directory, asked.uid)
             except OSError as error:
                 raise Refused(f"{asked}: cannot release what it has: {error}") from error
+        self.known.pop(asked.uid, None)
 
     def _lock_of(self, uid: str) -> asyncio.Lock:
         return self._locks.setdefault(uid, asyncio.Lock())
 
     async def _read(self) -> dict[str, PreparedClaim]:
-        return await self._calls.call(_READ, functools.partial(self._records.read, self.directory))
+        self.known = await self._calls.call(_READ, functools.partial(self._records.read, self.directory))
+        return dict(self.known)
 
     async def _change(self, asked: ClaimId, change: Callable[..., None], *arguments: Any) -> None:
         """Write or remove a record to the end, even if the kubelet does not wait for it."""

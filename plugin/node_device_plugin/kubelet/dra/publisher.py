@@ -22,6 +22,7 @@ from ...declaration.model import DraDriver
 from ...support.bounded_calls import in_thread
 from ...support.cancel_safe import done_within
 from ...support.task_group import TaskGroup
+from ...telemetry import metrics
 from ...telemetry.logs import Log, Tries
 from .slices import API_VERSION, Object, Pool, Write, changes, content
 
@@ -216,9 +217,11 @@ class Publisher:
                 return True
             try:
                 await self._do(api, write)
+                metrics.SLICE_WRITES.increment("deleted" if write.new is None else "written")
             except Unavailable:
                 raise
             except ApiError as error:
+                metrics.SLICE_WRITES.increment("failed")
                 # One slice that the server refuses keeps no other away.
                 problem = problem or error
         if problem:

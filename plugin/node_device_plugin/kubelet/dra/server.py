@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import dra_v1_pb2 as api
 from ...wire import dra_v1_pb2_grpc as api_grpc
@@ -41,7 +42,9 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
         try:
             claim = await self._preparing.prepare(asked)
         except Exception as error:
+            metrics.CLAIM_PREPARATIONS.increment("failed")
             return api.NodePrepareResourceResponse(error=_told("to prepare a claim", asked, error))
+        metrics.CLAIM_PREPARATIONS.increment("prepared")
         self._prepared(claim)
         given = [name for device in claim.devices for name in device.cdi_names]
         log.info("prepared a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid, given=given)
