@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -14,18 +15,21 @@ from typing import Any
 
 import pytest
 
+from node_device_plugin.daemon import main
 from node_device_plugin.declaration import names
+from node_device_plugin.declaration.configuration_file import Source, load
 from node_device_plugin.devices.given import IN_DOUBT
 from node_device_plugin.devices.holdings import HeldId, Holding
 from node_device_plugin.kubelet.dra import connection, health
 from node_device_plugin.kubelet.plugin_watcher import socket_path
+from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.wire import dra_health_v1_pb2 as health_api
 from node_device_plugin.wire import dra_health_v1alpha1_pb2_grpc as alpha_grpc
 from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
 
 from ...daemon.test_frontends import Recorded
 from .fake_api import FakeApi
-from .node import CAMERA, DRIVER, Kubelet, Node, claim, resource, result, until
+from .node import CAMERA, DRIVER, NODE, Kubelet, Node, asked, claim, resource, result, until
 
 WATCH = health_api.NodeWatchResourcesRequest()
 
@@ -46,11 +50,11 @@ def published(cluster: FakeApi) -> dict[str, list[str]]:
 
 async def test_the_kubelet_registers_the_driver(node: Node, cluster: FakeApi) -> None:
     async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
-        assert plugin.frontend.status(CAMERA) == (False, None, None)
+        assert plugin.frontend.status(CAMERA) == (False, None, None, 0)
         refusal = registry.RegistrationStatus(plugin_registered=False, error="too old")
         await kubelet.registry.NotifyRegistrationStatus(refusal)
         why = "the kubelet refused the registration: too old"
-        assert plugin.frontend.status(CAMERA) == (False, None, why)
+        assert plugin.frontend.status(CAMERA) == (False, None, why, 0)
         info = await kubelet.register()
         assert info == registry.PluginInfo(
             type="DRAPlugin",
@@ -67,7 +71,7 @@ async def test_the_kubelet_registers_the_driver(node: Node, cluster: FakeApi) ->
         await until(lambda: published(cluster) == {"w1/camera.example.com": ["null"]})
         # A kubelet that restarted, and now refuses.
         await kubelet.registry.NotifyRegistrationStatus(refusal)
-        assert plugin.frontend.status(CAMERA) == (False, None, why)
+        assert plugin.frontend.status(CAMERA) == (False, None, why, 0)
     assert os.listdir(node.folder / "plugins_registry") == []
 
 
@@ -232,3 +236,42 @@ def test_a_plugin_without_such_a_resource_loads_nothing_of_it() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+async def test_the_driver_comes_with_the_first_resource_and_for_prepared_claims(node: Node, cluster: FakeApi) -> None:
+    cluster.claims["default/claim-u1"] = claim("u1", result("null"))
+    config = node.folder / "config.yaml"
+
+    def write(api: str) -> None:
+        config.write_text(
+            f"{{cdi_spec_dirs: [], dynamic_cdi_dir: {node.folder}/cdi, kubelet_root_dir: {node.folder}, "
+            f"kubelet_device_plugin_dir: {node.folder}/dp, "
+            f"dra: {{driver: {DRIVER}, node: {NODE}, kubeconfig: {node.folder}/kubeconfig}}, "
+            f"resources: [{{name: {CAMERA}, api: {api}, devices: [{{id: 'null', nodes: [{{path: /dev/null}}]}}]}}]}}"
+        )
+
+    @contextlib.asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        task = asyncio.create_task(main.run(Source(str(config)), load(str(config))))
+        await until(lambda: os.path.exists(status_socket(str(node.folder / "dp"))))
+        try:
+            yield
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(task, 10)
+
+    write("device_plugin")
+    async with running():
+        assert not os.path.exists(node.socket)
+        write("dra")
+        await until(lambda: os.path.exists(node.socket))
+        async with Kubelet(node.socket) as kubelet:
+            assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
+    # Only a driver can release the claim, although no resource is served through this API any more.
+    write("device_plugin")
+    async with running():
+        await until(lambda: os.path.exists(node.socket))
+        async with Kubelet(node.socket) as kubelet:
+            assert await kubelet.unprepare(asked("u1")) == {"u1": ""}
+    async with running():
+        assert not os.path.exists(node.socket)
