@@ -32,7 +32,7 @@ DRIVER, NODE = "dra.example.com", "w1"
 CAMERA = "example.com/camera"
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
     """Wait for a condition."""
     began = time.monotonic()
     while not condition():
