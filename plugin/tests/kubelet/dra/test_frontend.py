@@ -264,6 +264,7 @@ async def test_the_driver_comes_with_the_first_resource_and_for_prepared_claims(
     async with running():
         assert not os.path.exists(node.socket)
         write("dra")
+        os.kill(os.getpid(), signal.SIGHUP)
         await until(lambda: os.path.exists(node.socket))
         async with Kubelet(node.socket) as kubelet:
             assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
