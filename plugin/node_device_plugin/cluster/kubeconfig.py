@@ -119,7 +119,9 @@ class _Kubeconfig:
         """The files with credentials that the current context names."""
         _context, cluster, user = self._current()
         named = [(cluster, "certificate-authority"), *((user, key) for key in _FILES_OF_USER)]
-        return [os.path.normpath(self._place(of[key])) for of, key in named if of.get(key) and not of.get(f"{key}-data")]
+        return [
+            os.path.normpath(self._place(of[key])) for of, key in named if of.get(key) and not of.get(f"{key}-data")
+        ]
 
     def _place(self, name: Any) -> pathlib.Path:
         """The path of a file. Relative paths start at the kubeconfig's directory."""

@@ -91,7 +91,11 @@ def version_problem(text: str) -> str | None:
 
 def _length_problem(text: str) -> str | None:
     length = len(text.encode())
-    return None if length <= names.MAX_ATTRIBUTE_TEXT else "must have at most %d bytes, not %d" % (names.MAX_ATTRIBUTE_TEXT, length)
+    return (
+        None
+        if length <= names.MAX_ATTRIBUTE_TEXT
+        else "must have at most %d bytes, not %d" % (names.MAX_ATTRIBUTE_TEXT, length)
+    )
 
 
 def problems(resource: Resource, where: str, driver: str) -> Iterator[Problem]:

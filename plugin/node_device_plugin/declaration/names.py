@@ -221,6 +221,13 @@ def dns_label(name: str) -> str:
     return hashed_label(name)
 
 
+def class_name(resource: str) -> str:
+    """The name of a resource's DeviceClass, such as ``camera.example.com`` for ``example.com/camera``."""
+    domain, _slash, label = resource.partition("/")
+    name = f"{dns_label(label)}.{domain}"
+    return name if len(name) <= _MAX_DNS else hashed_label(name)
+
+
 def hashed_label(name: str) -> str:
     """A DNS label of the readable beginning of ``name`` and part of its SHA-256."""
     return _hashed(name, _NOT_IN_LABEL.sub("-", name.lower()).lstrip("-"), MAX_DNS_LABEL)

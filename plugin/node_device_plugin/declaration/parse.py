@@ -57,7 +57,7 @@ def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
             message = "looks in cdi_spec_dirs, which is empty: list the directories there"
             problems.append(Problem(place + ".discover.cdi", message))
     too_long = fields.socket_room(names.MAX_KUBELET_ROOT_DIR, data["kubelet_root_dir"])
-    if too_long and data["registration"] == "plugins_registry":
+    if too_long and (data["registration"] == "plugins_registry" or any(each.api == DRA for each in resources)):
         problems.append(Problem("kubelet_root_dir", too_long))
     if problems:
         raise DeclarationError(problems)

@@ -45,6 +45,9 @@ class HoldersUnknown(Exception):
 class Frontend(Protocol):
     """One device API of the kubelet, for all resources that it serves here. Belongs to the running event loop."""
 
+    #: Whether the node object's allocatable shows the number of devices.
+    is_allocatable: bool
+
     async def run(self) -> None:
         """Serve every offered resource until cancelled. Raises the error that makes serving impossible."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 
 from ...declaration import Configuration
-from ...declaration.model import DRA
 
 #: The directory of the records of prepared claims, in the directory of the plugin's CDI specs.
 RECORDS = "node-device-plugin-claims"
@@ -16,5 +15,4 @@ RECORDS = "node-device-plugin-claims"
 
 def is_needed(configuration: Configuration) -> bool:
     """Whether a resource is served through DRA, or a claim may still have devices, which only a driver can release."""
-    is_served = any(resource.api == DRA for resource in configuration.resources)
-    return is_served or os.path.isdir(os.path.join(configuration.dynamic_cdi_dir, RECORDS))
+    return configuration.uses_dra or os.path.isdir(os.path.join(configuration.dynamic_cdi_dir, RECORDS))

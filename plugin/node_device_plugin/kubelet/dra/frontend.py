@@ -66,6 +66,9 @@ class DraFrontend:
     scanner: knows what containers were given. overlaps: whether another instance may also serve.
     """
 
+    #: ResourceSlices show the devices instead.
+    is_allocatable = False
+
     def __init__(self, scanner: DeviceScanner, overlaps: bool = False) -> None:
         self._scanner, self._overlaps = scanner, overlaps
         self._tasks = TaskGroup()

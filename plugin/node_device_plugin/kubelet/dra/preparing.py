@@ -69,12 +69,14 @@ class Preparing:
             claim = await self._claim(asked)
             try:
                 async with self._planning:
+                    # Before the read, because a claim that is under way now may be recorded after it.
+                    under_way = tuple(self._under_way.values())
                     prepared = await self._read()
                     known = prepared.get(asked.uid)
                     if known is not None:
                         planned = again(claim, known, self._driver.name)
                     else:
-                        others = [*prepared.values(), *self._under_way.values()]
+                        others = [*prepared.values(), *under_way]
                         planned = plan(asked, claim, self._driver.name, self._find, others, self._real)
                         self._under_way[asked.uid] = planned
                 if known is None:

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import Configuration, parse_configuration
-from node_device_plugin.declaration.model import DRA, DraDriver
+from node_device_plugin.declaration.model import DRA
 from node_device_plugin.devices.events.watch import Watch
 from node_device_plugin.devices.scanner import DeviceScanner
 from node_device_plugin.kubelet.dra.frontend import DraFrontend
@@ -97,13 +97,10 @@ class Node:
             "kubelet_root_dir": str(self.folder),
             "dynamic_cdi_dir": str(self.folder / "cdi"),
             "cdi_spec_dirs": [],
-            "resources": list(resources),
+            "resources": [{**each, "api": (api_of or {}).get(each["name"], DRA)} for each in resources],
+            "dra": {"driver": DRIVER, "node": NODE, "kubeconfig": str(self.folder / "kubeconfig")},
         }
-        made = parse_configuration(settings)
-        apis = api_of or {}
-        served = tuple(each._replace(api=apis.get(each.name, DRA)) for each in made.resources)
-        driver = DraDriver(DRIVER, NODE, str(self.folder / "kubeconfig"))
-        return made._replace(resources=served, dra=driver)
+        return parse_configuration(settings)
 
     @contextlib.asynccontextmanager
     async def running(self, *resources: dict[str, Any]) -> AsyncIterator[Plugin]:
@@ -135,9 +132,13 @@ class Plugin:
         """What a check says about devices of the first resource."""
         self.resources.tables[0].update(reasons)
 
-    async def stop(self) -> None:
+    async def end(self) -> None:
+        """End the driver."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+    async def stop(self) -> None:
+        await self.end()
         await self.scanner.close()
         self._watch.close()
 

@@ -192,7 +192,9 @@ async def test_without_an_api_server_the_kubelet_tries_again(short_path: Path) -
         allocate(fake, claim("u1", result("null")))
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
         error = await kubelet.refused("u1")
-        assert error.startswith(f"claim default/claim-u1: cannot read it: the API server {fake.address} does not answer")
+        assert error.startswith(
+            f"claim default/claim-u1: cannot read it: the API server {fake.address} does not answer"
+        )
         with serving(port, fake):
             assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
 
