@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
-from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA, DraDriver
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, declaration, play, profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes, duplicate_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, profiles
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    device_classes,
+    duplicate_nodes,
+    waiting,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError, outcome
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
-# Seconds between two looks at the claims.
-_PAUSE = 2.0
+# Seconds until a claim must be free, and between two looks.
+_GRACE, _PAUSE = 10.0, 1.0
 
 
 class ActionModule(NodeAction):
@@ -57,37 +59,41 @@ class ActionModule(NodeAction):
         return declaration.plain(variables.get("node_devices_kubeconfig")), use
 
     def _unclaimed(self, given):
-        """Fail while claims on devices of the node are allocated. If the policy is wait, first wait for their end."""
+        """Fail while claims on devices of the node are allocated. A claim is freed some seconds after its pod ended."""
         result, path = {"changed": False}, given.get("kubeconfig")
-        if not path or self.preflight.is_profile:
+        if self.preflight.is_profile:
+            return result
+        if not path:
+            self._require_no_record()
             return result
         settings = self.preflight.variable(declaration.SETTINGS, {})
         dra = settings.get("dra") if isinstance(settings, Mapping) else None
         driver = (dra or {}).get("driver") or DraDriver().name
         api, node = Api.of(path), self.preflight.node_name(given)
-        minutes = asked.minutes(given, "node_devices_in_use_minutes")
-        waits = given.get("policy") == "wait" and not self._task.check_mode
-        until, said, renew = time.monotonic() + minutes * 60 * waits, None, play.Renewal(self, self._vars)
-        while True:
-            try:
-                found = sorted(device_classes.claims(api, driver, node))
-            except LacksRights as error:
-                # A user without this right may manage nodes without DRA.
-                if driver in ((self.preflight.known or {}).get("device_plugins") or {}).get("drivers", ()):
-                    raise
-                Display().vvv(f"{self.host}: {error}")
-                return result
-            if not found or time.monotonic() >= until:
-                break
-            if found != said:
-                names = ", ".join(found)
-                Display().display(f"{self.host}: waiting up to {minutes:g} minutes for the end of claims: {names}")
-                said = found
-            renew()
-            time.sleep(min(_PAUSE, max(0.0, until - time.monotonic())))
-        if not found:
+
+        def look(is_late):
+            found = sorted(device_classes.claims(api, driver, node))
+            if found and is_late:
+                raise DeploymentError(
+                    f"the claims {', '.join(found)} have devices of this node, and their pods cannot end without the "
+                    "plugin: end these pods first (kubectl drain)"
+                )
+            return None if found else result
+
+        try:
+            return waiting.until(look, 0 if self._task.check_mode else _GRACE, _PAUSE)
+        except LacksRights:
+            # A user without this right may manage nodes without DRA.
+            if driver in ((self.preflight.known or {}).get("device_plugins") or {}).get("drivers", ()):
+                raise
             return result
-        raise DeploymentError(
-            f"the claims {', '.join(found)} have devices of this node, and their pods cannot end without the plugin: "
-            "end these pods first (kubectl drain)"
-        )
+
+    def _require_no_record(self):
+        """Raise DeploymentError if the node has records of claims. Without a cluster, only the node tells."""
+        known = self.preflight.known or {}
+        # The play may have waited for the pods since.
+        if known.get("claims_prepared") and self.preflight.on_node("node_preflight", {}).get("claims_prepared", True):
+            raise DeploymentError(
+                "pods have devices of this node by ResourceClaims, and cannot end without the plugin: end these pods "
+                "first (kubectl drain)"
+            )

@@ -14,20 +14,11 @@ options:
       - V(present) creates the DeviceClasses that the hosts of the play declare. It deletes DeviceClasses of this
         collection that no node uses any more. V(absent) does the same as if no host of the play declared a resource.
         Run both once for all hosts of the play.
-      - V(unclaimed) changes nothing. It fails while an allocated ResourceClaim has devices of the host's node, and
-        names the claim.
+      - V(unclaimed) changes nothing. It fails if an allocated ResourceClaim has devices of the host's node, and names
+        the claim. Without O(kubeconfig), the plugin's records on the node decide.
     type: str
     choices: [present, absent, unclaimed]
     required: true
-  policy:
-    description: With V(wait), V(unclaimed) first waits for the end of the claims.
-    type: str
-    choices: [refuse, wait, keep]
-    default: refuse
-  minutes:
-    description: Minutes to wait for the end of the claims.
-    type: float
-    default: 10
 extends_documentation_fragment: nodedevices.kubernetes.shared.cluster
 author: The node-devices authors (!UNKNOWN)
 """

@@ -182,6 +182,10 @@ device_plugins:
       plugins, and the names of DRA drivers.
   type: dict
   returned: always
+claims_prepared:
+  description: Whether pods may have devices of the plugin by ResourceClaims, which only its DRA driver can release.
+  type: bool
+  returned: always
 dra:
   description:
     - Why the driver cannot use its kubeconfig (C(problem), or null), and the files and directories that it reads
@@ -228,6 +232,8 @@ from ..module_utils.transaction.plan import Places
 _PATIENCE = 5.0
 _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
+# The plugin's records of claims, below its directory of CDI specs. Source: RECORDS in node_device_plugin.kubelet.dra.
+_RECORDS = "node-device-plugin-claims"
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
@@ -384,6 +390,7 @@ def main():
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_directories=directories,
+        claims_prepared=any(os.path.isdir(os.path.join(each, _RECORDS)) for each in directories),
         cdi_files=[path for each in directories for path in glob.glob(os.path.join(glob.escape(each), "*.json"))],
         spec_devices=spec_devices(own_specs, facts["specs"].present if "specs" in facts else None),
         device_plugins=plugins,

@@ -38,7 +38,8 @@ def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any],
         for module in facts.get("converged") or {}:
             found += [problem for answer in _answers(facts, module) for problem in answer.get("problems") or ()]
         found += not_for_service(facts["python"]) if runs_units else ()
-        found += without_dra(asked.of_module.get("dra"), facts)
+        # A run without a mode, such as an uninstall, has a check of its own.
+        found += without_dra(asked.declared.get("dra"), facts) if asked.declared and asked.mode else ()
     if asked.cdi and "runtime" in asked.requires:
         found += [problem for answer in _answers(facts, "cdi_specs") for problem in answer.get("crashing", ())]
     if asked.declared and asked.mode and not asked.takeover:
@@ -157,8 +158,13 @@ def not_for_service(python: Mapping[str, Any]) -> Iterator[str]:
 
 
 def without_dra(driver: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one message if the node cannot have a DRA driver. driver: the declared one, or None."""
+    """Yield one message if the node cannot have a DRA driver, or cannot lose it. driver: the declared one, or none."""
     if not driver:
+        if facts.get("claims_prepared"):
+            yield (
+                "pods have devices of this node by ResourceClaims, but no resource has api: dra any more, and without "
+                "the DRA driver these pods cannot end: end them first (kubectl drain)"
+            )
         return
     kubelet = facts["kubelet"] or {}
     version = kubelet.get("version")

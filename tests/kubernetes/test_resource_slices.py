@@ -145,7 +145,10 @@ async def test_what_is_at_the_limits_is_accepted(node):
     name = "d" * 60 + "." + "d" * 60 + "." + "d" * 60 + "." + "d" * 60 + "/" + "N" * 63
     ids = ["x" * 63, "X" * 63, "a_b:c.d"]
     resource, empty = parse_resources(
-        [{"name": name, "env": {"A": "b"}, "devices": [{"id": each} for each in ids]}, {"name": "example.com/none"}]
+        [
+            {"name": name, "env": {"A_{index}": "b"}, "devices": [{"id": each} for each in ids]},
+            {"name": "example.com/none"},
+        ]
     )
     values = {"a" * 31 + letter: "ä" * 32 for letter in "abcdefghijklmnopqrstuvwxyzABCDEF"}
     values |= {"tooLong": "x" * 65, "largest": (1 << 63) - 1, "tooLarge": 1 << 63}

@@ -67,6 +67,8 @@ class Publisher:
         self._driver, self._connect = driver, connect
         self._wanted: tuple[Pool, ...] | None = None
         self._is_registered = False
+        #: Of the Node object; empty before it is known.
+        self._uid = ""
         #: The driver's slices of this node by name, as last seen; None before the first list.
         self._slices: dict[str, Object] | None = None
         #: Up to which version of the API the watch has told all changes.
@@ -205,13 +207,12 @@ class Publisher:
 
     async def _bring(self) -> bool:
         """Write where the slices differ from what is wanted. Returns whether they did. Raises ApiError."""
-        if self._wanted is None or self._slices is None or not self._is_registered:
+        if not self._is_registered or not self._changes():
             return False
         api = await in_thread(self._connect)
         # A node that joined again has another uid, and the slices of the former one are deleted.
-        uid = (await in_thread(api.node, self._driver.node))["metadata"]["uid"]
-        writes = changes(self._driver, uid, self._wanted, list(self._slices.values()), self._is_same)
-        problem = None
+        self._uid = (await in_thread(api.node, self._driver.node))["metadata"]["uid"]
+        writes, problem = self._changes(), None
         for write in writes:
             if not self._is_registered:
                 return True
@@ -227,8 +228,13 @@ class Publisher:
         if problem:
             raise problem
         if writes:
-            log.info("published the ResourceSlices of this node", pools=len(self._wanted), writes=len(writes))
+            log.info("wrote ResourceSlices of this node", number=len(writes))
         return bool(writes)
+
+    def _changes(self) -> list[Write]:
+        if self._wanted is None or self._slices is None:
+            return []
+        return changes(self._driver, self._uid, self._wanted, list(self._slices.values()), self._is_same)
 
     async def _do(self, api: Api, write: Write) -> None:
         old, new = write

@@ -151,7 +151,8 @@ def _of_pool(
     by_name = {each["metadata"]["name"]: each for each in before}
     number = max(1, -(-len(pool.devices) // MAX_DEVICES))
     names = [_slice_name(driver, pool, index) for index in range(number)]
-    spread = _spread(pool.devices, number, [_device_names(by_name.get(name), number) for name in names])
+    former = [by_name[name]["spec"].get("devices") or () if name in by_name else () for name in names]
+    spread = _spread(pool.devices, [[each["name"] for each in devices] for devices in former])
 
     def objects(generation: int) -> list[Object]:
         of_pool = {"name": pool.name, "generation": generation, "resourceSliceCount": number}
@@ -170,30 +171,23 @@ def _of_pool(
     return puts + deletes
 
 
-def _device_names(former: Object | None, number: int) -> list[str]:
-    """The devices that a slice had, if its pool had this number of slices; otherwise all slices change anyway."""
-    if former is None or former["spec"]["pool"]["resourceSliceCount"] != number:
-        return []
-    return [each["name"] for each in former["spec"].get("devices") or ()]
-
-
-def _spread(devices: Sequence[SliceDevice], number: int, former: Sequence[Collection[str]]) -> list[list[SliceDevice]]:
+def _spread(devices: Sequence[SliceDevice], former: Sequence[Collection[str]]) -> list[list[SliceDevice]]:
     """The devices of each slice. former: the names of the devices that each slice had.
 
     A device stays in its slice, so that another device that comes or goes changes only one slice.
     """
     home = {name: index for index, names in enumerate(former) for name in names}
     # A slice that is missing gets its devices back.
-    order = sorted(range(number), key=lambda index: bool(former[index]))
+    order = sorted(range(len(former)), key=lambda index: bool(former[index]))
     places: dict[str, int] = {}
-    sizes = [0] * number
+    sizes = [0] * len(former)
     for device in sorted(devices, key=lambda each: each.name not in home):
         index = home.get(device.name, -1)
         if index < 0 or sizes[index] == MAX_DEVICES:
             index = next(each for each in order if sizes[each] < MAX_DEVICES)
         places[device.name] = index
         sizes[index] += 1
-    return [[device for device in devices if places[device.name] == index] for index in range(number)]
+    return [[device for device in devices if places[device.name] == index] for index in range(len(former))]
 
 
 def _slice_name(driver: DraDriver, pool: Pool, index: int) -> str:

@@ -77,6 +77,8 @@ async def test_pools_are_published_at_once_and_then_nothing_is_written(api: Fake
         publisher.publish([pool(3)])
         await asyncio.sleep(0.5)
         assert [method for method, _name in api.writes] == ["POST", "PUT"]
+        # Nor is anything read: not after the same pools again, and not after the events of our own writes.
+        assert [each for each in api.requests if "/nodes/" in each] == ["GET /api/v1/nodes/w1"] * 2
         assert publisher.problem is None
 
 
@@ -94,6 +96,15 @@ async def test_nothing_is_written_while_the_kubelet_does_not_have_the_driver(api
         assert len(api.writes) == 1
         publisher.set_registered(True)
         await until(has(api, 3))
+
+
+async def test_nothing_more_is_written_once_the_kubelet_no_longer_has_the_driver(api: FakeApi) -> None:
+    loop = asyncio.get_running_loop()
+    async with running(api, pool(200)) as publisher:
+        api.stored = lambda _name: loop.call_soon_threadsafe(publisher.set_registered, False) and None
+        await until(lambda: api.writes)
+        await asyncio.sleep(0.5)
+        assert len(api.writes) == 1
 
 
 async def test_nothing_is_removed_before_it_is_known_what_is_wanted(api: FakeApi) -> None:
@@ -260,6 +271,18 @@ async def test_a_field_that_the_server_drops_is_told_and_not_sent_again(api: Fak
         assert len(api.writes) == 2
 
 
+async def test_a_slice_that_is_gone_has_no_problem(api: FakeApi) -> None:
+    api.admit = lambda each: each["spec"].pop("devices")
+    async with running(api, pool(2)) as publisher:
+        await until(lambda: publisher.problem)
+        await until(lambda: api.watches)
+        publisher.set_registered(False)
+        with api.news:
+            api.slices.clear()
+            api.compact()
+        await until(lambda: publisher.problem is None)
+
+
 async def test_a_watch_that_ended_goes_on_where_it_was(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WATCH", 1)
     monkeypatch.setattr(module, "_SHORT", 0.5)
@@ -329,10 +352,12 @@ async def test_two_instances_agree_and_then_rest(api: FakeApi) -> None:
         one.publish([pool(100)])
         other.publish([pool(100)])
         await until(has(api, 100))
-        await until(lambda: one.problem is None and other.problem is None)
+        await asyncio.sleep(1)
         number = len(api.writes)
         await asyncio.sleep(0.5)
         assert len(api.writes) == number
+        assert one.problem is None
+        assert other.problem is None
 
 
 async def test_a_quarrel_about_the_slices_slows_down(api: FakeApi) -> None:

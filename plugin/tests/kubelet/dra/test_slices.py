@@ -296,6 +296,22 @@ def test_a_change_of_one_slice_keeps_the_generation() -> None:
     assert server.generations == {1}
 
 
+def test_a_device_that_comes_displaces_no_other() -> None:
+    server = Server()
+    server.bring(pool(128))
+    devices = (SliceDevice("first", {}), *(each for each in pool(128).devices if each.name != "d100"))
+    assert len(server.bring(pool(128)._replace(devices=devices))) == 1
+
+
+def test_a_slice_with_too_many_devices_is_divided() -> None:
+    """The API server allows 128 devices without taints."""
+    server = Server()
+    server.bring(pool(65))
+    objects = sorted(server.objects.values(), key=lambda each: len(each["spec"]["devices"]))
+    objects[1]["spec"]["devices"] += objects[0]["spec"].pop("devices")
+    assert len(server.bring(pool(65))) == 2
+
+
 def test_a_change_of_several_slices_is_a_new_generation_of_all() -> None:
     server = Server()
     server.bring(pool(200))

@@ -8,6 +8,7 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import LacksRights
 from ansible_collections.nodedevices.kubernetes.plugins.action import device_classes as action_module
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes, duplicate_nodes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
 
@@ -91,19 +92,16 @@ def claims(monkeypatch):
     claims = types.SimpleNamespace(looks=looks, driver=DRIVER)
     monkeypatch.setattr(device_classes, "claims", found)
     monkeypatch.setattr(action_module, "_PAUSE", 0)
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
-
     monkeypatch.setattr(preflight.Preflight, "node_name", lambda self, given: "a")
     monkeypatch.setattr(preflight.Preflight, "known", None)
     return claims
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"policy": "keep"}, {"policy": "wait", "check": True}, {"policy": "wait", "minutes": 0}]
-)
-def test_claims_stop_an_uninstall(run, claims, arguments):
+@pytest.mark.parametrize("check", [False, True])
+def test_claims_stop_an_uninstall(run, claims, monkeypatch, check):
+    monkeypatch.setattr(action_module, "_GRACE", 0.01)
     claims.looks[:] = [["default/one (pod viewer)", "default/two"]]
-    result, _ = run("unclaimed", {"a": host()}, **arguments)
+    result, _ = run("unclaimed", {"a": host()}, check=check)
     assert result["failed"]
     assert result["msg"] == (
         "a: the claims default/one (pod viewer), default/two have devices of this node, and their pods cannot end "
@@ -111,9 +109,9 @@ def test_claims_stop_an_uninstall(run, claims, arguments):
     )
 
 
-def test_an_uninstall_may_wait_for_the_end_of_claims(run, claims):
+def test_a_claim_may_take_some_seconds_to_become_free(run, claims):
     claims.looks[:] = [["default/one"], ["default/one"], []]
-    result, _ = run("unclaimed", {"a": host()}, policy="wait", minutes=1)
+    result, _ = run("unclaimed", {"a": host()})
     assert not result.get("failed")
     assert claims.looks == [[]]
 
@@ -126,8 +124,6 @@ def test_the_drivers_name_is_the_declared_one(run, claims):
 
 @pytest.mark.parametrize(("drivers", "fails"), [([], False), ([DRIVER], True)])
 def test_a_user_without_rights_on_claims(run, claims, monkeypatch, drivers, fails):
-    from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
-
     claims.looks[:] = [LacksRights("may not list resourceclaims")]
     monkeypatch.setattr(preflight.Preflight, "known", {"device_plugins": {"drivers": drivers}})
     result, _ = run("unclaimed", {"a": host()})
@@ -138,3 +134,10 @@ def test_without_a_cluster_nothing_is_asked(run, claims):
     claims.looks[:] = [AssertionError("asked")]
     for variables in (host(kubeconfig=None), host(node_devices_profile=True)):
         assert not run("unclaimed", {"a": variables})[0].get("failed")
+
+
+@pytest.mark.parametrize(("now", "fails"), [(True, True), (False, False)])
+def test_without_a_cluster_the_records_of_the_node_stop_an_uninstall(run, claims, monkeypatch, now, fails):
+    monkeypatch.setattr(preflight.Preflight, "known", {"claims_prepared": True})
+    monkeypatch.setattr(preflight.Preflight, "on_node", lambda self, module, arguments: {"claims_prepared": now})
+    assert bool(run("unclaimed", {"a": host(kubeconfig=None)})[0].get("failed")) is fails

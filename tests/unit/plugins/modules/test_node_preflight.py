@@ -37,6 +37,7 @@ FACTS = {
     "kubelet": None,
     "commands": [],
     "cdi_files": [],
+    "claims_prepared": False,
     "spec_devices": [],
     "ledger": [],
     "missing_devices": [],
@@ -89,6 +90,19 @@ def test_a_command_that_is_missing_is_one_sentence(look):
     assert given == [{"commands": ["/bin/plugin"]}]
     assert result["failed"] is True
     assert result["msg"].splitlines()[1:] == [MISSING]
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("service", True), (None, False)])
+def test_a_dra_driver_needs_the_node_s_access(look, mode, refused):
+    driver = {"name": "d.example.com", "node": "node1", "kubeconfig": "/kubelet.conf"}
+    declared = {**declaration.read({}, lambda value: value).as_data(), "dra": driver}
+    facts = {**FACTS, "dra": {"problem": "No such file", "paths": []}}
+    arguments = {"mode": mode} if mode else {}
+    result, (given,) = look(facts, requires=["python"], declaration=declared, **arguments)
+    # The node tells with the plugin's code.
+    assert given["dra"] == driver
+    lines = ["node1: resources with api: dra cannot use /kubelet.conf: No such file"] * refused
+    assert result.get("msg", "").splitlines()[1:] == lines
 
 
 HOME = "/home/deploy/.pyenv/versions/3.11.7/bin/python3.11"
@@ -366,6 +380,7 @@ def test_an_answer_belongs_to_the_arguments_that_the_roles_tasks_give(look):
     [
         ("node_preflight", {}, False),
         ("node_preflight", {"cdi": False}, True),
+        ("node_preflight", {"dra": {}}, True),
         ("node_preflight", {"converge": {"service": []}}, False),
         ("node_preflight", {"converge": {"cdi_runtime": []}}, True),
         ("cdi_runtime", {"state": "present"}, True),

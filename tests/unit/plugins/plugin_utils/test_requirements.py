@@ -217,4 +217,10 @@ DRIVER = {"name": "d.example.com", "node": "worker1", "kubeconfig": "/etc/kubern
 def test_a_node_that_cannot_have_a_dra_driver(kubelet, problem, says):
     facts = node(kubelet=kubelet, dra={"problem": problem, "paths": []})
     assert list(without_dra(DRIVER, facts)) == says
-    assert list(without_dra(None, facts)) == []
+    assert list(without_dra({}, facts)) == []
+
+
+def test_a_node_keeps_its_dra_driver_while_claims_need_it():
+    (says,) = without_dra({}, node(kubelet=None, claims_prepared=True))
+    assert says.startswith("pods have devices of this node by ResourceClaims, but no resource has api: dra any more")
+    assert list(without_dra(DRIVER, node(kubelet=None, claims_prepared=True))) == []
