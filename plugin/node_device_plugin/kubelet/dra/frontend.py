@@ -51,13 +51,13 @@ class _Offer:
 
 
 class _Driver(NamedTuple):
-    """The parts that serve one driver, and their tasks."""
+    """The parts that serve one driver. tasks: of the publisher and the connection; empty until they start."""
 
     preparing: Preparing
     health: HealthServer
     publisher: Publisher
     connection: DriverConnection
-    tasks: tuple[asyncio.Task[Any], ...]
+    tasks: list[asyncio.Task[Any]]
 
 
 class DraFrontend:
@@ -78,7 +78,7 @@ class DraFrontend:
         self._offers: dict[str, _Offer] = {}
         #: Resources that are no longer offered, and of which claims have devices.
         self._refused: set[str] = set()
-        #: The resources that the configuration has for this API. Until each is offered, the slices stay as they are.
+        #: The resources that the configuration has for this API.
         self._expected: frozenset[str] = frozenset()
         self._news = asyncio.Event()
 
@@ -95,10 +95,10 @@ class DraFrontend:
         way = named, configuration.kubelet_root_dir
         if self._driver is None or way != self._way:
             await self._stop()
-            self._way, self._driver = way, self._start(*way)
+            self._way, self._driver = way, self._make(*way)
         self._driver.preparing.directory = configuration.dynamic_cdi_dir
         self._expected = frozenset(resource.name for resource in configuration.resources if resource.api == DRA)
-        self._news.set()
+        self._start()
 
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         """No device: a pool has as many slices as it needs."""
@@ -111,11 +111,11 @@ class DraFrontend:
     async def offer(self, table: DeviceTable) -> bool:
         """Publish the resource's devices from now on. The driver stays registered."""
         name = table.declared.name
-        self._refused.discard(name)
         stays = name in self._offers
         await self._drop(name)
         pool = pool_name(self._way[0].node, name)
         self._offers[name] = _Offer(table, pool, self._tasks.start(self._watch(table)))
+        self._start()
         return stays
 
     async def withdraw(self, resource: str, held: Mapping[HeldId, str]) -> bool:
@@ -159,7 +159,7 @@ class DraFrontend:
         prepared = sum(any(device.resource == resource for device in claim.devices) for claim in claims)
         return ResourceStatus(seconds is not None, seconds, connection.problem or publisher.problem, prepared)
 
-    def _start(self, driver: DraDriver, root: str) -> _Driver:
+    def _make(self, driver: DraDriver, root: str) -> _Driver:
         client = functools.partial(connect, driver)
         publisher = Publisher(driver, client)
         links = self._scanner.links
@@ -173,8 +173,18 @@ class DraFrontend:
             health,
             publisher.set_registered,
         )
-        tasks = tuple(self._tasks.start(each.run()) for each in (connection, publisher))
-        return _Driver(preparing, health, publisher, connection, tasks)
+        return _Driver(preparing, health, publisher, connection, [])
+
+    def _start(self) -> None:
+        """Start the driver once every resource is offered.
+
+        Before that, it would refuse claims without need, and remove the slices of resources that it offers later.
+        """
+        if self._driver is not None and not self._driver.tasks and self._expected <= self._offers.keys():
+            self._driver.tasks.extend(
+                map(self._tasks.start, (self._driver.publisher.run(), self._driver.connection.run()))
+            )
+            self._news.set()
 
     async def _stop(self) -> None:
         """End the driver. The kubelet deletes the slices of a driver that stays away for 30 s."""
@@ -199,10 +209,10 @@ class DraFrontend:
         while True:
             await self._news.wait()
             self._news.clear()
-            if self._driver is None:
+            if self._driver is None or not self._driver.tasks:
                 continue
             self._driver.health.changed()
-            if self._scanner.writes and self._expected <= self._offers.keys():
+            if self._scanner.writes:
                 self._driver.publisher.publish(
                     [
                         pool_of(

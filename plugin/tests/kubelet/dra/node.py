@@ -77,9 +77,12 @@ class Node:
         self.leads = True
         #: Frontends of other APIs.
         self.others: dict[str, Frontend] = {}
-        (folder / "kubeconfig").write_text(
+        self.write_kubeconfig(cluster.address)
+
+    def write_kubeconfig(self, address: str) -> None:
+        (self.folder / "kubeconfig").write_text(
             '{"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k"}}], '
-            '"clusters": [{"name": "k", "cluster": {"server": "%s"}}]}' % cluster.address
+            '"clusters": [{"name": "k", "cluster": {"server": "%s"}}]}' % address
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from node_device_plugin.declaration.model import DRA
 from node_device_plugin.devices.given import ServedKey
 from node_device_plugin.devices.holdings import HeldId
-from node_device_plugin.kubelet.dra import RECORDS, is_needed
+from node_device_plugin.kubelet.dra import RECORDS, is_needed, preparing
+from node_device_plugin.kubelet.dra.records import Records
 from node_device_plugin.kubelet.frontend import HoldersUnknown
 from node_device_plugin.wire import dra_v1_pb2 as api
 
@@ -26,6 +28,20 @@ FREE = "/dev/null"
 def allocate(cluster: FakeApi, *claims: dict[str, Any]) -> None:
     for each in claims:
         cluster.claims["default/" + each["metadata"]["name"]] = each
+
+
+def delay(monkeypatch: pytest.MonkeyPatch, method: str, seconds: float) -> list[str]:
+    """Let a method of Records take longer. Returns a list that has an entry for each call."""
+    calls: list[str] = []
+    original = getattr(Records, method)
+
+    def late(*arguments: Any) -> Any:
+        calls.append(method)
+        time.sleep(seconds)
+        return original(*arguments)
+
+    monkeypatch.setattr(Records, method, late)
+    return calls
 
 
 async def test_each_request_gets_its_devices_and_the_same_again(node: Node, cluster: FakeApi) -> None:
@@ -168,8 +184,11 @@ async def test_a_claim_that_fails_spoils_no_other(node: Node, cluster: FakeApi) 
         assert await kubelet.unprepare(api.Claim(uid="../u2")) == {"../u2": ""}
 
 
-async def test_a_device_has_one_claim_until_it_is_released(node: Node, cluster: FakeApi) -> None:
+async def test_a_device_has_one_claim_until_it_is_released(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A scheduler may allocate a device again while its node has not released it (kubernetes/kubernetes#141471)."""
+    delay(monkeypatch, "read", 0.02)
     allocate(cluster, *(claim(f"u{number}", result("null")) for number in range(10)))
     allocate(cluster, *(claim(uid, result("null", adminAccess=True)) for uid in ("admin", "other-admin")))
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
@@ -202,17 +221,30 @@ async def test_ten_claims_at_once(node: Node, cluster: FakeApi) -> None:
 
 
 async def test_without_an_api_server_the_kubelet_tries_again(short_path: Path) -> None:
-    with serving() as fake:
-        port = int(fake.address.rpartition(":")[2])
-        node = Node(short_path, fake)
-        allocate(fake, claim("u1", result("null")))
+    with serving() as away:
+        node = Node(short_path, away)
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
         error = await kubelet.refused("u1")
         assert error.startswith(
-            f"claim default/claim-u1: cannot read it: the API server {fake.address} does not answer"
+            f"claim default/claim-u1: cannot read it: the API server {away.address} does not answer"
         )
-        with serving(port, fake):
+        # The kubeconfig is read again after a failure.
+        with serving() as cluster:
+            node.write_kubeconfig(cluster.address)
+            allocate(cluster, claim("u1", result("null")))
             assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
+
+
+async def test_credentials_are_read_again_after_a_minute(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate(cluster, claim("u1", result("null")))
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u1")
+        node.write_kubeconfig("ftp://nowhere")
+        await kubelet.prepared("u1")
+        monkeypatch.setattr(preparing, "_FRESH", 0.0)
+        assert "claim default/claim-u1: cannot read it: " in await kubelet.refused("u1")
 
 
 def counting(folder: Path, then: str = "") -> dict[str, Any]:
@@ -258,6 +290,20 @@ async def test_a_device_is_taken_while_its_command_runs_and_a_call_that_ends_lea
         await asyncio.wait([waiting])
         assert await asyncio.wait_for(kubelet.prepared("u1"), 10) == [[f"{CAMERA}=null"]]
         assert node.specs == [f"{RECORDS}/u1.json"]
+
+
+async def test_a_call_that_ends_while_it_is_recorded_has_its_devices(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    writes = delay(monkeypatch, "write", 0.3)
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        ending = asyncio.ensure_future(kubelet.prepare(asked("u1")))
+        await until(lambda: writes)
+        ending.cancel()
+        await asyncio.wait([ending])
+        assert "is still prepared for claim default/claim-u1" in await kubelet.refused("u2")
+        assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
 
 
 async def test_a_restart_keeps_what_claims_have(node: Node, cluster: FakeApi) -> None:
