@@ -160,6 +160,27 @@ async def test_what_cannot_be_prepared_is_refused_with_the_reason(
     assert node.specs == []
 
 
+async def test_a_device_that_is_unplugged_between_allocation_and_preparation(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("front")))
+    path = node.folder / "camera"
+    path.symlink_to("/dev/null")
+    cameras = {"name": CAMERA, "devices": [{"id": "front", "nodes": [{"path": str(path)}]}]}
+    async with node.running(cameras) as plugin, Kubelet(node.socket) as kubelet:
+        path.unlink()
+        await plugin.resources.check()
+        assert await kubelet.refused("u1") == (
+            "claim default/claim-u1, request cam, device front of pool w1/camera.example.com "
+            f"(example.com/camera=front): {path}: No such file or directory"
+        )
+        path.symlink_to("/dev/null")
+        await plugin.resources.check()
+        await kubelet.prepared("u1")
+        # The kubelet learns the state of a device that a claim has by the health stream.
+        path.unlink()
+        await plugin.resources.check()
+        await kubelet.prepared("u1")
+
+
 async def test_parameters_for_others_are_not_ours(node: Node, cluster: FakeApi) -> None:
     config = [
         {"source": "FromClaim", "requests": ["gpu"], "opaque": {"driver": "dra.example.com"}},
