@@ -64,8 +64,9 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
     of_play = {use.node for use in uses}
     changes = []
     for resource, names in sorted(drivers.items()):
+        (driver,) = names
         mine = {use.node for use in uses if resource in use.resources}
-        wanted = device_classes.content(*names, resource, mine)
+        wanted = device_classes.content(driver, resource, mine)
         before = there.pop(wanted["metadata"]["name"], None)
         others = _others(before, of_play, still)
         if others and _selectors(before) != _selectors(wanted):
@@ -73,7 +74,7 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
                 f"deviceclass {wanted['metadata']['name']} selects other devices, and {', '.join(sorted(others))} uses "
                 "it: set the same dra.driver in node_devices_settings for all nodes of a cluster"
             )
-        changes.append(_put(api, before, device_classes.content(*names, resource, mine | others)))
+        changes.append(_put(api, before, device_classes.content(driver, resource, mine | others)))
     for before in there.values():
         others = _others(before, of_play, still)
         changes.append(_keep(api, before, others) if others else _delete(api, before))
