@@ -49,6 +49,13 @@ def converge(api: Api, uses: Iterable[Use]) -> list[Change]:
     return again_after_conflict(lambda: _changes(api, uses, drivers))
 
 
+def require_rights(api: Api, driver: str) -> None:
+    """Raise ApiError if the cluster has no DeviceClasses, or if the user may not keep them. api: with dry runs only."""
+    api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
+    trial = device_classes.content(driver, "nodedevices.kubernetes/trial", ())
+    api.create(device_classes.CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
+
+
 def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list[Change]:
     try:
         there = {
