@@ -162,8 +162,8 @@ class Publisher:
             return
         name = metadata["name"]
         known = self._slices.get(name)
-        if known is not None and _version(event.object) <= _version(known):
-            # We know a later version by the answer to our own write.
+        if known is not None and _version(event.object) < _version(known):
+            # The answer to our own write told a later version.
             return
         if event.kind == "DELETED":
             self._forget(name)
