@@ -84,6 +84,11 @@ class Publisher:
         """Set the pools that the driver shall have; all others are removed. Returns at once."""
         wanted = tuple(pools)
         if wanted != self._wanted:
+            told = {reason for pool in self._wanted or () for reason in pool.left_out}
+            for pool in wanted:
+                for reason in pool.left_out:
+                    if reason not in told:
+                        log.warning("the API does not accept an attribute", pool=pool.name, reason=reason)
             self._wanted = wanted
             self._changed()
 

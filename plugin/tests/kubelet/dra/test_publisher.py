@@ -82,6 +82,15 @@ async def test_pools_are_published_at_once_and_then_nothing_is_written(api: Fake
         assert publisher.problem is None
 
 
+async def test_an_attribute_that_is_left_out_is_logged_once(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    publisher = Publisher(DRIVER, api.connect)
+    for number in (1, 2):
+        publisher.publish([pool(number)._replace(left_out=("d0: the attribute a is left out: b",))])
+    assert [each.getMessage() for each in caplog.records] == [
+        'the API does not accept an attribute pool=w1/camera.example.com reason="d0: the attribute a is left out: b"'
+    ]
+
+
 async def test_nothing_is_written_while_the_kubelet_does_not_have_the_driver(api: FakeApi) -> None:
     async with running(api, pool(2), registered=False) as publisher:
         await until(lambda: api.watches)
