@@ -16,9 +16,9 @@ import pytest
 from kubelet_stand_in import StandInKubelet, checkpoint
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
+from node_device_plugin.cluster.api import LacksRights, NotFound
 from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.state import State
-from node_device_plugin.cluster.api import LacksRights, NotFound
 from node_device_plugin.declaration import cdi, parse_configuration
 from node_device_plugin.declaration.configuration_file import (
     KubeletPlaces,
