@@ -158,6 +158,7 @@ async def test_the_pod_of_a_proof(node: Node) -> None:
 
 
 def test_long_names_in_slices_are_still_known() -> None:
+    # Of this name, slices have only the beginning and a hash.
     long = "example.com/" + "x" * 63
     (resource,) = parse_configuration({"resources": [{**CAMERA, "name": long}]}).resources
     pool = pool_of(DRIVER, resource, resource.devices)

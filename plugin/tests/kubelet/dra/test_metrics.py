@@ -10,7 +10,10 @@ from .node import CAMERA, Kubelet, Node, asked, claim, resource, result, until
 
 def counted() -> dict[str, int]:
     claims = {name: metrics.CLAIM_PREPARATIONS.value(name) for name in ("prepared", "failed")}
-    return {**claims, **{"slices " + name: metrics.SLICE_WRITES.value(name) for name in ("written", "deleted", "failed")}}
+    return {
+        **claims,
+        **{"slices " + name: metrics.SLICE_WRITES.value(name) for name in ("written", "deleted", "failed")},
+    }
 
 
 async def test_claims_and_slices_are_counted(node: Node, cluster: FakeApi) -> None:
