@@ -197,19 +197,15 @@ def _holder(asked: ClaimId, offered: Offered, others: Iterable[PreparedClaim]) -
 
 
 def _devices(asked: ClaimId, given: Sequence[_Given], real: Callable[[str], str]) -> tuple[PreparedDevice, ...]:
-    devices = []
-    env = _env(given)
-    #: By request, because a runtime may fail if a container gets a name twice.
-    seen: dict[str, set[str]] = {}
+    devices: list[PreparedDevice] = []
+    # No two devices have a CDI name in common. The variables come with the first device of their request.
+    due = _env(given)
     for request, pool, name, is_admin, (resource, device, _place, _reason) in given:
         names = resource.cdi_names(device)
-        if request not in seen and request in env:
+        if due.pop(request, None):
             names.append(f"{CDI_KIND}={_spec_device(asked, request)}")
-        known = seen.setdefault(request, set())
-        new = tuple(each for each in names if each not in known)
-        known.update(new)
         paths = tuple(sorted(map(real, device.host_paths)))
-        devices.append(PreparedDevice(request, pool, name, resource.name, device.id, new, paths, is_admin))
+        devices.append(PreparedDevice(request, pool, name, resource.name, device.id, tuple(names), paths, is_admin))
     return tuple(devices)
 
 

@@ -32,7 +32,7 @@ DRIVER, NODE = "dra.example.com", "w1"
 CAMERA = "example.com/camera"
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
     """Wait for a condition."""
     began = time.monotonic()
     while not condition():
@@ -73,6 +73,8 @@ class Node:
     def __init__(self, folder: Path, cluster: FakeApi) -> None:
         self.folder, self.cluster = folder, cluster
         self.overlaps = False
+        #: Whether the next instance leads.
+        self.leads = True
         #: Frontends of other APIs.
         self.others: dict[str, Frontend] = {}
         (folder / "kubeconfig").write_text(
@@ -121,6 +123,7 @@ class Plugin:
         self._node = node
         self._watch = Watch()
         self.scanner = DeviceScanner(self._watch)
+        self.scanner.writes = node.leads
         self.frontend = DraFrontend(self.scanner, node.overlaps)
         self.resources = ResourceManager(self.scanner, {**node.others, DRA: self.frontend})
         self.task = asyncio.create_task(self.frontend.run())

@@ -29,7 +29,7 @@ from node_device_plugin.wire import plugin_registration_v1_pb2 as registry
 
 from ...daemon.test_frontends import Recorded
 from .fake_api import FakeApi
-from .node import CAMERA, DRIVER, NODE, Kubelet, Node, asked, claim, resource, result, until
+from .node import CAMERA, DRIVER, NODE, Kubelet, Node, Plugin, asked, claim, resource, result, until
 
 WATCH = health_api.NodeWatchResourcesRequest()
 
@@ -84,6 +84,9 @@ async def test_a_socket_that_somebody_removed_is_made_anew_and_registered_again(
             os.unlink(node.socket)
             await until(lambda: not plugin.frontend.status(CAMERA).is_registered)
             await until(lambda: os.path.exists(node.socket))
+            # The kubelet has not found the new socket yet.
+            await asyncio.sleep(0.1)
+            assert not plugin.frontend.status(CAMERA).is_registered
 
 
 async def test_the_driver_waits_until_its_directory_can_be_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,17 +110,18 @@ def test_the_socket_s_path_fits_for_every_driver() -> None:
 
 async def test_instances_that_overlap_have_sockets_of_their_own_and_one_publishes(node: Node, cluster: FakeApi) -> None:
     node.overlaps = True
-    async with node.running(resource("null")) as old, node.running(resource("null", "zero")) as new:
-        # The other one leads.
-        new.scanner.writes = False
-        new.frontend.repeat()
+    async with contextlib.AsyncExitStack() as stack:
+        old = await stack.enter_async_context(node.running(resource("null")))
+        node.leads = False
+        new = await stack.enter_async_context(node.running(resource("null", "zero")))
         sockets = [node.folder / "plugins_registry" / each for each in os.listdir(node.folder / "plugins_registry")]
         assert len(sockets) == 2
         for each in sockets:
             async with Kubelet(str(each)) as kubelet:
                 await kubelet.register()
         await until(lambda: published(cluster) == {"w1/camera.example.com": ["null"]})
-        cluster.writes.clear()
+        await asyncio.sleep(0.3)
+        assert published(cluster) == {"w1/camera.example.com": ["null"]}
         await old.end()
         await new.resources.take_over()
         await until(lambda: published(cluster) == {"w1/camera.example.com": ["null", "zero"]})
@@ -141,6 +145,32 @@ async def test_slices_stay_over_a_restart_and_follow_a_reload(node: Node, cluste
         await kubelet.register()
         await plugin.apply(other)
         await until(lambda: published(cluster) == {"w1/other.example.com": ["zero"]})
+
+
+async def test_nothing_is_published_until_every_resource_is_offered(node: Node, cluster: FakeApi) -> None:
+    cameras = resource("null"), resource("zero", name="example.com/other")
+    pools = {"w1/camera.example.com": ["null"], "w1/other.example.com": ["zero"]}
+    async with node.running(*cameras) as plugin, Kubelet(node.socket) as kubelet:
+        await kubelet.register()
+        await until(lambda: published(cluster) == pools)
+        tables = plugin.resources.tables
+        cluster.writes.clear()
+    # The kubelet finds the socket at once, long before the first scan is over.
+    plugin = Plugin(node)
+    try:
+        await plugin.frontend.settle(node.configuration(*cameras))
+        await plugin.frontend.all_served()
+        async with Kubelet(node.socket) as kubelet:
+            await kubelet.register()
+            await asyncio.sleep(0.3)
+            await plugin.frontend.offer(tables[0])
+            await asyncio.sleep(0.3)
+            assert cluster.writes == []
+            await plugin.frontend.offer(tables[1])
+            tables[1].update({"zero": "it fell off"})
+            await until(lambda: published(cluster) == {**pools, "w1/other.example.com": []})
+    finally:
+        await plugin.stop()
 
 
 async def test_another_driver_name_takes_effect_at_once(node: Node, cluster: FakeApi) -> None:
@@ -264,6 +294,7 @@ async def test_the_driver_comes_with_the_first_resource_and_for_prepared_claims(
     async with running():
         assert not os.path.exists(node.socket)
         write("dra")
+        os.kill(os.getpid(), signal.SIGHUP)
         await until(lambda: os.path.exists(node.socket))
         async with Kubelet(node.socket) as kubelet:
             assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]

@@ -82,6 +82,22 @@ async def test_each_request_gets_its_devices_and_the_same_again(node: Node, clus
     assert os.listdir(node.folder / "cdi") == []
 
 
+async def test_the_numbers_of_variables_go_on_over_the_requests(node: Node, cluster: FakeApi) -> None:
+    """A container may use one request or all, and some runtimes fail if a name comes twice."""
+    keys = {"env": {"CAMERA_{index}": "{id}"}, "joined_env": {"CAMERAS": "{id}"}}
+    devices = [{"id": each, "cdi_devices": [f"vendor.com/dev={each}"]} for each in "abc"]
+    allocate(cluster, claim("u1", result("b", "one"), result("a", "one"), result("c", "two")))
+    async with node.running({"name": CAMERA, "devices": devices, **keys}), Kubelet(node.socket) as kubelet:
+        of_one, of_two = "nodedevices.kubernetes/claim=u1-one", "nodedevices.kubernetes/claim=u1-two"
+        names = [["vendor.com/dev=b", of_one], ["vendor.com/dev=a"], ["vendor.com/dev=c", of_two]]
+        assert await kubelet.prepared("u1") == names
+    spec = json.loads((node.folder / "cdi" / "node-device-plugin-claim_u1.json").read_text())
+    assert {each["name"]: each["containerEdits"]["env"] for each in spec["devices"]} == {
+        "u1-one": ["CAMERA_0=a", "CAMERA_1=b", "CAMERAS=a,b"],
+        "u1-two": ["CAMERA_2=c", "CAMERAS=c"],
+    }
+
+
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
@@ -155,7 +171,7 @@ async def test_a_claim_that_fails_spoils_no_other(node: Node, cluster: FakeApi) 
 async def test_a_device_has_one_claim_until_it_is_released(node: Node, cluster: FakeApi) -> None:
     """A scheduler may allocate a device again while its node has not released it (kubernetes/kubernetes#141471)."""
     allocate(cluster, *(claim(f"u{number}", result("null")) for number in range(10)))
-    allocate(cluster, claim("admin", result("null", adminAccess=True)))
+    allocate(cluster, *(claim(uid, result("null", adminAccess=True)) for uid in ("admin", "other-admin")))
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
         # An administrator's claim neither needs a free device nor takes it.
         assert await kubelet.prepared("admin") == [[f"{CAMERA}=null"]]
@@ -168,7 +184,7 @@ async def test_a_device_has_one_claim_until_it_is_released(node: Node, cluster: 
             for uid in answers
             if uid != winner
         }
-        assert await kubelet.prepared("admin") == [[f"{CAMERA}=null"]]
+        assert await kubelet.prepared("other-admin") == [[f"{CAMERA}=null"]]
         await kubelet.unprepare(asked(winner))
         (loser,) = list(answers.keys() - {winner})[:1]
         assert await kubelet.prepared(loser) == [[f"{CAMERA}=null"]]
