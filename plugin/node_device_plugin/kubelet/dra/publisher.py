@@ -85,6 +85,11 @@ class Publisher:
         """Set the pools that the driver shall have; all others are removed. Returns at once."""
         wanted = tuple(pools)
         if wanted != self._wanted:
+            told = {reason for pool in self._wanted or () for reason in pool.left_out}
+            for pool in wanted:
+                for reason in pool.left_out:
+                    if reason not in told:
+                        log.warning("the API does not accept an attribute", pool=pool.name, reason=reason)
             self._wanted = wanted
             self._changed()
 
@@ -163,8 +168,8 @@ class Publisher:
             return
         name = metadata["name"]
         known = self._slices.get(name)
-        if known is not None and _version(event.object) <= _version(known):
-            # We know a later version by the answer to our own write.
+        if known is not None and _version(event.object) < _version(known):
+            # The answer to our own write told a later version.
             return
         if event.kind == "DELETED":
             self._forget(name)

@@ -43,6 +43,8 @@ class FakeApi:
         self.history: list[tuple[int, dict[str, Any]]] = []
         self.news = threading.Condition(threading.RLock())
         self.watches = 0
+        #: Seconds before a watch tells of a change.
+        self.delay = 0.0
         #: Ends all watches once it is another number.
         self.era = 0
 
@@ -110,6 +112,7 @@ class FakeApi:
                 if not found and self.era == era:
                     self.news.wait(until - time.monotonic())
             for version, event in found:
+                time.sleep(self.delay)
                 yield event
                 after = version
 

@@ -82,11 +82,21 @@ async def test_pools_are_published_at_once_and_then_nothing_is_written(api: Fake
         assert publisher.problem is None
 
 
+async def test_an_attribute_that_is_left_out_is_logged_once(api: FakeApi, caplog: pytest.LogCaptureFixture) -> None:
+    publisher = Publisher(DRIVER, api.connect)
+    for number in (1, 2):
+        publisher.publish([pool(number)._replace(left_out=("d0: the attribute a is left out: b",))])
+    assert [each.getMessage() for each in caplog.records] == [
+        'the API does not accept an attribute pool=w1/camera.example.com reason="d0: the attribute a is left out: b"'
+    ]
+
+
 async def test_nothing_is_written_while_the_kubelet_does_not_have_the_driver(api: FakeApi) -> None:
     async with running(api, pool(2), registered=False) as publisher:
         await until(lambda: api.watches)
         await asyncio.sleep(0.3)
-        assert api.writes == []
+        assert {each.partition(" ")[0] for each in api.requests} == {"GET", "WATCH"}
+        assert not any("/nodes/" in each for each in api.requests)
         publisher.set_registered(True)
         assert await until(has(api, 2)) < 0.5
         publisher.set_registered(False)
@@ -150,6 +160,20 @@ async def test_slices_come_back_if_the_deletion_follows_our_write(api: FakeApi) 
         assert await until(has(api, 2)) < 1
 
 
+async def test_a_watch_that_lags_behind_our_writes_changes_nothing(
+    api: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.delay = 0.3
+    async with running(api, pool(1)) as publisher:
+        await until(lambda: api.watches)
+        for number in (1, 2, 3):
+            publisher.publish([pool(number)])
+            await until(has(api, number))
+        await asyncio.sleep(1.5)
+        assert [method for method, _name in api.writes] == ["POST", "PUT", "PUT"]
+    assert "cannot" not in caplog.text
+
+
 async def test_foreign_slices_of_the_driver_go(api: FakeApi) -> None:
     async with running(api, pool(2), pool(1, "w1/disk.example.com")):
         await until(has(api, 3))
@@ -202,19 +226,26 @@ async def test_the_authorizer_may_learn_late_that_a_slice_is_ours(api: FakeApi) 
     assert len(refused) == 3
 
 
-async def test_a_slice_that_is_gone_is_not_waited_for(api: FakeApi) -> None:
-    """A node's PUT of a slice that is gone is refused with 403, not with 404."""
+@pytest.mark.parametrize("code", [403, 404])
+async def test_a_slice_that_is_gone_is_not_waited_for(
+    api: FakeApi, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    """A node's PUT of a slice that is gone is refused with 403, any other user's with 404."""
 
     def refuse(method: str, path: str) -> int | None:
-        return 403 if method == "PUT" and path.rpartition("/")[2] not in api.slices else None
+        if method != "PUT":
+            return None
+        if path.rpartition("/")[2] in api.slices:
+            api.delete()
+        return code
 
     async with running(api, pool(1)) as publisher:
         await until(has(api, 1))
         await until(lambda: api.watches)
         api.refuse = refuse
         publisher.publish([pool(2)])
-        api.delete()
         assert await until(has(api, 2)) < 0.5
+    assert "cannot" not in caplog.text
 
 
 async def test_a_missing_right_is_told_and_tried_again(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,8 +352,9 @@ async def test_a_server_that_is_away_is_asked_again_without_haste(api: FakeApi) 
         api.end_watches()
         await until(lambda: publisher.problem)
         assert "answered 503" in (publisher.problem or "")
-        publisher.publish([pool(2)])
-        await asyncio.sleep(2)
+        for _scan in range(100):
+            publisher.publish([pool(2)])
+            await asyncio.sleep(0.02)
         # Without pauses there would be hundreds.
         assert 4 < len(asked) < 20
         api.refuse = lambda _method, _path: None
