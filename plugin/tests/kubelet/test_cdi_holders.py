@@ -135,12 +135,15 @@ async def test_the_kubelet_lists_what_containers_claim(node: Node) -> None:
             return messages.ListPodResourcesResponse(pod_resources=[pod])
 
     path = str(node.root / "kubelet.sock")
-    async with unix_server(path, lambda server: services.add_PodResourcesListerServicer_to_server(Lister(), server)):
-        async with PodResourcesClient(path) as client:
-            assert (await client.pods()).claims == (
-                Claimed("ns", "app", "main", "ns/c", "d", "w/p", "c0"),
-                Claimed("ns", "app", "main", "ns/c", "other", "w", "gpu-0"),
-            )
+
+    def add(server: grpc.aio.Server) -> None:
+        services.add_PodResourcesListerServicer_to_server(Lister(), server)
+
+    async with unix_server(path, add), PodResourcesClient(path) as client:
+        assert (await client.pods()).claims == (
+            Claimed("ns", "app", "main", "ns/c", "d", "w/p", "c0"),
+            Claimed("ns", "app", "main", "ns/c", "other", "w", "gpu-0"),
+        )
 
 
 async def test_a_claimed_device(node: Node) -> None:
