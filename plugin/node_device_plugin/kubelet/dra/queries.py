@@ -25,16 +25,14 @@ def read_slices(driver: DraDriver) -> list[dict[str, Any]]:
 
 
 def offered(slices: Iterable[Mapping[str, Any]], resources: Sequence[Resource]) -> dict[str, tuple[str, ...]]:
-    """By resource, the ids of its devices in slices. An id that no device of the resource has stays as it is shown."""
-    names = {attribute_text(resource.name): resource for resource in resources}
+    """By resource, the ids of its devices in slices."""
+    names = {attribute_text(resource.name): resource.name for resource in resources}
     found: dict[str, list[str]] = {}
     for each in slices:
         for device in each["spec"].get("devices") or ():
-            shown = {name: device["attributes"].get(name, {}).get("string", "") for name in ("resource", "id")}
-            resource = names.get(shown["resource"])
-            if resource is not None:
-                ids = {attribute_text(its.id): its.id for its in resource.devices}
-                found.setdefault(resource.name, []).append(ids.get(shown["id"], shown["id"]))
+            resource, device_id = (device["attributes"].get(key, {}).get("string", "") for key in ("resource", "id"))
+            if resource in names:
+                found.setdefault(names[resource], []).append(device_id)
     return {name: tuple(sorted(ids)) for name, ids in found.items()}
 
 
