@@ -18,13 +18,14 @@ from typing import Any, Callable, TypeVar
 
 from ...cluster import in_pod, kubeconfig
 from ...cluster.api import Api, ApiError, Event, Expired, LacksRights, Listed, NotFound, Place, Unavailable
+from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
 from ...support.bounded_calls import in_thread
 from ...support.cancel_safe import done_within
 from ...support.task_group import TaskGroup
 from ...telemetry import metrics
 from ...telemetry.logs import Log, Tries
-from .slices import API_VERSION, Object, Pool, Write, changes, content
+from .slices import Object, Pool, Write, changes, content
 
 log = Log(__name__)
 T = TypeVar("T")

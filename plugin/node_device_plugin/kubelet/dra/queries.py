@@ -7,6 +7,7 @@ from typing import Any
 
 from ...cluster.api import Place
 from ...declaration import Resource
+from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, RESOURCE_ATTRIBUTE
 from ...declaration.model import DraDriver
 from ...declaration.names import attribute_text
 from ..checkpoint import CheckpointError
@@ -14,7 +15,10 @@ from ..pod_resources import Claimed, Holder
 from ..queries import HeldDevice
 from .publisher import connect
 from .records import RecordError, Records
-from .slices import API_VERSION, device_name, pool_name
+from .slices import device_name, pool_name
+
+#: Every device of ours has these attributes.
+_KEYS = (RESOURCE_ATTRIBUTE, ID_ATTRIBUTE)
 
 
 def read_slices(driver: DraDriver) -> list[dict[str, Any]]:
@@ -30,7 +34,7 @@ def offered(slices: Iterable[Mapping[str, Any]], resources: Sequence[Resource]) 
     found: dict[str, list[str]] = {}
     for each in slices:
         for device in each["spec"].get("devices") or ():
-            resource, device_id = (device["attributes"].get(key, {}).get("string", "") for key in ("resource", "id"))
+            resource, device_id = (device["attributes"].get(key, {}).get("string", "") for key in _KEYS)
             if resource in names:
                 found.setdefault(names[resource], []).append(device_id)
     return {name: tuple(sorted(ids)) for name, ids in found.items()}
