@@ -45,6 +45,8 @@ class FakeApi:
         self.watches = 0
         #: Seconds before a watch tells of a change.
         self.delay = 0.0
+        #: Whether watches tell nothing, as on a connection that nobody knows to be dead.
+        self.is_mute = False
         #: Ends all watches once it is another number.
         self.era = 0
 
@@ -113,7 +115,8 @@ class FakeApi:
                     self.news.wait(until - time.monotonic())
             for version, event in found:
                 time.sleep(self.delay)
-                yield event
+                if not self.is_mute:
+                    yield event
                 after = version
 
 
