@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA, DraDriver
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, profiles
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import combinations, declaration, profiles
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     device_classes,
     duplicate_nodes,
@@ -36,6 +36,8 @@ class ActionModule(NodeAction):
             path, use = self._use(self._vars["hostvars"][host], host, state)
             if path:
                 clusters.setdefault(path, []).append(use)
+            elif use and use.resources:
+                raise DeploymentError(f"{host}: {combinations.without_classes(use.resources)}")
         if len(clusters) > 1:
             named = {}
             for path, uses in clusters.items():

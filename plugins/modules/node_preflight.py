@@ -313,6 +313,11 @@ def judged(runtime, module):
     return {**shown(runtime), "obstacles": obstacles}, configuration.spec_dirs(runtime)
 
 
+def has_claims(directories):
+    """Return whether the plugin has records of claims below a directory of CDI specs."""
+    return any(os.path.isdir(os.path.join(each, _RECORDS)) for each in directories)
+
+
 def dra_access(driver):
     """Return the access of a DRA driver. driver: the option, or None."""
     if driver is None:
@@ -390,7 +395,7 @@ def main():
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_directories=directories,
-        claims_prepared=any(os.path.isdir(os.path.join(each, _RECORDS)) for each in directories),
+        claims_prepared=has_claims(directories),
         cdi_files=[path for each in directories for path in glob.glob(os.path.join(glob.escape(each), "*.json"))],
         spec_devices=spec_devices(own_specs, facts["specs"].present if "specs" in facts else None),
         device_plugins=plugins,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import stand_in
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import dra_access
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DraDriver
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
@@ -113,3 +113,10 @@ def test_a_kubelet_may_only_speak_for_its_node(cluster, node):
     other = cluster.node({"cpu": "2"})
     assert "kubelet-node" in look(cluster, "kubelet-token", other.name)
     other.delete()
+
+
+def test_the_right_to_keep_classes_is_checked_before_a_run(cluster, node):
+    device_classes.require_rights(Api.of(cluster.kubeconfig(), dry_run=True), DRIVER)
+    assert there(cluster) == {}
+    with pytest.raises(LacksRights, match='User "reader" cannot list resource "deviceclasses"'):
+        device_classes.require_rights(Api.of(cluster.kubeconfig({"token": "reader-token"}), dry_run=True), DRIVER)

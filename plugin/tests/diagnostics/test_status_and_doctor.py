@@ -16,9 +16,9 @@ import pytest
 from kubelet_stand_in import StandInKubelet, checkpoint
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
+from node_device_plugin.cluster.api import LacksRights, NotFound
 from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.state import State
-from node_device_plugin.cluster.api import LacksRights, NotFound
 from node_device_plugin.declaration import cdi, parse_configuration
 from node_device_plugin.declaration.configuration_file import (
     KubeletPlaces,
@@ -906,6 +906,14 @@ async def test_doctor_checks_what_a_driver_needs(node: Node, monkeypatch: pytest
     assert (await dra()).found == "User may not list resourceslices"
     shown.append(NotFound("the cluster has no resourceslices"))
     assert (await dra()).found.endswith("the cluster is older than Kubernetes 1.34, or DRA is off there")
+
+    async def nobody(*_: object) -> Any:
+        raise client.NotAnswering("no plugin answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "ask", nobody)
+        (registration,) = [each for each in await node.examine() if each.link == "registration"]
+        assert registration.found == "the kubelet still lists every resource, but no plugin answers"
     node.kubelet = KubeletProcess(1, "1.34.0", str(node.folder), dra_is_off=True)
     assert (await dra()).found == "the kubelet's feature gate DynamicResourceAllocation is off"
     node.kubelet = KubeletProcess(1, "1.33.5", str(node.folder))

@@ -133,9 +133,9 @@ async def test_slices_with_other_devices(node: Node, shows: tuple[str, ...], say
 
 async def test_a_driver_that_is_not_registered(node: Node) -> None:
     assert node.plugin is not None
-    node.plugin["resources"][0] = said("the kubelet refused the registration: unknown", False)
+    node.plugin["resources"][0] = said("the kubelet refused it: unknown", False)
     assert (await node.found()).rows[0].detail == (
-        "expected the DRA driver to be registered with the kubelet, found: the kubelet refused the registration: unknown"
+        "expected the DRA driver to be registered with the kubelet, found: the kubelet refused it: unknown"
     )
     node.plugin = None
     assert "no plugin answers for the resource" in (await node.found()).rows[0].detail
@@ -158,6 +158,7 @@ async def test_the_pod_of_a_proof(node: Node) -> None:
 
 
 def test_long_names_in_slices_are_still_known() -> None:
+    # Of this name, slices have only the beginning and a hash.
     long = "example.com/" + "x" * 63
     (resource,) = parse_configuration({"resources": [{**CAMERA, "name": long}]}).resources
     pool = pool_of(DRIVER, resource, resource.devices)

@@ -49,6 +49,13 @@ def converge(api: Api, uses: Iterable[Use]) -> list[Change]:
     return again_after_conflict(lambda: _changes(api, uses, drivers))
 
 
+def require_rights(api: Api, driver: str) -> None:
+    """Raise ApiError if the cluster has no DeviceClasses, or if the user may not keep them. api: with dry runs only."""
+    api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
+    trial = device_classes.content(driver, "nodedevices.kubernetes/trial", ())
+    api.create(device_classes.CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
+
+
 def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list[Change]:
     try:
         there = {
@@ -64,8 +71,9 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
     of_play = {use.node for use in uses}
     changes = []
     for resource, names in sorted(drivers.items()):
+        (driver,) = names
         mine = {use.node for use in uses if resource in use.resources}
-        wanted = device_classes.content(*names, resource, mine)
+        wanted = device_classes.content(driver, resource, mine)
         before = there.pop(wanted["metadata"]["name"], None)
         others = _others(before, of_play, still)
         if others and _selectors(before) != _selectors(wanted):
@@ -73,7 +81,7 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
                 f"deviceclass {wanted['metadata']['name']} selects other devices, and {', '.join(sorted(others))} uses "
                 "it: set the same dra.driver in node_devices_settings for all nodes of a cluster"
             )
-        changes.append(_put(api, before, device_classes.content(*names, resource, mine | others)))
+        changes.append(_put(api, before, device_classes.content(driver, resource, mine | others)))
     for before in there.values():
         others = _others(before, of_play, still)
         changes.append(_keep(api, before, others) if others else _delete(api, before))

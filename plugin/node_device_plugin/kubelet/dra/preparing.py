@@ -9,6 +9,7 @@ import weakref
 from typing import Any, Callable
 
 from ...cluster.api import Api, ApiError, Place
+from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
 from ...devices.commands import pre_start
 from ...support.bounded_calls import BoundedCalls, Key, in_thread
@@ -16,7 +17,6 @@ from ...support.cancel_safe import to_the_end
 from ...telemetry.logs import Log
 from .claims import ClaimId, Find, Offered, PreparedClaim, Refused, again, plan
 from .records import RecordError, Records
-from .slices import API_VERSION
 
 log = Log(__name__)
 

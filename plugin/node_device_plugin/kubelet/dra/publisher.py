@@ -18,13 +18,14 @@ from typing import Any, Callable, TypeVar
 
 from ...cluster import in_pod, kubeconfig
 from ...cluster.api import Api, ApiError, Event, Expired, LacksRights, Listed, NotFound, Place, Unavailable
+from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
 from ...support.bounded_calls import in_thread
 from ...support.cancel_safe import done_within
 from ...support.task_group import TaskGroup
 from ...telemetry import metrics
 from ...telemetry.logs import Log, Tries
-from .slices import API_VERSION, Object, Pool, Write, changes, content
+from .slices import Object, Pool, Write, changes, content
 
 log = Log(__name__)
 T = TypeVar("T")
@@ -53,7 +54,7 @@ def connect(driver: DraDriver) -> Api:
         if driver.kubeconfig:
             return Api(kubeconfig.read(driver.kubeconfig, runs_programs=False))
         return Api(in_pod.access(os.environ))
-    except kubeconfig.KubeconfigError as error:
+    except (kubeconfig.KubeconfigError, OSError) as error:
         raise ApiError(str(error)) from error
 
 
@@ -71,6 +72,9 @@ class Publisher:
         self._uid = ""
         #: The driver's slices of this node by name, as last seen; None before the first list.
         self._slices: dict[str, Object] | None = None
+        #: Whether to list before the next write: the kubelet may have deleted slices, and the connection of the watch
+        #: may be dead, which shows only after minutes.
+        self._must_list = False
         #: Up to which version of the API the watch has told all changes.
         self._version = ""
         self._due, self._new = asyncio.Event(), asyncio.Event()
@@ -85,6 +89,11 @@ class Publisher:
         """Set the pools that the driver shall have; all others are removed. Returns at once."""
         wanted = tuple(pools)
         if wanted != self._wanted:
+            told = {reason for pool in self._wanted or () for reason in pool.left_out}
+            for pool in wanted:
+                for reason in pool.left_out:
+                    if reason not in told:
+                        log.warning("the API does not accept an attribute", pool=pool.name, reason=reason)
             self._wanted = wanted
             self._changed()
 
@@ -92,6 +101,7 @@ class Publisher:
         """Say whether the kubelet has the driver registered. Only then are slices written."""
         if is_registered != self._is_registered:
             self._is_registered = is_registered
+            self._must_list = True
             self._changed()
 
     @property
@@ -149,7 +159,7 @@ class Publisher:
                 loop.call_soon_threadsafe(self._hear, event)
 
     def _take(self, listed: Listed) -> None:
-        self._slices = {each["metadata"]["name"]: each for each in listed.objects}
+        self._slices, self._must_list = _by_name(listed), False
         self._version = listed.version
         self._altered = {name: each for name, each in self._altered.items() if name in self._slices}
         self._read_problem = None
@@ -163,8 +173,8 @@ class Publisher:
             return
         name = metadata["name"]
         known = self._slices.get(name)
-        if known is not None and _version(event.object) <= _version(known):
-            # We know a later version by the answer to our own write.
+        if known is not None and _version(event.object) < _version(known):
+            # The answer to our own write told a later version.
             return
         if event.kind == "DELETED":
             self._forget(name)
@@ -207,9 +217,12 @@ class Publisher:
 
     async def _bring(self) -> bool:
         """Write where the slices differ from what is wanted. Returns whether they did. Raises ApiError."""
-        if not self._is_registered or not self._changes():
+        if not self._is_registered or self._slices is None or not (self._must_list or self._changes()):
             return False
         api = await in_thread(self._connect)
+        if self._must_list:
+            self._slices = _by_name(await in_thread(api.listed, _SLICES, **self._selectors))
+            self._must_list = False
         # A node that joined again has another uid, and the slices of the former one are deleted.
         self._uid = (await in_thread(api.node, self._driver.node))["metadata"]["uid"]
         writes, problem = self._changes(), None
@@ -298,6 +311,10 @@ def _pause(number: int) -> float:
     """The seconds before another attempt. number: of attempts that had no lasting success."""
     longest: float = min(_LONGEST_PAUSE, _TOGETHER * 2 ** min(number, 16))
     return longest * random.uniform(0.8, 1.0)  # noqa: S311 (no secret)
+
+
+def _by_name(listed: Listed) -> dict[str, Object]:
+    return {each["metadata"]["name"]: each for each in listed.objects}
 
 
 def _version(each: Object) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...cluster.api import Place
 from ...declaration import Resource
+from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, RESOURCE_ATTRIBUTE
 from ...declaration.model import DraDriver
 from ...declaration.names import attribute_text
 from ..checkpoint import CheckpointError
@@ -14,7 +15,10 @@ from ..pod_resources import Claimed, Holder
 from ..queries import HeldDevice
 from .publisher import connect
 from .records import RecordError, Records
-from .slices import API_VERSION, device_name, pool_name
+from .slices import device_name, pool_name
+
+#: Every device of ours has these attributes.
+_KEYS = (RESOURCE_ATTRIBUTE, ID_ATTRIBUTE)
 
 
 def read_slices(driver: DraDriver) -> list[dict[str, Any]]:
@@ -25,16 +29,14 @@ def read_slices(driver: DraDriver) -> list[dict[str, Any]]:
 
 
 def offered(slices: Iterable[Mapping[str, Any]], resources: Sequence[Resource]) -> dict[str, tuple[str, ...]]:
-    """By resource, the ids of its devices in slices. An id that no device of the resource has stays as it is shown."""
-    names = {attribute_text(resource.name): resource for resource in resources}
+    """By resource, the ids of its devices in slices."""
+    names = {attribute_text(resource.name): resource.name for resource in resources}
     found: dict[str, list[str]] = {}
     for each in slices:
         for device in each["spec"].get("devices") or ():
-            shown = {name: device["attributes"].get(name, {}).get("string", "") for name in ("resource", "id")}
-            resource = names.get(shown["resource"])
-            if resource is not None:
-                ids = {attribute_text(its.id): its.id for its in resource.devices}
-                found.setdefault(resource.name, []).append(ids.get(shown["id"], shown["id"]))
+            resource, device_id = (device["attributes"].get(key, {}).get("string", "") for key in _KEYS)
+            if resource in names:
+                found.setdefault(names[resource], []).append(device_id)
     return {name: tuple(sorted(ids)) for name, ids in found.items()}
 
 

@@ -11,14 +11,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
+from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, MAX_ATTRIBUTES, RESOURCE_ATTRIBUTE
 from ...declaration.model import AttributeValue, Device, DraDriver, Resource, Version
-from ...declaration.names import MAX_ATTRIBUTE_TEXT, attribute_text, dns_label, hashed_label
+from ...declaration.names import MAX_ATTRIBUTE_TEXT, attribute_text, class_name, dns_label, hashed_label
 
-API_VERSION = "resource.k8s.io/v1"
 #: Maximum devices of a slice. Without taints 128 are possible, but a slice with a taint may have only these.
 MAX_DEVICES = 64
-#: Maximum attributes of a device.
-MAX_ATTRIBUTES = 32
 _MAX_POOL_NAME = 253
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Attributes that Kubernetes names (k8s.io/dynamic-resource-allocation/deviceattribute), by our names.
@@ -64,8 +62,7 @@ def device_name(device_id: str) -> str:
 
 def pool_name(node: str, resource: str) -> str:
     """The name of a resource's pool on a node, such as ``worker1/camera.example.com`` for ``example.com/camera``."""
-    domain, _slash, label = resource.partition("/")
-    name = f"{node}/{dns_label(label)}.{domain}"
+    name = f"{node}/{class_name(resource)}"
     return name if len(name) <= _MAX_POOL_NAME else hashed_label(name)
 
 
@@ -89,7 +86,7 @@ def pool_of(driver: DraDriver, resource: Resource, healthy: Sequence[Device]) ->
 def _attributes(resource: Resource, device: Device) -> dict[str, AttributeValue]:
     """The attributes of a device, the most important first. What the declaration says wins over what was found."""
     # A DeviceClass selects by these two, so every device has them, and nothing replaces them.
-    always = {"resource": attribute_text(resource.name), "id": attribute_text(device.id)}
+    always = {RESOURCE_ATTRIBUTE: attribute_text(resource.name), ID_ATTRIBUTE: attribute_text(device.id)}
     found: dict[str, AttributeValue] = {_camel_case(name): value for name, value in device.attributes.known().items()}
     if device.numa_node is not None:
         found["numaNode"] = device.numa_node

@@ -43,6 +43,10 @@ class FakeApi:
         self.history: list[tuple[int, dict[str, Any]]] = []
         self.news = threading.Condition(threading.RLock())
         self.watches = 0
+        #: Seconds before a watch tells of a change.
+        self.delay = 0.0
+        #: Whether watches tell nothing, as on a connection that nobody knows to be dead.
+        self.is_mute = False
         #: Ends all watches once it is another number.
         self.era = 0
 
@@ -110,7 +114,9 @@ class FakeApi:
                 if not found and self.era == era:
                     self.news.wait(until - time.monotonic())
             for version, event in found:
-                yield event
+                time.sleep(self.delay)
+                if not self.is_mute:
+                    yield event
                 after = version
 
 

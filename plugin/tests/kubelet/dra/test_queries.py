@@ -45,5 +45,5 @@ async def test_nodes_without_claims_and_damaged_records(tmp_path: Path) -> None:
     assert await with_claims(nobody, str(tmp_path)) is nobody
     (tmp_path / RECORDS).mkdir()
     (tmp_path / RECORDS / "u-1.json").write_text("{")
-    with pytest.raises(CheckpointError, match="cannot read which devices a claim has: .*/u-1.json"):
+    with pytest.raises(CheckpointError, match="cannot read which devices a claim has"):
         await with_claims(nobody, str(tmp_path))

@@ -57,7 +57,7 @@ def test_all_hosts_of_the_play_count(run, monkeypatch):
         "b": host(PLAIN, node="b", kubeconfig="/k2"),
         "c": {"node_devices_kubeconfig": "/k", "node_devices_node_name": "node-c"},
         "d": host(CAMERA, node="d", kubeconfig="/other"),
-        "e": host(CAMERA, node="e", kubeconfig=None),
+        "e": host(PLAIN, node="e", kubeconfig=None),
         "pool": {"node_devices_kubeconfig": "/k", "node_devices_profile": True},
     }
     _, asked = run("present", hosts)
@@ -70,6 +70,12 @@ def test_all_hosts_of_the_play_count(run, monkeypatch):
         },
         "/other": {Use("d", frozenset(["example.com/camera"]), DRIVER)},
     }
+
+
+def test_a_class_needs_a_cluster(run):
+    result, asked = run("present", {"a": host(CAMERA, node="a", kubeconfig=None)})
+    assert (result["failed"], asked) == (True, {})
+    assert "a: node_devices_kubeconfig: not set, but the DeviceClass of example.com/camera" in result["msg"]
 
 
 def test_an_uninstall_uses_nothing(run):

@@ -20,6 +20,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, NotFound
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet.dra import RECORDS
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
@@ -103,6 +104,17 @@ def test_a_dra_driver_needs_the_node_s_access(look, mode, refused):
     assert given["dra"] == driver
     lines = ["node1: resources with api: dra cannot use /kubelet.conf: No such file"] * refused
     assert result.get("msg", "").splitlines()[1:] == lines
+
+
+def test_what_the_node_knows_of_a_dra_driver(tmp_path):
+    driver = {"name": "d.example.com", "node": "node1", "kubeconfig": str(tmp_path / "kubelet.conf")}
+    problem = f"{tmp_path}/kubelet.conf: No such file or directory"
+    assert module.dra_access(driver) == {"dra": {"problem": problem, "paths": ()}}
+    assert module.dra_access(None) == {}
+    directories = [str(tmp_path / "missing"), str(tmp_path)]
+    assert not module.has_claims(directories)
+    (tmp_path / RECORDS).mkdir()
+    assert module.has_claims(directories)
 
 
 HOME = "/home/deploy/.pyenv/versions/3.11.7/bin/python3.11"
