@@ -30,15 +30,17 @@ def allocate(cluster: FakeApi, *claims: dict[str, Any]) -> None:
         cluster.claims["default/" + each["metadata"]["name"]] = each
 
 
-def delay(monkeypatch: pytest.MonkeyPatch, method: str, seconds: float) -> list[str]:
-    """Let a method of Records take longer. Returns a list that has an entry for each call."""
+def delay(monkeypatch: pytest.MonkeyPatch, method: str, before: float = 0.0, after: float = 0.0) -> list[str]:
+    """Let a method of Records take longer, in seconds. Returns a list that has an entry for each call."""
     calls: list[str] = []
     original = getattr(Records, method)
 
     def late(*arguments: Any) -> Any:
         calls.append(method)
-        time.sleep(seconds)
-        return original(*arguments)
+        time.sleep(before)
+        result = original(*arguments)
+        time.sleep(after)
+        return result
 
     monkeypatch.setattr(Records, method, late)
     return calls
@@ -209,7 +211,7 @@ async def test_a_device_has_one_claim_until_it_is_released(
     node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scheduler may allocate a device again while its node has not released it (kubernetes/kubernetes#141471)."""
-    delay(monkeypatch, "read", 0.02)
+    delay(monkeypatch, "read", after=0.02)
     allocate(cluster, *(claim(f"u{number}", result("null")) for number in range(10)))
     allocate(cluster, *(claim(uid, result("null", adminAccess=True)) for uid in ("admin", "other-admin")))
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
@@ -317,7 +319,7 @@ async def test_a_call_that_ends_while_it_is_recorded_has_its_devices(
     node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
-    writes = delay(monkeypatch, "write", 0.3)
+    writes = delay(monkeypatch, "write", before=0.3)
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
         ending = asyncio.ensure_future(kubelet.prepare(asked("u1")))
         await until(lambda: writes)
