@@ -293,8 +293,8 @@ async def test_a_slice_that_the_server_refuses_keeps_no_other_away(
         await until(lambda: publisher.problem)
         await until(lambda: len(refused) == 4)
         # Later and later, but a change is tried at once.
-        pauses = [after - before for before, after in zip(refused, refused[1:])]
-        assert pauses == sorted(pauses)
+        assert refused[3] - refused[2] > 1
+        await asyncio.sleep(0.5)
         publisher.publish([pool(2, "w1/good")])
         await until(lambda: publisher.problem is None, SOON)
 
@@ -411,11 +411,14 @@ async def test_two_instances_agree_and_then_rest(api: FakeApi) -> None:
 
 
 async def test_a_quarrel_about_the_slices_slows_down(api: FakeApi) -> None:
+    """Each waits for longer and longer; without pauses there would be many writes a second."""
+
+    def longest() -> float:
+        return max((after - before for before, after in zip(api.moments, api.moments[1:])), default=0.0)
+
     async with running(api, pool(1)), running(api, pool(2)):
         await until(lambda: len(api.writes) > 3)
-        await asyncio.sleep(3)
-        # Each waits for longer and longer; without pauses there would be hundreds.
-        assert len(api.writes) < 25
+        await until(lambda: longest() > 1, 20)
 
 
 async def test_a_node_that_joined_again_owns_its_slices(api: FakeApi) -> None:
