@@ -135,7 +135,7 @@ test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
 	  --beside-programs lint-slowly oldest-python faults runtimes image-test \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-profiles scenario-api_faults \
-	  scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
+	  scenario-dra scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
 	  --two-at-a-time scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
 	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap molecule-example \
 	  --beside api-server cdi-judge chart

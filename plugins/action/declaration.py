@@ -10,6 +10,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     asked,
     combinations,
@@ -70,7 +71,8 @@ class ActionModule(NodeAction):
                 problems += host_devices.problems(*makers)
             problems += self._of_a_daemonset(read.configuration) if "device_plugin" in roles else []
         if read is not None and roles:
-            problems += combinations.problems(task_vars, template, read.capacities)
+            by_claims = [each.name for each in read.configuration.resources if each.api == DRA]
+            problems += combinations.problems(task_vars, template, read.capacities, by_claims)
         if look.is_profile and roles:
             problems += profiles.problems(task_vars, template, read.capacities if read is not None else {})
         warned = [*unchecked]

@@ -91,6 +91,6 @@ def _sentence(held):
     """Return a text about pods and their devices, such as `default/viewer holds example.com/camera (cam0, cam1)`."""
     devices: dict[tuple[str, str], list[str]] = {}
     for entry in held:
-        pod = f"{entry['namespace']}/{entry['pod']}" if entry.get("namespace") else f"pod {entry['pod']}"
+        pod = role_specs.holder(entry) if entry.get("namespace") or entry.get("claim") else f"pod {entry['pod']}"
         devices.setdefault((pod, entry["resource"]), []).append(entry["device"])
     return ", ".join(f"{pod} holds {resource} ({', '.join(names)})" for (pod, resource), names in devices.items())

@@ -14,6 +14,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Unavailable,
     again_after_conflict,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import combinations, framed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
@@ -49,8 +50,10 @@ class ActionModule(NodeAction):
             registered = resources.registered_by(cluster.node(name))
         else:
             registered = self._registered(declared["kubelet_device_plugin_dir"])
-        served = {resource["name"] for resource in declared["resources"]} if state != "absent" else set()
-        wanted = resources.Wanted(capacities, frozenset(served), registered)
+        served, by_claims = set(), set()
+        for resource in declared["resources"] if state != "absent" else ():
+            (by_claims if resource.get("api") == DRA else served).add(resource["name"])
+        wanted = resources.Wanted(capacities, frozenset(served), registered, frozenset(by_claims))
         if state == "reported":
             rows = resources.rows(cluster.node(name), wanted)
             wrong = [row for row in rows if row["resource"] in capacities and row["state"] != resources.AS_DECLARED]

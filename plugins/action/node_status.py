@@ -18,6 +18,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     DeclarationError,
     configuration_file,
+    model,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
@@ -167,10 +168,12 @@ class ActionModule(NodeAction):
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
             if self._api_only:
                 registered = extended_resources.registered_by(shown)
-            served = frozenset(resource["name"] for resource in declared["resources"])
+            # The node object shows no resource that pods get by claims.
+            by_claim = {each["name"] for each in declared["resources"] if each.get("api") == model.DRA}
+            served = frozenset(each["name"] for each in declared["resources"]) - by_claim
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
-            problems.extend(self._unlisted(cluster, shown["metadata"]["name"]))
+            problems.extend(self._unlisted(cluster, shown["metadata"]["name"], by_claim))
         except (ApiError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
@@ -182,12 +185,12 @@ class ActionModule(NodeAction):
         of_pod = self._of_pod(cluster, shown, declared, problems) if self._is_pod else {}
         return {"cluster": rows, "node_object": shown, **of_pod}
 
-    def _unlisted(self, cluster, name):
+    def _unlisted(self, cluster, name, by_claim):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.
 
-        The kubelet updates the node object only every 10 s.
+        The kubelet updates the node object only every 10 s. by_claim: resources that a node object does not show.
         """
-        healthy = self._arguments.get("healthy") or {}
+        healthy = {key: count for key, count in (self._arguments.get("healthy") or {}).items() if key not in by_claim}
 
         def look(is_late):
             allocatable = extended_resources.capacities_of(cluster.node(name), "allocatable") if healthy else {}

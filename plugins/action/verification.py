@@ -13,6 +13,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
     parse_configuration,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import judging
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
     FAILED,
@@ -157,7 +159,13 @@ class ActionModule(NodeAction):
     def _prove_by_pods(self, report, configuration):
         """Prove the unproven resources with pods that the scheduler places. The node's command inspects the pods."""
         rows = [Row(**row) for row in report["resources"]]
-        wanted = [proof.Wanted(row.resource, row.shares) for row in rows if row.state == UNPROVEN and row.shares]
+        resources = parse_configuration(configuration).resources
+        classes = {each.name: class_name(each.name) for each in resources if each.api == DRA}
+        wanted = [
+            proof.Wanted(row.resource, row.shares, device_class=classes.get(row.resource, ""))
+            for row in rows
+            if row.state == UNPROVEN and row.shares
+        ]
         if not wanted or report["image"] is None:
             return
 

@@ -116,6 +116,11 @@ options:
     type: list
     elements: str
     default: []
+  dra:
+    description:
+      - The DRA driver of the node, with the keys C(name), C(node) and C(kubeconfig). The module checks whether the
+        driver can use the kubeconfig. With O(declaration), the action sets the declared driver if a resource needs it.
+    type: dict
   accounts:
     description: Names of C(users) and C(groups) to look up. With O(declaration), the action sets the declared names.
     type: dict
@@ -177,6 +182,16 @@ device_plugins:
       plugins, and the names of DRA drivers.
   type: dict
   returned: always
+claims_prepared:
+  description: Whether pods may have devices of the plugin by ResourceClaims, which only its DRA driver can release.
+  type: bool
+  returned: always
+dra:
+  description:
+    - Why the driver cannot use its kubeconfig (C(problem), or null), and the files and directories that it reads
+      (C(paths)).
+  type: dict
+  returned: with O(dra)
 ledger:
   description: Paths in the ledger.
   type: list
@@ -217,6 +232,8 @@ from ..module_utils.transaction.plan import Places
 _PATIENCE = 5.0
 _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
+# The plugin's records of claims, below its directory of CDI specs. Source: RECORDS in node_device_plugin.kubelet.dra.
+_RECORDS = "node-device-plugin-claims"
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
@@ -296,12 +313,28 @@ def judged(runtime, module):
     return {**shown(runtime), "obstacles": obstacles}, configuration.spec_dirs(runtime)
 
 
+def has_claims(directories):
+    """Return whether the plugin has records of claims below a directory of CDI specs."""
+    return any(os.path.isdir(os.path.join(each, _RECORDS)) for each in directories)
+
+
+def dra_access(driver):
+    """Return the access of a DRA driver. driver: the option, or None."""
+    if driver is None:
+        return {}
+    from node_device_plugin.cluster import dra_access as access
+    from node_device_plugin.declaration.model import DraDriver
+
+    return {"dra": access.look(DraDriver(**driver))._asdict()}
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
             "cri_socket": {"type": "path"},
             "device_paths": {"type": "dict", "default": {}},
+            "dra": {"type": "dict"},
             "host_paths": {"type": "list", "elements": "str", "default": []},
             "accounts": {"type": "dict", "default": {}},
             "cdi": {"type": "bool", "default": True},
@@ -362,12 +395,14 @@ def main():
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_directories=directories,
+        claims_prepared=has_claims(directories),
         cdi_files=[path for each in directories for path in glob.glob(os.path.join(glob.escape(each), "*.json"))],
         spec_devices=spec_devices(own_specs, facts["specs"].present if "specs" in facts else None),
         device_plugins=plugins,
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
         missing_host_paths=missing_of(module.params["host_paths"]),
+        **dra_access(module.params["dra"] if os.geteuid() == 0 else None),
         **looked_for(module.params["device_paths"]),
         **of_ledger,
     )

@@ -154,6 +154,8 @@ MODULES: dict[str, dict[str, Any]] = {
         },
         "kubelet": Null(_KUBELET),
         "kubelet_problem": Null(str),
+        "claims_prepared": bool,
+        "dra?": {"problem": Null(str), "paths": _TEXTS},
         "identity": {"name": Null(str), "machine_id": Null(str), "system_uuid": Null(str)},
         "missing_devices": _TEXTS,
         "device_links": {...: str},
@@ -193,6 +195,7 @@ _HOLDERS = {
             "all_host_paths?": _TEXTS,
             "by_our_cdi": bool,
             "cdi_names?": _TEXTS,
+            "claim?": str,
         }
     ],
     "allocatable": {...: _TEXTS},

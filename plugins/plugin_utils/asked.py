@@ -84,6 +84,8 @@ def parse(
         )
         if declared.get("accounts"):
             rest["accounts"] = declared["accounts"]
+        if declared.get("dra"):
+            rest["dra"] = declared["dra"]
     cdi = boolean(rest.pop("cdi", True))
     cdi = declared["needs_cdi"] if declared else cdi
     requires = requires.split(",") if isinstance(requires, str) else list(requires)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -39,17 +39,23 @@ _VARIABLES = (
 
 
 def problems(
-    variables: Mapping[str, Any], template: Callable[[Any], Any], capacities: Mapping[str, int]
+    variables: Mapping[str, Any],
+    template: Callable[[Any], Any],
+    capacities: Mapping[str, int],
+    by_claims: Iterable[str] = (),
 ) -> Iterator[str]:
     """Yield one message for each combination with which a later task would fail.
 
     variables: of the host. template: evaluates their expressions. capacities: the declared static capacities.
+    by_claims: the resources that pods get by ResourceClaims.
     """
     # An expression that fails counts as set. The roles' argument specs report its error.
     values = {name: worked_out(variables[name], name, template)[0] for name in _VARIABLES if name in variables}
     has_cluster, api_only = bool(values.get("node_devices_kubeconfig")), _is(values, "node_devices_api_only")
     if capacities and not has_cluster:
         yield without_cluster(capacities)
+    if by_claims and not has_cluster:
+        yield without_classes(by_claims)
     if _is(values, "node_devices_drain") and not has_cluster:
         yield NO_CLUSTER
     is_service, deployment = values.get("device_plugin_mode", "service") == "service", values.get(_DEPLOYMENT)
@@ -77,6 +83,12 @@ def without_cluster(capacities: Mapping[str, int]) -> str:
     """Return the message for static capacities without a kubeconfig."""
     names = ", ".join(sorted(capacities))
     return asked.without_kubeconfig(f"the capacity of {names} is patched through the Kubernetes API")
+
+
+def without_classes(resources: Iterable[str]) -> str:
+    """Return the message for resources that pods get by ResourceClaims without a kubeconfig."""
+    names = ", ".join(sorted(resources))
+    return asked.without_kubeconfig(f"the DeviceClass of {names} (api: dra) is created through the Kubernetes API")
 
 
 def _is(values: Mapping[str, Any], name: str) -> bool:

@@ -43,6 +43,11 @@ class Declaration(NamedTuple):
     #: Static extended resource to its capacity.
     capacities: dict[str, int]
 
+    def with_node(self, name: str) -> Declaration:
+        """Return the declaration with the node's name in the cluster, for the DRA driver."""
+        driver = self.configuration.dra._replace(node=name)
+        return self._replace(configuration=self.configuration._replace(dra=driver))
+
     def as_data(self) -> dict[str, Any]:
         """Return the declaration as plain data for variables."""
         configuration = serialise.configuration_to_data(self.configuration)
@@ -66,6 +71,7 @@ class Declaration(NamedTuple):
             ),
             "kubelet_device_plugin_dir": self.configuration.kubelet_device_plugin_dir,
             "http_address": self.configuration.http_address,
+            "dra": self.configuration.dra._asdict() if self.configuration.uses_dra else {},
         }
 
 

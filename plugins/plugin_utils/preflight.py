@@ -35,6 +35,8 @@ from .wheels import WheelsError
 
 #: Modules that import the plugin's code, or keep it on the node.
 _WITH_CODE = frozenset(("cdi_runtime", "cdi_specs", "node_tools"))
+#: Options of module node_preflight that do not count if only paths are read again.
+_NOT_AGAIN = frozenset(("cdi", "commands", "converge", "dra"))
 #: The variable in which a playbook registers the preflight's result.
 KNOWN = "node_devices_node"
 #: Facts of a node that only the Kubernetes API reaches, in the form of a preflight's result.
@@ -177,6 +179,8 @@ class Preflight:
         read = declaration.read(self._vars, template, None, render, failure, forced, self.is_profile)
         if self.api_only:
             declaration.refuse_names(read)
+        if read.configuration.uses_dra and not read.configuration.dra.node:
+            read = read.with_node(self.variable("node_devices_node_name") or self.host)
         return read
 
     def told(self, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,7 +387,7 @@ class Preflight:
             return dict(known)
         if not requirements.unmet(["devices"], known, asked.device_paths, True, asked.host_paths):
             return dict(known)
-        of_module = {key: value for key, value in asked.of_module.items() if key not in ("cdi", "commands", "converge")}
+        of_module = {key: value for key, value in asked.of_module.items() if key not in _NOT_AGAIN}
         afresh = self.on_node("node_preflight", of_module)
         keys = ("missing_devices", "other_than_devices", "device_links", "missing_host_paths")
         return {**known, **{key: afresh[key] for key in keys}} if keys[0] in afresh else afresh
@@ -461,7 +465,7 @@ def _needs_code(module: str, arguments: Mapping[str, Any]) -> bool:
     asked = {module: [arguments], **arguments.get("converge", {})}
     files = [file for each in asked.get("managed_files", ()) for file in each.get("files", ())]
     has_configuration = any("configuration" in file for file in files)
-    return "cdi" in arguments or has_configuration or not _WITH_CODE.isdisjoint(asked)
+    return not {"cdi", "dra"}.isdisjoint(arguments) or has_configuration or not _WITH_CODE.isdisjoint(asked)
 
 
 def _became(outcome: Mapping[str, Any], check_mode: bool) -> str:

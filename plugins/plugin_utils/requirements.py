@@ -17,6 +17,8 @@ from . import host_devices
 from .asked import Asked
 from .kubernetes import drain
 
+# The first release of the kubelet with the API v1 of DRA drivers.
+_FIRST_DRA = (1, 34)
 # Matches a shell's error for a missing program.
 _MISSING = re.compile("not found|no such file")
 # Matches an error of a Python older than 3.9, in lower case. The last one is the error of Python 3.8.
@@ -36,6 +38,8 @@ def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any],
         for module in facts.get("converged") or {}:
             found += [problem for answer in _answers(facts, module) for problem in answer.get("problems") or ()]
         found += not_for_service(facts["python"]) if runs_units else ()
+        # A run without a mode, such as an uninstall, has a check of its own.
+        found += without_dra(asked.declared.get("dra"), facts) if asked.declared and asked.mode else ()
     if asked.cdi and "runtime" in asked.requires:
         found += [problem for answer in _answers(facts, "cdi_specs") for problem in answer.get("crashing", ())]
     if asked.declared and asked.mode and not asked.takeover:
@@ -151,6 +155,27 @@ def not_for_service(python: Mapping[str, Any]) -> Iterator[str]:
             f"node_tools_root is below {python['hidden_root']}, which the sandbox of the plugin's service hides: set "
             "it to another directory, such as /opt/node-devices"
         )
+
+
+def without_dra(driver: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one message if the node cannot have a DRA driver, or cannot lose it. driver: the declared one, or none."""
+    if not driver:
+        if facts.get("claims_prepared"):
+            yield (
+                "pods have devices of this node by ResourceClaims, but no resource has api: dra any more, and without "
+                "the DRA driver these pods cannot end: end them first (kubectl drain)"
+            )
+        return
+    kubelet = facts["kubelet"] or {}
+    version = kubelet.get("version")
+    if version and cdi_versions.version_tuple(version)[:2] < _FIRST_DRA:
+        yield f"kubelet {version} has no DRA API v1, which api: dra needs: upgrade it to 1.34 or later"
+    problem = (facts.get("dra") or {}).get("problem")
+    if problem:
+        used, hint = kubelet.get("kubeconfig"), ""
+        if used and used != driver["kubeconfig"]:
+            hint = f"; the running kubelet uses {used}: set dra.kubeconfig in node_devices_settings to it"
+        yield f"resources with api: dra cannot use {driver['kubeconfig']}: {problem}{hint}"
 
 
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = ()) -> Iterator[str]:

@@ -253,3 +253,12 @@ def test_a_default_without_a_label_or_a_profile_is_refused(helm, values, problem
     code, text = helm("template", "mine", str(CHART), values=values)
     assert code
     assert problem in text
+
+
+@pytest.mark.parametrize(
+    "config", [{"resources": [{**RESOURCE, "api": "dra"}]}, {"resources": [RESOURCE], "api": "dra"}]
+)
+def test_dra_is_refused_because_the_pods_have_no_rights_on_slices(helm, config):
+    code, text = helm("template", "mine", str(CHART), values={"profiles": {"gpu": {"config": config}}})
+    assert code
+    assert "profiles.gpu: devices.example.com/serial has api: dra, which needs rights on ResourceSlices" in text

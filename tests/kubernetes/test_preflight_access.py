@@ -19,6 +19,7 @@ FACTS = {
     "runtime": {"name": "containerd"},
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "cdi_files": [],
+    "claims_prepared": False,
     "spec_devices": [],
     "ledger": {},
 }

@@ -230,3 +230,18 @@ def test_who_may_not_replace_reads_which_right_is_missing(cluster, node):
     place = api.Place("nodes", node.name)
     with pytest.raises(api.LacksRights, match=r"give this user update on nodes in a ClusterRole$"):
         reader.replace(place, reader.get(place))
+
+
+def test_a_process_that_may_start_no_thread_tries_later(monkeypatch):
+    """At TasksMax= of a service."""
+
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with answering(saying(200, EVENT)) as address:
+        client = client_of(address)
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for request in (lambda: client.get(NODES), lambda: next(client.watch(NODES, "1", LONG))):
+            with pytest.raises(api.Unavailable, match=r"does not answer: can't start new thread: retry when"):
+                request()
+        monkeypatch.undo()

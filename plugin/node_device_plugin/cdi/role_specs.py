@@ -334,5 +334,7 @@ def _listed(paths: Collection[str]) -> str:
 
 
 def holder(held: Mapping[str, Any]) -> str:
-    """Return the pod of a ``node-device-plugin holders`` entry; only its uid without a kubelet."""
+    """Return the pod of a ``node-device-plugin holders`` entry; without a kubelet, only its uid or its claim."""
+    if held.get("claim") and not held["pod"]:
+        return f"claim {held['claim']}"
     return f"{held['namespace']}/{held['pod']}" if held.get("namespace") else str(held["pod"])

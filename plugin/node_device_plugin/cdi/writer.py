@@ -51,6 +51,10 @@ class Owner(NamedTuple):
 PLUGIN = Owner(cdi.FILE_PREFIX, lambda declared, followed: declared.dynamic_cdi or followed is not declared)
 
 
+#: The prefix of the names of specs that one claim has. No ``Owner`` has it, so ``prune`` leaves these specs alone.
+_CLAIM_PREFIX = "node-device-plugin-claim_"
+
+
 class Written(NamedTuple):
     """A spec that is up to date. found: the file's identity, which shows whether another writer replaced the file."""
 
@@ -166,7 +170,7 @@ def prune(
     gone = [name for name in devices(directory, owner) if name not in known and name.partition("=")[2] not in held]
     if not dry_run:
         omit(frozenset(gone), directory, owner)
-        _remove_half_written(directory, owner)
+        _remove_half_written(directory, owner.prefix)
     return gone
 
 
@@ -186,6 +190,25 @@ def omit(names: Collection[str], directory: str, owner: Owner = PLUGIN) -> list[
         elif len(stay) < len(there):
             _replace(path, cdi.serialise(cdi.with_kept(None, spec, stay)))
     return gone
+
+
+def write_claim(directory: str, uid: str, kind: str, devices: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the spec of a claim. devices: the edits of each device, by name. Raises OSError."""
+    listed = [{"name": name, "containerEdits": edits} for name, edits in devices.items()]
+    spec = {"cdiVersion": "", "kind": kind, "devices": listed}
+    _replace(_claim_path(directory, uid), cdi.serialise({**spec, "cdiVersion": cdi.minimum_version(spec)}))
+
+
+def remove_claim(directory: str, uid: str) -> None:
+    """Remove the spec of a claim if it has one, and what a killed instance left of its writes. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_claim_path(directory, uid))
+        CDI_WRITES.increment("removed")
+    _remove_half_written(directory, _CLAIM_PREFIX)
+
+
+def _claim_path(directory: str, uid: str) -> str:
+    return os.path.join(directory, f"{_CLAIM_PREFIX}{uid}.json")
 
 
 def remove_directory(directory: str, volatile: str = "/run") -> None:
@@ -290,10 +313,10 @@ def _is_there(path: str, text: str) -> bool:
     return False
 
 
-def _remove_half_written(directory: str, owner: Owner) -> None:
+def _remove_half_written(directory: str, prefix: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(directory):
-            if entry.name.startswith("." + owner.prefix) and not _is_being_written(entry.path):
+            if entry.name.startswith("." + prefix) and not _is_being_written(entry.path):
                 os.unlink(entry.path)
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, RUNTIME, Failure, ask, command, option, show
+
+if TYPE_CHECKING:
+    from ..kubelet.queries import HeldDevice, Holders
 
 
 @command(
@@ -25,12 +30,11 @@ from .shared import DEVICE_PLUGIN_DIR, KUBELET, OUTPUT, RUNTIME, Failure, ask, c
 def run(options: argparse.Namespace) -> int:
     """List the devices that pods hold."""
     from ..cdi.directories import DEFAULT_DIRECTORIES
-    from ..kubelet import queries
 
     if options.by_cdi:
         return _by_cdi(options)
     specs = [*DEFAULT_DIRECTORIES, *([options.cdi_dir] if options.cdi_dir else [])]
-    state = ask(queries.holders(options.kubelet_root, options.device_plugin_dir, specs))
+    state = ask(_held(options, specs))
     is_text = options.output == "text"
     if is_text and state.source == "none":
         raise Failure(
@@ -39,9 +43,20 @@ def run(options: argparse.Namespace) -> int:
         )
     if is_text and state.source == "checkpoint":
         print("no kubelet answers; holders are from its checkpoint, which names pods by UID only", file=sys.stderr)
-    texts = ["{namespace}/{pod} {container} {resource} {device}".format(**held._asdict()) for held in state.held]
-    show(options, state.to_data(), *(texts or ["no device is held"]))
+    show(options, state.to_data(), *(map(_text, state.held) if state.held else ["no device is held"]))
     return 0
+
+
+async def _held(options: argparse.Namespace, specs: Sequence[str]) -> Holders:
+    from ..kubelet import queries
+
+    state = await queries.holders(options.kubelet_root, options.device_plugin_dir, specs)
+    return await queries.with_claims(state, specs[-1])
+
+
+def _text(held: HeldDevice) -> str:
+    holder = [f"{held.namespace}/{held.pod} {held.container}"] if held.pod else []
+    return " ".join([*holder, held.resource, held.device, *([f"claim {held.claim}"] if held.claim else [])])
 
 
 def _by_cdi(options: argparse.Namespace) -> int:

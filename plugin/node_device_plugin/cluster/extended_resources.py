@@ -18,9 +18,10 @@ ANNOTATION = "nodedevices.kubernetes/extended-resources"
 
 #: The state of a static resource whose declared capacity is allocatable.
 AS_DECLARED = "as declared"
-#: The state of a resource that the device plugin no longer serves. The kubelet lists such a resource for 5 minutes.
+#: The state of a resource that no device plugin serves any more. The kubelet lists such a resource for 5 minutes.
 LEFT_BEHIND = (
-    "no longer declared: the kubelet lists it until 5 minutes after the plugin withdrew it, and a later run removes it"
+    "no longer served by a device plugin: the kubelet lists it until 5 minutes after the plugin withdrew it, and a "
+    "later run removes it"
 )
 # The kubelet's program names, which managedFields contains. k3s and MicroK8s have one program for all components.
 _KUBELETS = frozenset({"kubelet", "k3s", "kubelite"})
@@ -53,11 +54,14 @@ class Wanted(NamedTuple):
     capacities: maps each static resource to its capacity.
     served: the device plugin's resources.
     registered: the resources of all device plugins that the node's kubelet knows.
+    by_claims: the resources of the DRA driver. A key that a device plugin left on the node object for such a resource,
+    even with 0, keeps the scheduler of Kubernetes 1.34 from offering the driver's devices under that name.
     """
 
     capacities: Mapping[str, int]
     served: frozenset[str]
     registered: frozenset[str]
+    by_claims: frozenset[str] = frozenset()
 
 
 class Plan(NamedTuple):
@@ -96,7 +100,8 @@ def plan(node: Mapping[str, Any], wanted: Wanted) -> Plan:
         # If a device plugin serves the resource now, the resource belongs to that plugin.
         if name not in target and name not in wanted.registered:
             target[name] = before
-    left = {name for name in memory.served if name not in wanted.served and name not in target}
+    former = wanted.by_claims.intersection(capacity)
+    left = {name for name in {*memory.served, *former} if name not in wanted.served and name not in target}
     forgotten = left - wanted.registered
     # Remove only a 0 or a value that the kubelet wrote. Keep a value that another writer has patched since.
     gone = {name for name in forgotten if quantity.same(capacity.get(name, "0"), "0") or _is_the_kubelets(node, name)}
@@ -166,7 +171,8 @@ def rows(node: Mapping[str, Any], wanted: Wanted) -> list[dict[str, str]]:
     """One row for each declared or recorded resource, with its state."""
     capacity, allocatable, memory = capacities_of(node), capacities_of(node, "allocatable"), remembered(node)
     result = []
-    for name in sorted({*wanted.capacities, *wanted.served, *memory.patched, *memory.served}):
+    former = wanted.by_claims.intersection(capacity)
+    for name in sorted({*wanted.capacities, *wanted.served, *memory.patched, *memory.served, *former}):
         now, usable = capacity.get(name), allocatable.get(name)
         declared = wanted.capacities.get(name)
         if declared is not None:

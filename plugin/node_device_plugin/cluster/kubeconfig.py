@@ -31,6 +31,8 @@ _UNKNOWN = {
     frozenset({"as-uid", "as-groups", "as-user-extra"}): "which is not supported here: use only as",
 }
 _NONE_OVER_HTTP = "a user without credentials (credentials are not sent over http: use an https:// server)"
+# Keys of a user that name a file.
+_FILES_OF_USER = ("client-certificate", "client-key", "tokenFile")
 # Seconds that a credential program may take; it cannot prompt.
 _TIMEOUT = 60
 
@@ -64,15 +66,23 @@ class _Tls(ssl.SSLContext):
         return super().wrap_socket(*arguments, **options)
 
 
-def read(path: str) -> Access:
-    """The access to the cluster of the file's current context. Raises KubeconfigError."""
+def read(path: str, runs_programs: bool = True) -> Access:
+    """The access to the cluster of the file's current context. Raises KubeconfigError.
+
+    runs_programs: whether to run a program that the file names for credentials; otherwise such a file is refused.
+    """
     path = os.path.expanduser(path)
     if os.pathsep in path and not os.path.exists(path):
         raise KubeconfigError(
             f"{path} is a list of files, but must be one file: merge them with kubectl config view --flatten"
         )
     # Messages need the absolute path, because the reader may be in another directory.
-    return _Kubeconfig(os.path.abspath(path)).access()
+    return _Kubeconfig(os.path.abspath(path), runs_programs).access()
+
+
+def files(path: str) -> list[str]:
+    """The kubeconfig, and the files with credentials that its current context names. Raises KubeconfigError."""
+    return [path, *_Kubeconfig(path, runs_programs=False).files()]
 
 
 def _what_is_wrong(error: Exception) -> str:
@@ -86,8 +96,8 @@ def _what_is_wrong(error: Exception) -> str:
 
 
 class _Kubeconfig:
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, runs_programs: bool) -> None:
+        self._path, self._runs_programs = path, runs_programs
         try:
             self._data = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -96,12 +106,29 @@ class _Kubeconfig:
             # Do not chain the error, because it contains the text of the file with its secrets.
             raise KubeconfigError(f"{path} is not valid YAML: {_what_is_wrong(error)}") from None
 
-    def access(self) -> Access:
+    def _current(self) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+        """The current context, and its cluster and user."""
         if not isinstance(self._data, dict) or not self._data.get("current-context"):
             raise self._error("current-context is not set: choose a cluster with kubectl config use-context")
         context = self._named("contexts", "context", self._data["current-context"])
         cluster = self._named("clusters", "cluster", context.get("cluster"))
         user = self._named("users", "user", context.get("user")) if context.get("user") else {}
+        return context, cluster, user
+
+    def files(self) -> list[str]:
+        """The files with credentials that the current context names."""
+        _context, cluster, user = self._current()
+        named = [(cluster, "certificate-authority"), *((user, key) for key in _FILES_OF_USER)]
+        return [
+            os.path.normpath(self._place(of[key])) for of, key in named if of.get(key) and not of.get(f"{key}-data")
+        ]
+
+    def _place(self, name: Any) -> pathlib.Path:
+        """The path of a file. Relative paths start at the kubeconfig's directory."""
+        return pathlib.Path(self._path).parent / str(name)
+
+    def access(self) -> Access:
+        context, cluster, user = self._current()
         server = str(cluster.get("server") or "")
         if not server.startswith(("https://", "http://")):
             raise self._error(f"server of the cluster {context['cluster']} is not an http(s):// URL: {server!r}")
@@ -162,7 +189,7 @@ class _Kubeconfig:
         raise self._error(f"{plural} has no {kind} {name!r}")
 
     def _content(self, item: Mapping[str, Any], key: str) -> bytes:
-        """The content of ``key``: inline, or else from a file. Relative paths start at the kubeconfig's directory."""
+        """The content of ``key``: inline, or else from a file."""
         data = item.get(f"{key}-data")
         if data:
             try:
@@ -171,7 +198,7 @@ class _Kubeconfig:
                 raise self._error(f"{key}-data is not base64") from error
         if not item.get(key):
             return b""
-        path = pathlib.Path(self._path).parent / str(item[key])
+        path = self._place(item[key])
         try:
             return path.read_bytes()
         except OSError as error:
@@ -210,6 +237,11 @@ class _Kubeconfig:
 
     def _of_program(self, program: Any, cluster: Mapping[str, Any]) -> dict[str, Any]:
         """The credentials that a program prints, under the keys of a user. Raises KubeconfigError."""
+        if not self._runs_programs:
+            raise self._error(
+                "exec is set, but the device plugin runs no program for credentials, because its sandbox lacks the "
+                "program's files and rights: use a kubeconfig with a client certificate or a token"
+            )
         if not isinstance(program, dict) or not program.get("command"):
             raise self._error("exec must be a mapping with the key 'command'")
         if program.get("interactiveMode") == "Always":

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Callable
 
 from .proxy import Proxy
 
@@ -29,6 +29,14 @@ class TookTooLong(OSError):
 
 class TooLarge(OSError):
     """The answer has more bytes than the limit."""
+
+
+def _start(work: Callable[[], None]) -> None:
+    """Run ``work`` in a thread that does not delay the exit. Raises OSError at the process's thread limit."""
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -71,7 +79,7 @@ class Transport:
 
         # Use a thread, because nothing can interrupt name resolution, a proxy or TLS from outside. A late thread stays
         # until its server times out or the process ends.
-        threading.Thread(target=work, daemon=True).start()
+        _start(work)
         try:
             outcome = outcomes.get(timeout=seconds)
         except queue.Empty:
@@ -105,7 +113,7 @@ class Transport:
             except Exception as error:
                 arrived.put(error)
 
-        threading.Thread(target=work, daemon=True).start()
+        _start(work)
         until = time.monotonic() + begins
         has_begun = False
         try:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from ..cdi.directories import DEFAULT_DIRECTORIES
+from ..declaration.model import DEVICE_PLUGIN
 from ..devices.holdings import Holding
 from ..devices.scanner import DeviceScanner
 from ..kubelet.device_plugin.ids import ListedId
@@ -78,8 +79,13 @@ class Holders:
             )
             return []
         self._asking_other.went_well()
-        devices = [(resource["name"], device) for resource in state["resources"] for device in resource["devices"]]
-        await self._scanner.links.look_at(path for _name, device in devices for path in device["host_paths"])
+        # Only instances from before DRA tell no API.
+        devices = [
+            (resource["name"], resource.get("api", DEVICE_PLUGIN), device)
+            for resource in state["resources"]
+            for device in resource["devices"]
+        ]
+        await self._scanner.links.look_at(path for _name, _api, device in devices for path in device["host_paths"])
         return [
             Holding(
                 ANOTHER_INSTANCE,
@@ -87,7 +93,8 @@ class Holders:
                 ListedId(device["kubelet_ids"][0]),
                 frozenset(map(self._scanner.links.real, device["host_paths"])),
                 is_share=len(device["kubelet_ids"]) > 1,
+                api=api,
             )
-            for name, device in devices
+            for name, api, device in devices
             if device["kubelet_ids"]
         ]

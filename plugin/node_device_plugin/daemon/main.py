@@ -8,15 +8,16 @@ import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..declaration import DeclarationError, Problem
+from ..declaration import Configuration, DeclarationError, Problem
 from ..declaration.configuration_file import LoadedConfiguration, Source, sha256_of
-from ..declaration.model import DEVICE_PLUGIN
+from ..declaration.model import DEVICE_PLUGIN, DRA
 from ..devices.events.file_watch import follow
 from ..devices.events.watch import Watch
 from ..devices.scanner import DeviceScanner
-from ..kubelet import plugin_watcher
+from ..kubelet import dra, plugin_watcher
 from ..kubelet.device_plugin.frontend import DevicePluginFrontend
 from ..kubelet.device_plugin.registration import remove_stale_sockets
+from ..kubelet.frontend import Frontend
 from ..status_api.pages import Outcome, private_pages, public_pages
 from ..status_api.server import Endpoint
 from ..support.sockets import status_socket
@@ -95,7 +96,8 @@ class _Plugin:
         self._source, self._instance, self._overlap, self._told = source, instance, overlap, told
         self._tasks, self._watch = TaskGroup(), Watch()
         self._scanner = DeviceScanner(self._watch)
-        self._frontends = {
+        #: By API; ``_add_frontends`` adds that for DRA.
+        self._frontends: dict[str, Frontend] = {
             DEVICE_PLUGIN: DevicePluginFrontend(self._scanner, overlap.allowed),
         }
         self._resources = ResourceManager(self._scanner, self._frontends)
@@ -188,6 +190,7 @@ class _Plugin:
         logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
         self._http.move(loaded.configuration.http_address)
         self._own.move(status_socket(directory))
+        self._add_frontends(loaded.configuration)
         change = await self._resources.apply(loaded.configuration)
         if not loaded.configuration.resources:
             if loaded.sha256:
@@ -197,6 +200,15 @@ class _Plugin:
             await self._resources.all_retired()
         self._instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
+
+    def _add_frontends(self, configuration: Configuration) -> None:
+        """Add the frontend for DRA once a configuration needs it. It stays, because a later one may need it again."""
+        if DRA not in self._frontends and dra.is_needed(configuration):
+            # A plugin without such resources does not load the client of the Kubernetes API, which takes memory.
+            from ..kubelet.dra.frontend import DraFrontend
+
+            self._frontends[DRA] = frontend = DraFrontend(self._scanner, self._overlap.allowed)
+            self._tasks.start(frontend.run())
 
     def _take(self, directory: str) -> None:
         """Lock a device plugin directory. Raises DeclarationError if this instance must not serve there."""

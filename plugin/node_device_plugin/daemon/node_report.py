@@ -30,11 +30,15 @@ _FIRST, _LONGEST_WAITING, _LONGEST = 1.0, 4.0, 60.0
 
 
 def offered(served: Iterable[ServedResource]) -> Offered:
-    """What the kubelet should make allocatable: the healthy devices of each resource, or their shares."""
+    """What the kubelet should make allocatable: the healthy devices of each resource, or their shares.
+
+    A resource of another API, whose devices no node object shows, only has to be registered.
+    """
     counts, unregistered = {}, []
     for name, table, frontend in served:
-        healthy = [device for device, reason in table.shown() if reason is None]
-        counts[name] = sum(len(frontend.listed_ids(table.resource, device)) for device in healthy)
+        if frontend.is_allocatable:
+            healthy = [device for device, reason in table.shown() if reason is None]
+            counts[name] = sum(len(frontend.listed_ids(table.resource, device)) for device in healthy)
         if not frontend.status(name).is_registered:
             unregistered.append(name)
     return Offered(counts, unregistered)

@@ -80,6 +80,7 @@ class State:
         yield from metrics.DISCOVERY_AGE.render({(): self._discovery_age()})
         yield from metrics.REGISTERED.render({(each.name,): int(each.status.is_registered) for each in served})
         yield from metrics.REGISTERED_SECONDS.render({(each.name,): each.status.registered_seconds for each in served})
+        yield from metrics.PREPARED_CLAIMS.render({(each.name,): each.status.prepared for each in served})
         yield from metrics.DEVICES.render(dict(sorted(self._devices().items())))
 
     def _devices(self) -> dict[tuple[str, ...], float]:
@@ -101,6 +102,7 @@ def _resource(served: ServedResource) -> dict[str, Any]:
     table, status = served.table, served.status
     return {
         "name": table.resource.name,
+        "api": table.declared.api,
         "registered": status.is_registered,
         "problem": status.problem,
         "registered_seconds": None if status.registered_seconds is None else round(status.registered_seconds, 3),

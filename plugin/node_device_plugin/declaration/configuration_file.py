@@ -133,10 +133,14 @@ def _hint(content: bytes, message: str) -> str:
 
 
 class KubeletPlaces(NamedTuple):
-    """The kubelet's directory for device plugins and its root directory (--root-dir)."""
+    """The kubelet's directory for device plugins and its root directory (--root-dir).
+
+    cdi_dir: the directory of the plugin's CDI specs and of its records of prepared claims.
+    """
 
     device_plugin_dir: str
     root_dir: str
+    cdi_dir: str
 
 
 def kubelet_places(path: str) -> KubeletPlaces:
@@ -154,4 +158,4 @@ def kubelet_places(path: str) -> KubeletPlaces:
         value = named.get(key)
         return value if isinstance(value, str) else str(schema.CONFIGURATION[key].default)
 
-    return KubeletPlaces(place("kubelet_device_plugin_dir"), place("kubelet_root_dir"))
+    return KubeletPlaces(place("kubelet_device_plugin_dir"), place("kubelet_root_dir"), place("dynamic_cdi_dir"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Union
 
-from .model import ContainerEdits, Device, DeviceNode, Mount, Resource
+from .model import DRA, ContainerEdits, Device, DeviceNode, Mount, Resource
 from .patterns import placeholders
 from .problems import Problem
 
@@ -33,7 +33,7 @@ def problems(resource: Resource, where: str) -> Iterator[Problem]:
                 things,
                 taken,
                 " with both devices",
-                ": choose another path, or set container_limit: 1",
+                ": choose another path" + _or_one_device(resource),
             )
 
 
@@ -50,8 +50,13 @@ def _of_all_found(resource: Resource, where: str) -> Iterator[Problem]:
             yield Problem(
                 place + ".container_path",
                 "is the same for every device, so that a container with several devices would get only one: add a "
-                "placeholder such as {name}, or set container_limit: 1",
+                "placeholder such as {name}" + _or_one_device(resource),
             )
+
+
+def _or_one_device(resource: Resource) -> str:
+    """What also solves a conflict between devices, except with DRA, where a claim decides how many there are."""
+    return "" if resource.api == DRA else ", or set container_limit: 1"
 
 
 def _things(device: Device, where: str) -> list[tuple[str, str, _Thing]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from .model import Device, Resource
+from .model import DRA, Device, Resource
 from .names import env_name_problem
 from .patterns import fill, placeholders
 from .problems import Problem
@@ -19,31 +19,26 @@ _COLLISION = "the {} {} is also set by {} ({}), and a container may request both
 _SEPARATOR = ","
 
 
-def allocate_env(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
+def allocate_env(resource: Resource, devices: Sequence[Device], first: int = 0) -> dict[str, str]:
     """The variables of a container that gets ``devices`` of ``resource``.
 
-    devices: each once, in the declaration's order (see device_plugin_api.devices_of). {index} starts at 0.
+    devices: each once, in the declaration's order (see device_plugin_api.devices_of). {index} starts at ``first``.
     """
-    values = [_values(number, device) for number, device in enumerate(devices)]
+    values = [_values(number, device) for number, device in enumerate(devices, first)]
     joined = {
         name: _SEPARATOR.join(filter(None, (fill(template, each) for each in values)))
         for name, template in resource.joined_env.items()
     }
-    return {**_filled(resource.env, devices), **joined}
+    return {**_filled(resource.env, values), **joined}
 
 
 def allocate_annotations(resource: Resource, devices: Sequence[Device]) -> dict[str, str]:
     """The annotations of a container that gets ``devices``. {index} works as in allocate_env."""
-    return _filled(resource.annotations, devices)
+    return _filled(resource.annotations, [_values(number, device) for number, device in enumerate(devices)])
 
 
-def _filled(templates: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
-    result = {}
-    for number, device in enumerate(devices):
-        values = _values(number, device)
-        for name, value in templates.items():
-            result[fill(name, values)] = fill(value, values)
-    return result
+def _filled(templates: Mapping[str, str], values: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {fill(name, each): fill(value, each) for each in values for name, value in templates.items()}
 
 
 def _values(number: int, device: Device) -> dict[str, str]:
@@ -87,7 +82,9 @@ def _template_problems(
         is_one = is_joined or f"{{{_INDEX}}}" in name or resource.container_limit == 1
         if not is_one and (resource.discover.methods or len(resource.devices) > 1):
             fix = "add {index} to the name or set container_limit: 1"
-            if what == "variable":
+            if what == "variable" and resource.api == DRA:
+                fix = "add {index} to the name, or move the variable to joined_env"
+            elif what == "variable":
                 fix = "add {index} to the name, move the variable to joined_env, or set container_limit: 1"
             yield Problem(field, f"a container may get several devices, which would all set this {what}: {fix}")
         for placeholder in dict.fromkeys(placeholders(value)):

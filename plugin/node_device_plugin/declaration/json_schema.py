@@ -19,6 +19,7 @@ _TYPES = {
     "bool": ["boolean"],
     "list": ["array"],
     "dict": ["object"],
+    "attribute": ["boolean", "integer", "string", "object"],
 }
 #: Text that Ansible evaluates; it may stand for a value of any type.
 _EXPRESSION = r"\{[{%]"
@@ -75,6 +76,8 @@ def _value(field: schema.Field, expressions: bool) -> dict[str, Any]:
             types.append("string")
     elif field.type == "dict":
         known["additionalProperties"] = _value(schema.Field(field.elements or "str", "", required=True), expressions)
+    elif field.type == "attribute":
+        known |= _keys(schema.VERSION, expressions)
     else:
         known |= _limits(field, expressions)
     if expressions and "string" not in types:

@@ -4,16 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Union
 
 from .names import qualified_cdi_name
 from .patterns import placeholders, wildcards
 from .problems import element
 
-#: The kubelet's API of device plugins (``Resource.api``).
-DEVICE_PLUGIN = "device_plugin"
+#: The kubelet's APIs (``Resource.api``): of device plugins, and of DRA drivers.
+DEVICE_PLUGIN, DRA = "device_plugin", "dra"
 #: Types of mounts that do not name a file system.
 BIND = (None, "bind", "none")
+
+
+class Version(NamedTuple):
+    """A version of Semantic Versioning 2.0.0, as an attribute's value."""
+
+    text: str
+
+
+#: A value of a device's attribute (k8s.io/api/resource/v1, DeviceAttribute).
+AttributeValue = Union[bool, int, str, Version]
+
+
+class DraDriver(NamedTuple):
+    """The DRA driver of this node. name: a DNS subdomain of at most 63 characters.
+
+    node: the node's name in the cluster. kubeconfig: path of the file for the API server; empty in a pod, which uses
+    its service account.
+    """
+
+    name: str = "nodedevices.kubernetes"
+    node: str = ""
+    kubeconfig: str = "/etc/kubernetes/kubelet.conf"
 
 
 class DeviceNode(NamedTuple):
@@ -76,13 +98,15 @@ class ContainerEdits(NamedTuple):
 class Attributes(NamedTuple):
     """Attributes that discovery found for a device on a bus; None if not applicable or unknown.
 
-    pci_address: such as ``0000:3b:00.0``. usb_vendor, usb_product: four hexadecimal digits in lower
-    case. usb_port: the controller and the ports from there, such as ``0000:00:14.0-1.2``. driver: the
+    pci_address: such as ``0000:3b:00.0``. pcie_root: the root of the PCI devices on the way to the
+    device, such as ``pci0000:3a``. usb_vendor, usb_product: four hexadecimal digits in lower case.
+    usb_port: the controller and the ports from there, such as ``0000:00:14.0-1.2``. driver: the
     driver that the kernel bound. subsystem: such as ``usb``. The NUMA node is a field of Device,
     because a declaration can set it.
     """
 
     pci_address: str | None = None
+    pcie_root: str | None = None
     usb_vendor: str | None = None
     usb_product: str | None = None
     usb_serial: str | None = None
@@ -112,6 +136,8 @@ class Device(NamedTuple):
     foreign_nodes: tuple[DeviceNode, ...] = ()
     #: What a discovered device is as a whole, such as a PCI address; empty if its nodes identify it.
     identity: str = ""
+    #: Attributes of this device that the declaration sets, for DRA.
+    dra_attributes: Mapping[str, AttributeValue] = MappingProxyType({})
 
     @property
     def has_edits(self) -> bool:
@@ -302,6 +328,8 @@ class Resource(NamedTuple):
     cdi_by_plugin: bool = False
     #: The kubelet's API that serves the resource on this node.
     api: str = DEVICE_PLUGIN
+    #: Attributes of every device of the resource that the declaration sets, for DRA. A device's own attribute wins.
+    dra_attributes: Mapping[str, AttributeValue] = MappingProxyType({})
 
     def cdi_name(self, device: Device) -> str | None:
         """The device's fully qualified name in our CDI spec; None if the spec omits the device."""
@@ -386,11 +414,17 @@ class Configuration(NamedTuple):
     cdi_spec_dirs: tuple[str, ...]
     #: ``role`` or ``plugin``.
     cdi_owner: str = "role"
+    dra: DraDriver = DraDriver()
 
     @property
     def needs_cdi(self) -> bool:
         """Whether containers get devices by CDI. True without resources, so that a role alone enables CDI."""
         return not self.resources or any(resource.injection == "cdi" for resource in self.resources)
+
+    @property
+    def uses_dra(self) -> bool:
+        """Whether a DRA driver serves any resource."""
+        return any(resource.api == DRA for resource in self.resources)
 
     @property
     def checked_spec_dirs(self) -> tuple[str, ...]:

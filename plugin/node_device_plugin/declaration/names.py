@@ -16,6 +16,11 @@ _CDI_DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")
 _ILLEGAL_IN_ID = re.compile(r"[^A-Za-z0-9_.:-]|::+")
 _ENDS = "_.:-"
 _HASH = 8
+#: The end of a hashed label: 16 digits of SHA-256.
+_HASHED = re.compile(r".*--[0-9a-f]{16}")
+_DIGITS = 16
+_NOT_IN_LABEL = re.compile(r"[^a-z0-9]+")
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _DEV = "/dev/"
 # The names of environment variables that every API server accepts (IsEnvVarName).
 _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
@@ -27,6 +32,9 @@ _MAX_DNS = 253
 # The kubelet checks "requests." + name as a label key.
 _MAX_DOMAIN = _MAX_DNS - len("requests.")
 _MAX_LABEL_NAME = 63
+#: Maximum characters of a DNS label, and bytes of a text in an attribute (k8s.io/api/resource/v1).
+MAX_DNS_LABEL = 63
+MAX_ATTRIBUTE_TEXT = 64
 #: Characters. Source: a comment in the v1beta1 proto. Nothing enforces the limit, but longer ids are less tested.
 MAX_DEVICE_ID = 63
 #: Maximum bytes. A socket's path has at most 107, and our sockets add up to 44 to the directory.
@@ -201,6 +209,41 @@ def device_id(name: str, room: int = MAX_DEVICE_ID) -> str:
         return legal
     digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_HASH]
     return (legal[: room - _HASH - 1].rstrip(_ENDS) + "-" + digest).lstrip("-")
+
+
+def dns_label(name: str) -> str:
+    """A DNS label for ``name``: the name itself if possible. The same name always gives the same label.
+
+    Two names never give the same label, because a name that ends like a hashed label is hashed, too.
+    """
+    if len(name) <= MAX_DNS_LABEL and _DNS_LABEL.fullmatch(name) and not _HASHED.fullmatch(name):
+        return name
+    return hashed_label(name)
+
+
+def class_name(resource: str) -> str:
+    """The name of a resource's DeviceClass, such as ``camera.example.com`` for ``example.com/camera``."""
+    domain, _slash, label = resource.partition("/")
+    name = f"{dns_label(label)}.{domain}"
+    return name if len(name) <= _MAX_DNS else hashed_label(name)
+
+
+def hashed_label(name: str) -> str:
+    """A DNS label of the readable beginning of ``name`` and part of its SHA-256."""
+    return _hashed(name, _NOT_IN_LABEL.sub("-", name.lower()).lstrip("-"), MAX_DNS_LABEL)
+
+
+def attribute_text(name: str) -> str:
+    """A name as the text of a device's attribute; if the name is too long, part of its SHA-256 keeps the text unique.
+
+    name: only ASCII characters.
+    """
+    return name if len(name) <= MAX_ATTRIBUTE_TEXT else _hashed(name, name, MAX_ATTRIBUTE_TEXT)
+
+
+def _hashed(name: str, readable: str, room: int) -> str:
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGITS]
+    return f"{readable[: room - _DIGITS - 2].rstrip('-') or 'x'}--{digest}"
 
 
 def name_of_path(path: str) -> str:

@@ -6,10 +6,10 @@ import collections
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from . import container_paths, device_plugin_api, env, fields, foreign_cdi, injection_rules, names, schema
+from . import container_paths, device_plugin_api, dra_api, env, fields, foreign_cdi, injection_rules, names, schema
 from .discover import discovery_problems, node_placeholder_problems
 from .injection_rules import edit_problems, placeholder_problems
-from .model import Configuration, Device, Resource
+from .model import DEVICE_PLUGIN, DRA, Configuration, Device, DraDriver, Resource
 from .named_directories import directory_problems
 from .problems import DeclarationError, Problem, element
 
@@ -26,7 +26,7 @@ def parse_resources(raw: Any, where: str = "resources") -> tuple[Resource, ...]:
     """
     problems: list[Problem] = []
     read = schema.normalise(raw, schema.CONFIGURATION["resources"], where, problems)
-    resources = _resources(read or (), where, problems)
+    resources = _resources(_with_api(read or (), DEVICE_PLUGIN), where, problems, DraDriver())
     if problems:
         raise DeclarationError(problems)
     return resources
@@ -41,7 +41,9 @@ def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
     if not isinstance(raw, dict):
         raise DeclarationError([Problem("configuration", "must be a mapping with the key 'resources'")])
     data = schema.normalise(raw, schema.Field("dict", "", fields=schema.CONFIGURATION), "", problems)
-    resources = _resources(data["resources"] or (), "resources", problems)
+    default = data.pop("api")
+    resources = _resources(_with_api(data["resources"] or (), default), "resources", problems, data["dra"])
+    problems.extend(dra_api.registration_problems(data["registration"], resources))
     if data["dynamic_cdi_dir"] == STATIC_CDI_DIR and data["cdi_owner"] == "role":
         of_the_role = (
             "belongs to the role, whose specs the plugin would remove: choose another, or set cdi_owner: plugin"
@@ -55,7 +57,7 @@ def parse_configuration(raw: Any, has_names: bool = False) -> Configuration:
             message = "looks in cdi_spec_dirs, which is empty: list the directories there"
             problems.append(Problem(place + ".discover.cdi", message))
     too_long = fields.socket_room(names.MAX_KUBELET_ROOT_DIR, data["kubelet_root_dir"])
-    if too_long and data["registration"] == "plugins_registry":
+    if too_long and (data["registration"] == "plugins_registry" or any(each.api == DRA for each in resources)):
         problems.append(Problem("kubelet_root_dir", too_long))
     if problems:
         raise DeclarationError(problems)
@@ -106,13 +108,21 @@ def _account_problems(resource: Resource, where: str) -> Iterator[Problem]:
                 yield Problem(f"{place}.{key}", f"{message}: 'getent {database} {name}' on the node prints the number")
 
 
-def _resources(read: Sequence[Resource], where: str, problems: list[Problem]) -> tuple[Resource, ...]:
+def _with_api(read: Sequence[Resource], default: str) -> list[Resource]:
+    """The resources, of which each has an api. default: of a resource that sets none."""
+    return [resource if resource.api else resource._replace(api=default) for resource in read]
+
+
+def _resources(
+    read: Sequence[Resource], where: str, problems: list[Problem], driver: DraDriver
+) -> tuple[Resource, ...]:
     refused = frozenset(problem.where for problem in problems)
     placed = []
     for position, resource in enumerate(read):
         place = element(where, position, resource.name)
         problems.extend(_problems(resource, place, refused))
-        too_long = list(device_plugin_api.size_problems(resource, place))
+        problems.extend(dra_api.problems(resource, place, driver.name))
+        too_long = [] if resource.api == DRA else list(device_plugin_api.size_problems(resource, place))
         problems.extend(too_long)
         # Later checks iterate over every share, so a resource that is too large continues with one share.
         placed.append((place, resource._replace(replicas=1) if too_long else resource))

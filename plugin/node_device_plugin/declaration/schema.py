@@ -11,9 +11,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple, TypeVar
 
+from . import dra_api, model, shorthands
 from . import fields as rules
-from . import model, shorthands
-from .names import foreign_cdi_name_problem, foreign_kind_problem, placeholder_problem, resource_name_problem
+from .names import (
+    foreign_cdi_name_problem,
+    foreign_kind_problem,
+    node_name_problem,
+    placeholder_problem,
+    resource_name_problem,
+)
 from .patterns import pattern_problem
 from .problems import Problem, shown
 
@@ -28,6 +34,7 @@ _TYPES: dict[str, tuple[Any, str]] = {
     "bool": (bool, "true or false"),
     "list": ((list, tuple), "a list"),
     "dict": (dict, "a mapping"),
+    "attribute": ((bool, int, str, dict), 'true or false, a whole number, text, or {version: "1.2.3"}'),
 }
 
 #: To check that a quantity is an integer, the API server reads its thousandths as a signed 64-bit
@@ -47,12 +54,15 @@ _LONGEST_PRE_START = 25
 class Field(NamedTuple):
     """One key: its type (a type of Ansible's argument specs; raw is a number or a name) and its meaning.
 
+    The type ``attribute`` is an attribute's value: true, false, a number, text or a version.
+
     fields: the keys of a dict (or of each element of a list of dicts); None allows any key.
     elements: the type of a list's elements, or of the values of a dict with any key.
     rule: returns the problem with a value (or list element, or value of a dict with any key) of the right type, or None
     or empty.
     read: converts a value (or list element). A dict with known keys becomes keyword arguments.
     shorthand: the text that may stand for an element of a list of dicts.
+    attribute: the name in the model, if it differs.
     """
 
     type: str
@@ -67,6 +77,7 @@ class Field(NamedTuple):
     rule: rules.Rule | None = None
     read: Callable[..., Any] | None = None
     shorthand: shorthands.Shorthand | None = None
+    attribute: str = ""
 
 
 def _text(description: str, **others: Any) -> Field:
@@ -113,9 +124,9 @@ def _device_node(path: str, host_path: str | None, **others: Any) -> model.Devic
     return model.DeviceNode(path, host_path or path, **others)
 
 
-def _resource(name: str, cdi_kind: str | None, **others: Any) -> model.Resource:
-    """A resource from its keys; without a cdi_kind, the resource's name is the kind."""
-    return model.Resource(name, cdi_kind or name, **others)
+def _resource(name: str, cdi_kind: str | None, api: str | None, **others: Any) -> model.Resource:
+    """A resource from its keys; without a cdi_kind, the resource's name is the kind. ``parse`` fills an empty api."""
+    return model.Resource(name, cdi_kind or name, api=api or "", **others)
 
 
 def _bus_id(whose: str, example: str) -> Field:
@@ -129,6 +140,31 @@ _PLACEHOLDER = _text(
     "inside the container.",
     rule=placeholder_problem,
 )
+
+#: The value of an attribute that is a version.
+VERSION: dict[str, Field] = {
+    "version": _text(
+        'A version of Semantic Versioning 2.0.0, e.g. "1.2.3".',
+        required=True,
+        rule=dra_api.version_problem,
+        attribute="text",
+    ),
+}
+_VERSION = Field("dict", "", fields=VERSION, read=model.Version)
+
+
+def _attributes(whose: str) -> Field:
+    """Attributes for DRA."""
+    return Field(
+        "dict",
+        f"Attributes of {whose} for selectors of ResourceClaims, by name or DOMAIN/name: true, false, a whole number, "
+        'text of at most 64 bytes, or {version: "1.2.3"}. They apply only with api: dra.',
+        default={},
+        elements="attribute",
+        rule=dra_api.value_problem,
+        attribute="dra_attributes",
+    )
+
 
 DEVICE_NODE: dict[str, Field] = {
     "path": _text("Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
@@ -240,6 +276,7 @@ DEVICE: dict[str, Field] = {
     "numa_node": _number(
         "NUMA node closest to the device, for the kubelet's Topology Manager.", maximum=_LARGEST_NUMA_NODE
     ),
+    "attributes": _attributes("the device, beside and before the resource's,"),
 }
 
 
@@ -401,8 +438,8 @@ PRE_START: dict[str, Field] = {
     "command": _texts(
         "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
         "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a "
-        "discovered device, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_USB_VENDOR, "
-        "DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_USB_PORT, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
+        "discovered device, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_PCIE_ROOT, "
+        "DEVICE_USB_VENDOR, DEVICE_USB_PRODUCT, DEVICE_USB_SERIAL, DEVICE_USB_PORT, DEVICE_DRIVER and DEVICE_SUBSYSTEM."
     ),
     "timeout": _number(
         "Time limit in seconds for all devices of a container together, at most 25.",
@@ -430,6 +467,8 @@ HEALTH: dict[str, Field] = {
         "Seconds between two runs of the command for a device.", minimum=1, maximum=LONGEST_TIME, default=30
     ),
 }
+
+_APIS = (model.DEVICE_PLUGIN, model.DRA)
 
 RESOURCE: dict[str, Field] = {
     "name": _text(
@@ -500,6 +539,12 @@ RESOURCE: dict[str, Field] = {
     "annotations": _named_texts(
         "Annotations that the runtime gets for each device of a container. Values accept the same placeholders as env."
     ),
+    "api": _text(
+        "The kubelet's API that serves the resource on this node. device_plugin: pods request the extended resource. "
+        "dra: pods request devices by ResourceClaims. The default is the api of the plugin's configuration.",
+        choices=_APIS,
+    ),
+    "attributes": _attributes("every device of the resource"),
 }
 
 #: A fixed capacity of a node, which no plugin serves.
@@ -517,6 +562,28 @@ STATIC_RESOURCE: dict[str, Field] = {
 
 #: Every key that an element of a declaration may have.
 DECLARED_RESOURCE: dict[str, Field] = {**RESOURCE, "capacity": STATIC_RESOURCE["capacity"]._replace(required=False)}
+
+#: What the DRA driver of a node needs.
+DRA: dict[str, Field] = {
+    "driver": _text(
+        "Name of the driver, which ResourceSlices and DeviceClasses contain: a DNS name of at most 63 characters. Set "
+        "the same name for all nodes of a cluster.",
+        default=model.DraDriver().name,
+        rule=dra_api.driver_problem,
+        attribute="name",
+    ),
+    "node": _text(
+        "The node's name in the cluster. The role device_plugin sets it.",
+        default=model.DraDriver().node,
+        rule=node_name_problem,
+    ),
+    "kubeconfig": _text(
+        "Path of the node's kubeconfig file, whose user needs the rights of a kubelet. If left out, the role "
+        "device_plugin sets the file that the running kubelet uses.",
+        default=model.DraDriver().kubeconfig,
+        rule=rules.directory,
+    ),
+}
 
 CONFIGURATION: dict[str, Field] = {
     "resources": Field(
@@ -582,6 +649,8 @@ CONFIGURATION: dict[str, Field] = {
         default="/var/lib/kubelet",
         rule=rules.directory,
     ),
+    "api": _text("The api of each resource that sets none.", default=model.DEVICE_PLUGIN, choices=_APIS),
+    "dra": _mapping(model.DraDriver, DRA, "The DRA driver, for resources with api: dra."),
 }
 
 
@@ -621,6 +690,8 @@ def normalise(value: Any, field: Field, where: str, problems: list[Problem]) -> 
         return _default(field)
     if field.type == "dict" and field.fields is not None:
         return _made(field, _normalise_keys(value, field.fields, where, problems))
+    if field.type == "attribute" and isinstance(value, dict):
+        return normalise(value, _VERSION, where, problems)
     if field.type == "dict":
         return _normalise_free_dict(value, field, where, problems)
     if field.type == "list":
@@ -687,14 +758,14 @@ def _normalise_keys(
     for key, field in fields.items():
         given = value.get(key)
         if given is not None:
-            result[key] = normalise(given, field, prefix + key, problems)
+            result[field.attribute or key] = normalise(given, field, prefix + key, problems)
             continue
         if field.required:
             problems.append(Problem(prefix + key, "is missing"))
         default = _once(_default, field)
         # Each caller gets its own dict. A shallow copy is enough for empty defaults, and a deep copy
         # took half of the parse time.
-        result[key] = dict(default) if isinstance(default, dict) else default
+        result[field.attribute or key] = dict(default) if isinstance(default, dict) else default
     return result
 
 
@@ -720,7 +791,7 @@ def _made(field: Field, keys: dict[str, Any]) -> Any:
 def _default(field: Field) -> Any:
     """The value of a missing key; for a dict with known keys, the defaults of all its keys."""
     if field.type == "dict" and field.fields is not None:
-        return _made(field, {key: _default(inner) for key, inner in field.fields.items()})
+        return _made(field, {inner.attribute or key: _default(inner) for key, inner in field.fields.items()})
     if field.required and field.type == "str":
         return ""
     if isinstance(field.default, dict):
@@ -777,7 +848,7 @@ def _hint(field: Field, value: Any, where: str) -> str:
         return " (write each element as text)" if of_pairs else " (write it in brackets: [...])"
     if kind == "dict":
         return " (its keys: {})".format(", ".join(field.fields)) if field.fields else " (write NAME: value)"
-    if kind == "str" and not isinstance(value, (str, dict, list, tuple)) and value is not None:
+    if kind in ("str", "attribute") and not isinstance(value, (str, dict, list, tuple)) and value is not None:
         return " (write it in quotes)"
     hints = []
     if kind == "int" and isinstance(value, str) and value.isdecimal():

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import schema
-from .model import Configuration, Resource
+from .model import DEVICE_PLUGIN, AttributeValue, Configuration, Resource, Version
 
 
 def resources_to_data(resources: Sequence[Resource]) -> list[dict[str, Any]]:
@@ -24,8 +24,9 @@ def configuration_to_data(configuration: Configuration) -> dict[str, Any]:
 def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource_name: str) -> dict[str, Any]:
     result = {}
     for key, field in fields.items():
-        value = item[key]
-        if key == "cdi_kind" and value == resource_name:
+        value = item[field.attribute or key]
+        # Each resource has its api, so that the configuration needs no default for it.
+        if (key == "cdi_kind" and value == resource_name) or (key == "api" and value == DEVICE_PLUGIN):
             continue
         if key == "host_path" and "path" in fields and value == item["path"]:
             continue
@@ -41,8 +42,12 @@ def _plain(item: Mapping[str, Any], fields: Mapping[str, schema.Field], resource
         elif field.type == "list":
             value = list(value)
         elif field.type == "dict":
-            value = dict(value)
+            value = {name: _plain_value(each) for name, each in value.items()}
         # The key devices is always present, because an empty list means that the node has no devices.
         if value != field.default or (field.required or key == "devices"):
             result[key] = value
     return result
+
+
+def _plain_value(value: AttributeValue) -> bool | int | str | dict[str, str]:
+    return {"version": value.text} if isinstance(value, Version) else value

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, NamedTuple, Optional
 
 from . import shorthands
-from .model import Configuration
+from .model import DRA, Configuration
 from .parse import is_static, parse_capacities, parse_configuration
 from .problems import DeclarationError, shown
 
@@ -79,7 +79,6 @@ def read(
             continue
         for position, item in enumerate(value):
             if item is not FAILED:
-                item = _of_profile(item) if of_profile else item
                 (fixed if is_static(item) else served)[f"{name}[{position}]"] = item
 
     if settings is None and SETTINGS in variables:
@@ -94,7 +93,8 @@ def read(
             f"{SETTINGS}.resources: must not be set: declare resources in {PREFIX} or in variables whose names begin "
             "with it"
         )
-    raw = {**(settings or {}), **(forced or {}), "resources": list(served.values())}
+    raw = {**(settings or {}), **(forced or {})}
+    raw["resources"] = [_of_profile(item, raw.get("api")) if of_profile else item for item in served.values()]
     found = Declared(parse_configuration({"resources": []}), {})
     try:
         found = found._replace(configuration=parse_configuration(raw, has_names=True))
@@ -109,9 +109,12 @@ def read(
     return found
 
 
-def _of_profile(item: Any) -> Any:
-    """A resource with the defaults of a profile. Anything that is no resource stays, so that it is a problem."""
-    if not isinstance(item, dict) or is_static(item):
+def _of_profile(item: Any, api: Any) -> Any:
+    """A resource with the defaults of a profile. Anything that is no resource stays, so that it is a problem.
+
+    api: the api of a resource that sets none; None for a device plugin.
+    """
+    if not isinstance(item, dict):
         return item
     devices = item.get("devices")
     if isinstance(devices, list):
@@ -119,7 +122,8 @@ def _of_profile(item: Any) -> Any:
         long = [shorthands.DEVICE.long(each) or each if isinstance(each, str) else each for each in devices]
         optional = [{"required": False, **each} if isinstance(each, dict) else each for each in long]
         item = {**item, "devices": optional}
-    return {"injection": "device_nodes", **item}
+    # A DRA driver gives devices only by CDI names.
+    return item if (item.get("api") or api) == DRA else {"injection": "device_nodes", **item}
 
 
 def worked_out(raw: Any, name: str, template: Template, failure: Failure = failure) -> tuple[Any, list[str]]:

@@ -17,6 +17,8 @@ from .reason import Reason
 _KEPT = 2048
 #: Seconds to wait for a command to end after its SIGKILL.
 _AFTERMATH = 0.5
+#: Maximum number of pre_start commands that run at once for one container or claim.
+_AT_ONCE = 8
 
 
 def environment(resource: Resource, device: Device) -> dict[str, str]:
@@ -85,6 +87,29 @@ async def run_command(command: Sequence[str], variables: dict[str, str], timeout
     ending = "ended with %d" % code if code > 0 else "was killed by signal %d" % -code
     # The kind omits the output, because it may change at every run, such as a temperature.
     return Reason("{} {}{}".format(command[0], ending, ": " + last if last else ""), ending)
+
+
+async def pre_start(resource: Resource, devices: Sequence[Device]) -> str | None:
+    """Run the resource's command for each device. Returns why a container cannot use the devices, or None.
+
+    The resource's timeout covers all devices together, as the kubelet's limit does.
+    """
+    if not resource.pre_start.command:
+        return None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + resource.pre_start.timeout
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(device: Device) -> str | None:
+        async with turns:
+            left = deadline - loop.time()
+            if left <= 0:
+                return f"device {device.id}: pre_start.timeout ({resource.pre_start.timeout:g} s) ended before its turn"
+            problem = await run_command(resource.pre_start.command, environment(resource, device), left)
+            return None if problem is None else f"device {device.id}: {problem}"
+
+    problems = [problem for problem in await asyncio.gather(*map(run, devices)) if problem is not None]
+    return "; ".join(problems) or None
 
 
 class _Running:

@@ -36,10 +36,10 @@ class HeldId(str):
 class Holding(NamedTuple):
     """A device that a container holds, as the kubelet knows it.
 
-    holder: ``namespace/pod``. given: what the container got from this device alone, as host paths or as tokens; empty
-    if there is nothing or it is unknown. is_share: whether other containers may have the device, too. is_ours: whether
-    our plugin gave the device, so that its id identifies it. api: the kubelet's API through which the container got
-    the device.
+    holder: ``namespace/pod``, or ``claim namespace/name``. given: what the container got from this device alone, as
+    host paths or as tokens; empty if there is nothing or it is unknown. is_share: whether other containers may have the
+    device, too. is_ours: whether our plugin gave the device, so that its id identifies it. api: the kubelet's API
+    through which the container got the device.
     """
 
     holder: str

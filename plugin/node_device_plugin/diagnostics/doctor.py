@@ -12,6 +12,7 @@ from typing import Any
 from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile
 from ..declaration import Configuration, DeclarationError, Problem, cdi
 from ..declaration.configuration_file import DEFAULT_PATH, KubeletPlaces, LoadedConfiguration, kubelet_places, load
+from ..declaration.model import DRA
 from ..declaration.problems import first
 from ..devices import health
 from ..kubelet import queries as kubelet_queries
@@ -36,6 +37,8 @@ _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the 
 #: Maximum number of losses, or of devices that are left out, that one finding names.
 _MOST_TOLD = 5
 _TRIGGER = "udevadm trigger --action=add    # if the device is plugged in; role host_devices loads kernel modules"
+#: The first minor with resource.k8s.io/v1 and the kubelet's API v1.DRAPlugin.
+_FIRST_DRA_KUBELET = (1, 34)
 _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
 
 
@@ -99,7 +102,9 @@ class Doctor(Findings):
         self._examine_root(configuration.kubelet_root_dir)
         root = self._kubelet_root or (self._kubelet.root_dir if self._kubelet else configuration.kubelet_root_dir)
         await self._examine_registration(configuration, root, state)
-        await self._examine_expected(KubeletPlaces(directory, root), socket)
+        if configuration.uses_dra:
+            await self._examine_dra(configuration, state)
+        await self._examine_expected(KubeletPlaces(directory, root, configuration.dynamic_cdi_dir), socket)
         return self
 
     async def _examine_configuration(self) -> None:
@@ -311,7 +316,7 @@ class Doctor(Findings):
                 self.wrong(link, f"no kubelet answers below {root}", fix)
             return
         served = {each["name"]: bool(each["registered"]) for each in (state or {}).get("resources", [])}
-        others = (each.name for each in configuration.resources if each.name not in served)
+        others = (each.name for each in configuration.resources if each.name not in served and each.api != DRA)
         missing = [name for name in others if not listing.knows(name, None)]
         unregistered = [name for name, is_registered in served.items() if not is_registered]
         if missing:
@@ -324,6 +329,52 @@ class Doctor(Findings):
             self.unknown(link, "the kubelet still lists every resource, but no plugin answers")
         else:
             self.ok(link, "the kubelet lists every resource")
+
+    async def _examine_dra(self, configuration: Configuration, state: dict[str, Any] | None) -> None:
+        """Check what the driver needs, and that the API server has the node's ResourceSlices."""
+        from ..cluster.api import ApiError, NotFound
+        from ..kubelet.dra import queries
+
+        link, driver = "DRA", configuration.dra
+        kubelet = self._kubelet
+        resources = [each for each in configuration.resources if each.api == DRA]
+        if kubelet is not None and kubelet.release is not None and kubelet.release[:2] < _FIRST_DRA_KUBELET:
+            found = "kubelet %s does not know the API v1 of DRA drivers; use %s or later"
+            versions = _dotted(kubelet.release), _dotted(_FIRST_DRA_KUBELET)
+            self.wrong(link, found % versions, f"set api: device_plugin, or upgrade the node, then:\n{_PROVISION}")
+            return
+        if kubelet is not None and kubelet.dra_is_off:
+            found = "the kubelet's feature gate DynamicResourceAllocation is off"
+            self.wrong(link, found, f"systemctl restart {self._unit}    # after you remove it from the featureGates")
+            return
+        try:
+            slices = await in_thread(queries.read_slices, driver)
+        except NotFound as error:
+            found = f"{error}: the cluster is older than Kubernetes 1.34, or DRA is off there"
+            self.wrong(
+                link,
+                found,
+                f"kubectl api-resources --api-group resource.k8s.io    # else api: device_plugin\n{_PROVISION}",
+            )
+            return
+        except ApiError as error:
+            selected = f"--field-selector spec.nodeName={driver.node}"
+            fix = f"kubectl --kubeconfig {driver.kubeconfig} get resourceslices {selected}"
+            self.wrong(link, str(error), fix)
+            return
+        served = [each for each in (state or {}).get("resources", ()) if each.get("api") == DRA]
+        troubled = [f"{each['name']}: {each['problem']}" for each in served if each.get("problem")]
+        unregistered = [each["name"] for each in served if not each["registered"]]
+        offered = sum(map(len, queries.offered(slices, resources).values()))
+        if troubled:
+            tell = self.wrong if unregistered else self.warning
+            tell(link, first(troubled), self._commands.log)
+        elif unregistered:
+            found = f"the kubelet has not registered the driver {driver.name}"
+            self.wrong(link, found, f"{self._commands.restart}\n{self._commands.log}")
+        else:
+            found = f"driver {driver.name}, {counted(len(slices), 'ResourceSlice')} with {counted(offered, 'device')}"
+            self.ok(link, found)
 
     async def _examine_expected(self, places: KubeletPlaces, socket: str) -> None:
         """Check that no expected device is lost, and tell why optional devices are left out."""

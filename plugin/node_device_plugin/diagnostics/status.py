@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..declaration.configuration_file import KubeletPlaces
+from ..declaration.model import DEVICE_PLUGIN
 from ..kubelet import losses
 from ..kubelet import queries as kubelet_queries
 from ..kubelet.losses import Loss, unserved
@@ -17,6 +18,8 @@ from ..status_api import client
 from ..support.bounded_calls import in_thread
 from ..support.tables import printable, table
 from .runtime_service import cri_socket
+
+_COLUMNS = ("RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON")
 
 
 class Status(NamedTuple):
@@ -45,23 +48,30 @@ class Status(NamedTuple):
 
     def to_text(self) -> str:
         """The status as text."""
+        columns = list(_COLUMNS)
         if self.plugin is None:
             lines = [printable(self.problem), ""]
             rows = [[each.resource, each.device, "", _holder(each), ""] for each in self.holders.held]
         else:
-            lines, rows = [*_head(self.plugin), ""], self._rows(self.plugin["resources"])
+            resources = self.plugin["resources"]
+            lines, rows = [*_head(self.plugin), ""], self._rows(resources)
+            columns = _with_api(columns, rows, resources)
         if self.holders.source != "kubelet":
             where = "unknown" if self.holders.source == "none" else "from its checkpoint, which names pods by UID only"
             lines.insert(-1, f"no kubelet answers; holders are {where}")
         lost = [f"{loss.level}: {loss.resource}: {printable(loss.text)}" for loss in self.losses]
+        served = self.plugin["resources"] if self.plugin else []
+        # The rows show why a resource is not registered.
+        troubled = [each for each in served if each["registered"] and each.get("problem")]
+        lost += [f"warning: {each['name']}: {printable(each['problem'])}" for each in troubled]
         if not rows:
             return "\n".join([*lines, "no devices" if self.plugin else "no held devices are known", *lost])
-        return "\n".join([*lines, table(["RESOURCE", "DEVICE", "STATE", "HELD BY", "REASON"], rows), *lost])
+        return "\n".join([*lines, table(columns, rows), *lost])
 
     def _rows(self, resources: list[dict[str, Any]]) -> list[list[str]]:
-        holders: dict[str, list[str]] = {}
+        holders: dict[tuple[str, str], list[str]] = {}
         for each in self.holders.held:
-            holders.setdefault(each.device, []).append(_holder(each))
+            holders.setdefault((each.resource, each.device), []).append(_holder(each))
         rows = []
         for resource in resources:
             state = "" if resource["registered"] else "not registered"
@@ -69,7 +79,9 @@ class Status(NamedTuple):
             for device in resource["devices"]:
                 # A container that holds several shares of a device appears once, with the number of shares.
                 by = collections.Counter(
-                    name for kubelet_id in device["kubelet_ids"] for name in holders.get(kubelet_id, [])
+                    name
+                    for kubelet_id in device["kubelet_ids"]
+                    for name in holders.get((resource["name"], kubelet_id), [])
                 )
                 held = ", ".join(name if count == 1 else "%s (%d)" % (name, count) for name, count in by.items())
                 shown = state or device["state"]
@@ -95,6 +107,7 @@ async def status(kubelet: KubeletPlaces, runtime_socket: str | None = None) -> S
     (plugin, problem), holders = await asyncio.gather(
         _ask_plugin(kubelet.device_plugin_dir), kubelet_queries.holders(kubelet.root_dir, kubelet.device_plugin_dir)
     )
+    holders = await kubelet_queries.with_claims(holders, kubelet.cdi_dir)
     if plugin is None:
         return Status(plugin, problem, holders)
     offers = losses.offers_of(plugin)
@@ -127,5 +140,19 @@ def _head(plugin: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _with_api(columns: list[str], rows: list[list[str]], resources: list[dict[str, Any]]) -> list[str]:
+    """The columns, with the API of each resource if a resource has another one than device plugins.
+
+    rows: beginning with a resource's name, to which the API is added. The plugin may be older than this command.
+    """
+    apis = {resource["name"]: resource.get("api", DEVICE_PLUGIN) for resource in resources}
+    if set(apis.values()) <= {DEVICE_PLUGIN}:
+        return columns
+    for row in rows:
+        row.insert(1, apis[row[0]])
+    return [columns[0], "API", *columns[1:]]
+
+
 def _holder(held: HeldDevice) -> str:
-    return "/".join(part for part in (held.namespace, held.pod, held.container) if part)
+    by = f" (claim {held.claim})" if held.claim else ""
+    return "/".join(part for part in (held.namespace, held.pod, held.container) if part) + by

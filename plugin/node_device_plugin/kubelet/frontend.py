@@ -14,12 +14,14 @@ class ResourceStatus(NamedTuple):
     """The status of one resource with the kubelet.
 
     is_registered: whether the kubelet can allocate its devices. registered_seconds: for how long; None if it cannot.
-    problem: why the resource cannot be registered, if known.
+    problem: why the resource cannot be registered, if known; or what is wrong with a registered resource.
+    prepared: the number of claims that hold devices of the resource; None for an API without claims.
     """
 
     is_registered: bool
     registered_seconds: float | None
     problem: str | None = None
+    prepared: int | None = None
 
 
 class Held(NamedTuple):
@@ -42,6 +44,9 @@ class HoldersUnknown(Exception):
 
 class Frontend(Protocol):
     """One device API of the kubelet, for all resources that it serves here. Belongs to the running event loop."""
+
+    #: Whether the node object's allocatable shows the number of devices.
+    is_allocatable: bool
 
     async def run(self) -> None:
         """Serve every offered resource until cancelled. Raises the error that makes serving impossible."""

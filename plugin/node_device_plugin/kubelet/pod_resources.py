@@ -55,12 +55,24 @@ class Holder(NamedTuple):
     device_ids: tuple[str, ...]
 
 
+class Claimed(NamedTuple):
+    """A device that a container has by a claim (DRA). claim: ``namespace/name``. driver, pool, device: as in slices."""
+
+    namespace: str
+    pod: str
+    container: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+
+
 class Listing(NamedTuple):
     """The pods and devices that a running kubelet lists.
 
     pods: their number. holders: the containers with devices, sorted. containers: namespace, pod and name of each listed
     container, also without devices. claimed: the CDI names of the devices that a container has by claims (DRA), for
-    each container with such a device. allocatable: resource to the ids of its healthy devices.
+    each container with such a device. claims: these devices. allocatable: resource to the ids of its healthy devices.
     checkpointed: the resources in the kubelet's checkpoint, also without a device. The checkpoint may be late: of
     several registrations at the same time, it may miss one until the kubelet's next write.
     """
@@ -69,6 +81,7 @@ class Listing(NamedTuple):
     holders: list[Holder]
     containers: frozenset[tuple[str, str, str]] = frozenset()
     claimed: Mapping[tuple[str, str, str], frozenset[str]] = MappingProxyType({})
+    claims: tuple[Claimed, ...] = ()
     allocatable: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     checkpointed: frozenset[str] = frozenset()
 
@@ -110,20 +123,31 @@ class PodResourcesClient(UnixClient):
         lister = pod_resources_grpc.PodResourcesListerStub(self._channel)
         answer = await self._call("list pods", lister.List, pod_resources.ListPodResourcesRequest())
         held: dict[tuple[str, str, str, str], set[str]] = {}
-        claimed = {}
+        claimed, claims = {}, []
         for pod in answer.pod_resources:
             for container in pod.containers:
                 # The kubelet lists one entry per device (and NUMA node), not per resource.
                 for devices in container.devices:
                     key = (pod.namespace, pod.name, container.name, devices.resource_name)
                     held.setdefault(key, set()).update(devices.device_ids)
-                claims = [claim for each in container.dynamic_resources for claim in each.claim_resources]
-                names = frozenset(device.name for claim in claims for device in claim.cdi_devices)
+                place = pod.namespace, pod.name, container.name
+                by_claims = [(claim, each) for claim in container.dynamic_resources for each in claim.claim_resources]
+                names = frozenset(name.name for _claim, each in by_claims for name in each.cdi_devices)
                 if names:
-                    claimed[pod.namespace, pod.name, container.name] = names
+                    claimed[place] = names
+                claims += [
+                    Claimed(
+                        *place,
+                        f"{claim.claim_namespace}/{claim.claim_name}",
+                        each.driver_name,
+                        each.pool_name,
+                        each.device_name,
+                    )
+                    for claim, each in by_claims
+                ]
         holders = [Holder(*key, device_ids=tuple(sorted(ids))) for key, ids in sorted(held.items())]
         containers = {(pod.namespace, pod.name, each.name) for pod in answer.pod_resources for each in pod.containers}
-        return Listing(len(answer.pod_resources), holders, frozenset(containers), claimed)
+        return Listing(len(answer.pod_resources), holders, frozenset(containers), claimed, tuple(sorted(claims)))
 
     async def allocatable(self) -> dict[str, tuple[str, ...]]:
         """Resource to the ids of its healthy devices, held or free, sorted.

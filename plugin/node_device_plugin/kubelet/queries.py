@@ -22,12 +22,13 @@ from ..declaration.cdi import names_in
 from ..declaration.device_plugin_api import devices_behind
 from ..declaration.names import ids_of, kinds_of
 from ..devices.holdings import Holding
-from ..support.bounded_calls import NoAnswer
+from ..support.bounded_calls import NoAnswer, in_thread
 from ..telemetry.logs import Log, Tries
 from ..wire import device_plugin_v1beta1_pb2 as api
 from .checkpoint import Checkpoint, CheckpointError, PodDevices, read_checkpoint, read_registered
 from .device_plugin.ids import ListedId
-from .pod_resources import Listing, PodResourcesClient, PodResourcesError
+from .dra import RECORDS
+from .pod_resources import Claimed, Listing, PodResourcesClient, PodResourcesError
 
 log = Log(__name__)
 #: The running plugin asks every few seconds.
@@ -92,15 +93,18 @@ class HeldDevice(NamedTuple):
     host_paths: tuple[str, ...] = ()
     all_host_paths: tuple[str, ...] = ()
     by_our_cdi: bool = False
-    #: The CDI names in the Allocate answer for all devices of the resource in the container.
+    #: The CDI names in the Allocate answer for all devices of the resource in the container; or those of the claim.
     cdi_names: tuple[str, ...] = ()
+    #: The claim by which the container holds the device, as ``namespace/name``; empty for a device of a device plugin.
+    #: Without a kubelet, the pod of a claim is unknown: pod is then empty.
+    claim: str = ""
 
 
 class Holders(NamedTuple):
     """The held devices. source: where they come from: ``kubelet``, its ``checkpoint``, or ``none``.
 
     allocatable: resource to its healthy devices. unanswered: the kubelet's socket and the reason of the failure, which
-    tells a kubelet that hangs from a missing one. containers: see Listing; not part of the data for JSON.
+    tells a kubelet that hangs from a missing one. containers, claims: see Listing; not part of the data for JSON.
     """
 
     source: str
@@ -108,11 +112,12 @@ class Holders(NamedTuple):
     allocatable: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     unanswered: str | None = None
     containers: frozenset[tuple[str, str, str]] = frozenset()
+    claims: tuple[Claimed, ...] = ()
 
     def to_data(self) -> dict[str, Any]:
         """The same, ready for JSON."""
         data = {**self._asdict(), "held": [each._asdict() for each in self.held], "allocatable": dict(self.allocatable)}
-        del data["containers"]
+        del data["containers"], data["claims"]
         return data
 
 
@@ -150,7 +155,20 @@ async def holders(
         for device in device_ids:
             each = known.get((container, resource, device), HeldDevice(resource, device, "", "", container))
             held[resource, device] = each._replace(namespace=namespace, pod=pod)
-    return Holders("kubelet", tuple(held.values()), listed.allocatable, containers=listed.containers)
+    return Holders("kubelet", tuple(held.values()), listed.allocatable, None, listed.containers, listed.claims)
+
+
+async def with_claims(state: Holders, cdi_dir: str) -> Holders:
+    """The same, with what claims hold of our devices (DRA). cdi_dir: of the plugin's CDI specs.
+
+    Raises CheckpointError if a record of a claim is invalid.
+    """
+    if not await in_thread(os.path.isdir, os.path.join(cdi_dir, RECORDS)):
+        return state
+    # Nodes without claims do not load this.
+    from .dra.queries import held_by_claims
+
+    return state._replace(held=(*state.held, *await in_thread(held_by_claims, cdi_dir, state.claims)))
 
 
 async def checkpointed_holders(

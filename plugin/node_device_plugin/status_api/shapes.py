@@ -19,6 +19,7 @@ _DEVICE: dict[Any, Any] = {
 }
 _RESOURCE: dict[Any, Any] = {
     "name": str,
+    "api?": str,
     "registered": bool,
     "devices": [_DEVICE],
     "refused": {...: str},

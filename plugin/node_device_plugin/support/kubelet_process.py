@@ -35,6 +35,8 @@ SERVICES = {
     DEFAULT_SOCKET: ("containerd",),
 }
 SOCKETS = tuple(SERVICES)
+#: The feature gate of DRA, turned off: on the command line, in YAML or in JSON.
+_DRA_OFF = re.compile(r"""\bDynamicResourceAllocation["']?\s*[:=]\s*false\b""")
 
 
 class KubeletProcess(NamedTuple):
@@ -42,7 +44,8 @@ class KubeletProcess(NamedTuple):
 
     unit: its systemd service, or None. kubeconfig: the file of --kubeconfig, or None. max_pods: how many pods it
     accepts; None if unknown. static_pod_path: the directory of static pods, or None. cri_socket: the socket of the
-    container runtime; None if an unreadable configuration may name another one than the default.
+    container runtime; None if an unreadable configuration may name another one than the default. dra_is_off: whether
+    the feature gate of DRA is off, which Kubernetes up to 1.34 allows.
     """
 
     pid: int
@@ -53,6 +56,7 @@ class KubeletProcess(NamedTuple):
     max_pods: int | None = _MAX_PODS
     static_pod_path: str | None = None
     cri_socket: str | None = DEFAULT_SOCKET
+    dra_is_off: bool = False
 
     @property
     def release(self) -> tuple[int, ...] | None:
@@ -113,6 +117,7 @@ def kubelet_of(process: NodeProcess) -> KubeletProcess:
         ),
         static_pod_path=option(arguments, "--pod-manifest-path") or setting(texts, "staticPodPath"),
         cri_socket=_cri_socket(arguments, texts, is_known),
+        dra_is_off=any(map(_DRA_OFF.search, [option(arguments, "--feature-gates") or "", *texts])),
     )
 
 

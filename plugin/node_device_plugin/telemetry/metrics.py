@@ -33,7 +33,25 @@ RELOADS = Counter(
     "Readings of the configuration file while running, by result: applied, unchanged or refused.",
     ("result",),
 )
-COUNTED = (REGISTRATIONS, ALLOCATIONS, ALLOCATION_SECONDS, CDI_WRITES, RELOADS)
+CLAIM_PREPARATIONS = Counter(
+    PREFIX + "claim_preparations_total",
+    "ResourceClaims that the kubelet let the plugin prepare (DRA), by result: prepared or failed.",
+    ("result",),
+)
+SLICE_WRITES = Counter(
+    PREFIX + "slice_writes_total",
+    "ResourceSlices that the plugin created, replaced or deleted (DRA), by result: written, deleted or failed.",
+    ("result",),
+)
+COUNTED = (
+    REGISTRATIONS,
+    ALLOCATIONS,
+    ALLOCATION_SECONDS,
+    CDI_WRITES,
+    RELOADS,
+    CLAIM_PREPARATIONS,
+    SLICE_WRITES,
+)
 
 BUILD = Gauge(PREFIX + "build_info", "Version of the plugin and its Python.", ("version", "python"))
 CONFIGURATION = Gauge(PREFIX + "configuration_info", "SHA-256 of the configuration in use.", ("sha256",))
@@ -57,4 +75,9 @@ DEVICES = Gauge(
     PREFIX + "devices",
     "Devices by state (healthy, unhealthy, absent) and reason.",
     ("resource", "state", "reason"),
+)
+PREPARED_CLAIMS = Gauge(
+    PREFIX + "prepared_claims",
+    "Prepared ResourceClaims with a device of the resource; missing for a resource of a device plugin.",
+    ("resource",),
 )

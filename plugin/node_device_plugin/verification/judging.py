@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 class Judge(Protocol):
     """An API of the kubelet through which containers get devices; also the lack of one.
 
-    kubelet: the kubelet's state for the report. problem: a sentence for the report, or empty.
+    kubelet: the kubelet's state for the report. problem: a sentence for the report, or empty. warnings: what it could
+    not check.
     """
 
     kubelet: str
     problem: str
+    warnings: Sequence[str]
 
     def is_settled(self, wanted: Sequence[Expected]) -> bool:
         """Whether to wait no longer: the API lists what is expected, or there is no kubelet."""
@@ -41,6 +43,37 @@ class Judge(Protocol):
 
         Maps each proven resource to its outcome. Omits a resource that no container can prove now.
         """
+
+
+class ByApi:
+    """Implements Judge for a node with several APIs: the API of each resource judges the resource.
+
+    judges: by API. The kubelet's state for the report is the first judge's.
+    """
+
+    def __init__(self, judges: Mapping[str, Judge]) -> None:
+        self._judges = judges
+        self.kubelet = next(iter(judges.values())).kubelet
+        self.problem = "; ".join(judge.problem for judge in judges.values() if judge.problem)
+        self.warnings: Sequence[str] = [warning for judge in judges.values() for warning in judge.warnings]
+
+    def is_settled(self, wanted: Sequence[Expected]) -> bool:
+        return all(
+            judge.is_settled([each for each in wanted if each.resource.api == api])
+            for api, judge in self._judges.items()
+        )
+
+    def offer(self, wanted: Expected) -> Offer:
+        return self._judges[wanted.resource.api].offer(wanted)
+
+    def judge(self, wanted: Expected, lost: Sequence[Loss]) -> Row:
+        return self._judges[wanted.resource.api].judge(wanted, lost)
+
+    async def prove(self, resources: Sequence[Resource], rows: Mapping[str, Row]) -> Mapping[str, Outcome]:
+        outcomes: dict[str, Outcome] = {}
+        for api, judge in self._judges.items():
+            outcomes.update(await judge.prove([each for each in resources if each.api == api], rows))
+        return outcomes
 
 
 def before_proof(

@@ -13,6 +13,7 @@ from typing import Any
 from ..cdi import writer
 from ..cdi.links import Links
 from ..declaration import Configuration, Resource, foreign_cdi
+from ..declaration.model import DEVICE_PLUGIN, DRA
 from ..devices.discovery import Discovered, Discoverer
 from ..devices.health import CdiNames
 from ..kubelet import queries as kubelet_queries
@@ -24,7 +25,7 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.version import version
-from . import judging, proof_by_kubelet, restarts
+from . import judging, proof_by_kubelet, resource_claims, restarts
 from .device_plugins import DevicePlugins
 from .expected import Expected, expected, said_by_plugin
 from .judging import Judge
@@ -73,6 +74,7 @@ async def verify(configuration: Configuration, scope: Scope) -> Report:
         problems += filter(None, [await in_thread(restarts.problem, scope.invocation)])
     warnings = [f"{resource.name}: {warning}" for resource in resources for warning in foreign_cdi.warnings(resource)]
     warnings += [f"{loss.resource}: {loss.text}" for loss in lost if not loss.fails]
+    warnings += judge.warnings
     return Report(runtime.name, judge.kubelet, rows, problems, record.proven, proven_before, runtime.image, warnings)
 
 
@@ -104,7 +106,8 @@ async def _holders(
     places = (*configuration.cdi_spec_dirs, configuration.dynamic_cdi_dir)
     directory = configuration.kubelet_device_plugin_dir
     try:
-        return await kubelet_queries.holders(scope.kubelet_root, directory, places, links)
+        state = await kubelet_queries.holders(scope.kubelet_root, directory, places, links)
+        return await kubelet_queries.with_claims(state, configuration.dynamic_cdi_dir)
     except (OSError, CheckpointError) as error:
         problems.append(f"cannot find out which pods hold devices: {error}")
         return kubelet_queries.Holders("none")
@@ -197,16 +200,16 @@ async def _settled(
     while True:
         said = await said_by_plugin(configuration.kubelet_device_plugin_dir)
         asked = [each._replace(said=said.get(each.resource.name)) for each in wanted]
-        judge = await _judge(configuration, scope, runtime, names)
+        judge = await _judge(configuration, scope, runtime, names, asked)
         if judge.is_settled(asked) or time.monotonic() > deadline:
             return judge, asked
         await asyncio.sleep(_LOOK)
 
 
 async def _judge(
-    configuration: Configuration, scope: Scope, runtime: Runtime, names: CdiNames
-) -> NoLists | DevicePlugins:
-    """The API of the kubelet that gives containers their devices now."""
+    configuration: Configuration, scope: Scope, runtime: Runtime, names: CdiNames, wanted: Sequence[Expected]
+) -> Judge:
+    """The APIs of the kubelet that give containers their devices now."""
     socket = os.path.join(scope.kubelet_root, kubelet_queries.POD_RESOURCES_SOCKET)
     try:
         listing = await kubelet_queries.listing(scope.kubelet_root, configuration.kubelet_device_plugin_dir)
@@ -219,4 +222,9 @@ async def _judge(
         return NoLists(problem, "the kubelet does not answer", "not answering")
     except (OSError, CheckpointError) as error:
         return NoLists(str(error), "the kubelet's checkpoint cannot be read", "running")
-    return DevicePlugins(listing, configuration, runtime, scope)
+    device_plugins = DevicePlugins(listing, configuration, runtime, scope)
+    by_claims = [each for each in wanted if each.resource.api == DRA]
+    if not by_claims:
+        return device_plugins
+    claims = await resource_claims.judge(listing, configuration.dra, by_claims, scope)
+    return judging.ByApi({DEVICE_PLUGIN: device_plugins, DRA: claims})

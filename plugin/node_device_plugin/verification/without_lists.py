@@ -25,6 +25,8 @@ class NoLists:
     problem: a sentence for the report. why: text for each row. kubelet: the kubelet's state for the report.
     """
 
+    warnings: Sequence[str] = ()
+
     def __init__(self, problem: str, why: str, kubelet: str) -> None:
         self.problem, self._why, self.kubelet = problem, why, kubelet
 

@@ -44,11 +44,11 @@ class PluginInfo(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     SUPPORTED_VERSIONS_FIELD_NUMBER: _builtins.int
     type: _builtins.str
-    """"DevicePlugin" here."""
+    """"DevicePlugin" or "DRAPlugin" here."""
     name: _builtins.str
-    """The resource name."""
+    """The name of the resource or driver."""
     endpoint: _builtins.str
-    """Full path of the DevicePlugin socket."""
+    """Full path of the socket that serves the API."""
     @_builtins.property
     def supported_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RegistrationStub(object):
-    """Served by the plugin, one socket for each resource; the kubelet is the client.
+    """Served by the plugin, one socket for each resource or driver; the kubelet is the client.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class RegistrationStub(object):
 
 
 class RegistrationServicer(object):
-    """Served by the plugin, one socket for each resource; the kubelet is the client.
+    """Served by the plugin, one socket for each resource or driver; the kubelet is the client.
     """
 
     def GetInfo(self, request, context):
@@ -85,7 +85,7 @@ def add_RegistrationServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Registration(object):
-    """Served by the plugin, one socket for each resource; the kubelet is the client.
+    """Served by the plugin, one socket for each resource or driver; the kubelet is the client.
     """
 
     @staticmethod

@@ -29,7 +29,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RegistrationStub:
-    """Served by the plugin, one socket for each resource; the kubelet is the client."""
+    """Served by the plugin, one socket for each resource or driver; the kubelet is the client."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,14 +40,14 @@ class RegistrationStub:
 
 @_typing.type_check_only
 class RegistrationAsyncStub(RegistrationStub):
-    """Served by the plugin, one socket for each resource; the kubelet is the client."""
+    """Served by the plugin, one socket for each resource or driver; the kubelet is the client."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetInfo: _aio.UnaryUnaryMultiCallable[_plugin_registration_v1_pb2.InfoRequest, _plugin_registration_v1_pb2.PluginInfo]  # type: ignore[assignment]
     NotifyRegistrationStatus: _aio.UnaryUnaryMultiCallable[_plugin_registration_v1_pb2.RegistrationStatus, _plugin_registration_v1_pb2.RegistrationStatusResponse]  # type: ignore[assignment]
 
 class RegistrationServicer(metaclass=_abc_1.ABCMeta):
-    """Served by the plugin, one socket for each resource; the kubelet is the client."""
+    """Served by the plugin, one socket for each resource or driver; the kubelet is the client."""
 
     @_abc_1.abstractmethod
     def GetInfo(

@@ -412,6 +412,14 @@ def test_nodes_that_one_daemonset_cannot_serve():
     ]
 
 
+def test_dra_needs_rights_that_no_pod_has():
+    assert problems(lambda: rendered({**SERIAL, "api": "dra"}, IMAGINARY)) == [
+        "worker: resources[0] (devices.example.com/serial).api: is dra, which needs rights on ResourceSlices and "
+        "ResourceClaims, and this version gives them to no pod: run the plugin as a service (device_plugin_mode: "
+        "service), or set api: device_plugin"
+    ]
+
+
 @pytest.mark.parametrize("path", ["/dongle", "/usr/lib/dongle", "/proc/x"])
 def test_devices_where_the_image_has_its_own_files(path):
     resource = {"name": "a.example/files", "devices": [{"id": "one", "nodes": [{"path": path}]}]}

@@ -8,7 +8,9 @@ from typing import Any, Optional
 
 import pytest
 
+from node_device_plugin.cluster.node_readiness import Offered
 from node_device_plugin.daemon import holders, resource_manager
+from node_device_plugin.daemon.node_report import offered
 from node_device_plugin.daemon.resource_manager import ResourceManager
 from node_device_plugin.declaration import Configuration, Device, Resource, parse_configuration
 from node_device_plugin.devices.events.watch import Watch
@@ -27,6 +29,7 @@ class Recorded:
 
     def __init__(self, api: str) -> None:
         self.api = api
+        self.is_allocatable = True
         self.offers: dict[str, DeviceTable] = {}
         #: What the manager withdrew, with the reasons.
         self.withdrawn: list[tuple[str, Mapping[HeldId, str]]] = []
@@ -154,6 +157,15 @@ async def test_each_resource_is_served_by_the_frontend_that_it_names(node: Node)
     await asyncio.wait_for(served, 10)
     await node.resources.take_over()
     assert (node.one.repeats, node.two.repeats) == (1, 1)
+
+
+async def test_the_node_object_shows_the_devices_of_one_api(node: Node) -> None:
+    node.two.is_allocatable = False
+    await node.apply(dev="one", other="two")
+    assert offered(node.resources.served()) == Offered({NAME: 1}, [])
+    # But the kubelet must have both resources.
+    node.two.offers.clear()
+    assert offered(node.resources.served()) == Offered({NAME: 1}, [OTHER])
 
 
 async def test_what_a_reload_changed(node: Node) -> None:
@@ -327,7 +339,8 @@ async def test_the_leader_alone_is_not_asked_by_itself(node: Node, monkeypatch: 
             {"id": "b", "kubelet_ids": ["b::0", "b::1"], "host_paths": []},
             {"id": "c", "kubelet_ids": [], "host_paths": []},
         ]
-        return {"resources": [{"name": OTHER, "devices": devices}]}
+        by_dra = {"name": "example.com/claimed", "api": "dra", "devices": devices[:1]}
+        return {"resources": [{"name": OTHER, "devices": devices}, by_dra]}
 
     monkeypatch.setattr(holders.client, "ask", ask)
     await node.apply()
@@ -341,6 +354,7 @@ async def test_the_leader_alone_is_not_asked_by_itself(node: Node, monkeypatch: 
     assert answer.holdings == [
         Holding(another, OTHER, ListedId("a"), frozenset(["/dev/null"])),
         Holding(another, OTHER, ListedId("b::0"), frozenset(), is_share=True),
+        Holding(another, "example.com/claimed", ListedId("a"), frozenset(["/dev/null"]), api="dra"),
     ]
     # A resource of an earlier process is ours, too.
     assert node.one.asked[-1][0] == {NAME, "example.com/former"}

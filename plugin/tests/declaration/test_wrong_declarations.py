@@ -15,8 +15,9 @@ from node_device_plugin.declaration.configuration_file import load
         ("capacty: 2", "capacty: is not a known key; did you mean capacity?"),
         (
             "colour: red",
-            "colour: is not a known key; known keys: annotations, cdi_kind, container_edits, container_limit, devices, "
-            "discover, env, health, injection, joined_env, min_devices, name, pre_start, preference, replicas",
+            "colour: is not a known key; known keys: annotations, api, attributes, cdi_kind, container_edits, "
+            "container_limit, devices, discover, env, health, injection, joined_env, min_devices, name, pre_start, "
+            "preference, replicas",
         ),
         (
             "capacity: 4",

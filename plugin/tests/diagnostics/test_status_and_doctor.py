@@ -16,6 +16,7 @@ import pytest
 from kubelet_stand_in import StandInKubelet, checkpoint
 from node_device_plugin.cdi.directories import check_directories
 from node_device_plugin.cli.main import main
+from node_device_plugin.cluster.api import LacksRights, NotFound
 from node_device_plugin.daemon.reload import Reloader
 from node_device_plugin.daemon.state import State
 from node_device_plugin.declaration import cdi, parse_configuration
@@ -37,6 +38,7 @@ from node_device_plugin.diagnostics.instances import POD, pods_configuration, ru
 from node_device_plugin.diagnostics.status import Status, status
 from node_device_plugin.kubelet import pod_resources
 from node_device_plugin.kubelet.checkpoint import FILE_NAME, CheckpointError, read_checkpoint
+from node_device_plugin.kubelet.frontend import Held, ResourceStatus
 from node_device_plugin.kubelet.losses import Loss
 from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET, HeldDevice, Holders
 from node_device_plugin.runtime.errors import CriError
@@ -290,7 +292,7 @@ async def test_a_machine_that_is_no_node_is_told_in_one_sentence(monkeypatch: py
     doctor = "node_device_plugin.diagnostics.doctor."
     monkeypatch.setattr(doctor + "DEFAULT_PATH", "/none/config.yaml")
     monkeypatch.setattr(doctor + "running_kubelet", lambda: (None, []))
-    monkeypatch.setattr(doctor + "kubelet_places", lambda path: KubeletPlaces("/none/device-plugins", "/none"))
+    monkeypatch.setattr(doctor + "kubelet_places", lambda path: KubeletPlaces("/none/device-plugins", "/none", "/none"))
     (finding,) = await Doctor("/none/config.yaml").examine()
     assert (finding.link, finding.state) == ("node", "wrong")
     assert finding.found == (
@@ -807,6 +809,115 @@ def test_status_without_a_plugin_shows_holders() -> None:
     assert not found.is_fine
     nobody = Status(None, "no plugin answers", Holders("kubelet"))
     assert nobody.to_text().splitlines() == ["no plugin answers", "", "no held devices are known"]
+
+
+def test_status_shows_the_api_and_the_claims() -> None:
+    camera = {
+        "name": "example.com/camera",
+        "api": "dra",
+        "registered": True,
+        "problem": "the API server does not answer",
+        "devices": [{"id": "c0", "state": "healthy", "reason": None, "kubelet_ids": ["c0"], "host_paths": []}],
+        "refused": {},
+    }
+    # An earlier release's plugin does not tell the API.
+    lamp = {**camera, "name": "example.com/lamp", "problem": None}
+    del lamp["api"]
+    plugin = {
+        "version": "0.3",
+        "started": 0.0,
+        "ready": True,
+        "not_ready": [],
+        "configuration": {"sha256": "0" * 64, "problems": []},
+        "resources": [camera, lamp],
+    }
+    held = HeldDevice("example.com/camera", "c0", "default", "viewer", "main", claim="default/c0")
+    unseen = HeldDevice("example.com/camera", "c0", "", "", "", claim="default/other")
+    lines = Status(plugin, "", Holders("kubelet", (held, unseen))).to_text().splitlines()
+    assert [" ".join(line.split()) for line in lines[3:]] == [
+        "RESOURCE API DEVICE STATE HELD BY REASON",
+        "example.com/camera dra c0 healthy default/viewer/main (claim default/c0), (claim default/other) -",
+        "example.com/lamp device_plugin c0 healthy - -",
+        "warning: example.com/camera: the API server does not answer",
+    ]
+
+
+CAMERA = """
+  - {name: example.com/camera, api: dra, devices: [{id: c0, nodes: [{path: /dev/c0, host_path: /dev/null}]}]}
+dra: {node: worker}
+"""
+
+
+class _Driver:
+    """The frontend for DRA as a manager meets it. problem: of its resources."""
+
+    problem: Optional[str] = None
+    is_registered = True
+
+    def __getattr__(self, _name: str) -> Any:
+        async def nothing(*_: object) -> Any:
+            return True
+
+        return nothing
+
+    def without_room(self, *_: object) -> dict[str, str]:
+        return {}
+
+    def listed_ids(self, _resource: object, device: Any) -> list[str]:
+        return [device.id]
+
+    async def held(self, *_: object) -> Held:
+        return Held([], frozenset(), frozenset(), True)
+
+    def status(self, _resource: str) -> ResourceStatus:
+        return ResourceStatus(self.is_registered, 1.0 if self.is_registered else None, self.problem, 0)
+
+
+async def test_doctor_checks_what_a_driver_needs(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+
+    def read(driver: Any) -> Any:
+        assert driver.node == "worker"
+        if isinstance(shown[-1], Exception):
+            raise shown[-1]
+        return shown
+
+    monkeypatch.setattr("node_device_plugin.kubelet.dra.queries.read_slices", read)
+    assert [each for each in await node.examine() if each.link == "DRA"] == []
+    driver = _Driver()
+    node.resources._frontends["dra"] = driver  # type: ignore[index,assignment]
+    node.config.write_text(node.config.read_text() + CAMERA)
+    assert (await node.reloader.reload()).result == "applied"
+
+    async def dra() -> Finding:
+        (found,) = [each for each in await node.examine() if each.link == "DRA"]
+        return found
+
+    shown.append({"spec": {"devices": [{"attributes": {"resource": {"string": "example.com/camera"}}}]}})
+    assert await dra() == Finding("DRA", "ok", "driver nodedevices.kubernetes, 1 ResourceSlice with 1 device")
+    driver.problem = "the API server changed ResourceSlice x"
+    assert (await dra()).state == "warning"
+    driver.problem, driver.is_registered = None, False
+    found = await dra()
+    assert (found.state, found.found) == ("wrong", "the kubelet has not registered the driver nodedevices.kubernetes")
+    driver.problem = "the kubelet refused the registration: unknown"
+    assert (await dra()).found == "example.com/camera: the kubelet refused the registration: unknown"
+    shown.append(LacksRights("User may not list resourceslices"))
+    assert (await dra()).found == "User may not list resourceslices"
+    shown.append(NotFound("the cluster has no resourceslices"))
+    assert (await dra()).found.endswith("the cluster is older than Kubernetes 1.34, or DRA is off there")
+
+    async def nobody(*_: object) -> Any:
+        raise client.NotAnswering("no plugin answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client, "ask", nobody)
+        (registration,) = [each for each in await node.examine() if each.link == "registration"]
+        assert registration.found == "the kubelet still lists every resource, but no plugin answers"
+    node.kubelet = KubeletProcess(1, "1.34.0", str(node.folder), dra_is_off=True)
+    assert (await dra()).found == "the kubelet's feature gate DynamicResourceAllocation is off"
+    node.kubelet = KubeletProcess(1, "1.33.5", str(node.folder))
+    assert (await dra()).found == "kubelet 1.33.5 does not know the API v1 of DRA drivers; use 1.34 or later"
 
 
 def test_the_commands_without_a_node(short_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

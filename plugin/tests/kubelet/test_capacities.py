@@ -12,7 +12,7 @@ import pytest
 from node_device_plugin.cli.main import main
 from node_device_plugin.cluster import api
 from node_device_plugin.cluster.api import Conflict
-from node_device_plugin.cluster.extended_resources import ANNOTATION, Memory
+from node_device_plugin.cluster.extended_resources import ANNOTATION, LEFT_BEHIND, Memory, Wanted, plan, rows
 from node_device_plugin.kubelet import restore
 
 
@@ -92,3 +92,29 @@ def test_a_node_that_others_write_to_is_tried_again_after_a_pause_and_not_for_ev
     assert says in said.err
     assert len(waited) == pauses
     assert all(seconds > 0 for seconds in waited)
+
+
+@pytest.mark.parametrize(
+    ("is_known", "capacity", "lingers", "operations"),
+    [
+        # The kubelet still lists what its device plugin had: it would write a removed key again.
+        (True, "0", True, []),
+        (False, "0", False, ["test", "remove"]),
+        # Others have written this number.
+        (False, "2", False, []),
+    ],
+)
+def test_the_key_of_a_former_device_plugin_goes_once_the_kubelet_has_forgotten_it(
+    is_known: bool, capacity: str, lingers: bool, operations: list[str]
+) -> None:
+    camera = "example.com/camera"
+    known = frozenset([camera] if is_known else [])
+    wanted = Wanted({}, frozenset(), known, by_claims=frozenset([camera, "example.com/never"]))
+    node = {
+        "metadata": {"name": "worker1", "annotations": {"a": "b"}},
+        "status": {"capacity": {camera: capacity, "cpu": "1"}, "allocatable": {camera: capacity}},
+    }
+    found = plan(node, wanted)
+    assert found.lingering == ((camera,) if lingers else ())
+    assert [each["op"] for each in found.operations if each["path"].startswith("/status")] == operations
+    assert [(row["resource"], row["state"]) for row in rows(node, wanted)] == [(camera, LEFT_BEHIND)]

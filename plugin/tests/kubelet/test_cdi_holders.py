@@ -12,6 +12,7 @@ from kubelet_stand_in.cri_server import CriServer
 from node_device_plugin.cli.main import main
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.cdi_holders import CdiHolder, CdiHolders, cdi_holders
+from node_device_plugin.kubelet.pod_resources import Claimed, PodResourcesClient
 from node_device_plugin.support.channels import grpc, unix_server
 from node_device_plugin.wire import cri_v1_pb2 as cri
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
@@ -119,6 +120,30 @@ async def test_another_resource_may_have_the_same_device_id(node: Node) -> None:
     node.kubelet.pods = {"app": ({GPU: ["d0"]}, ()), "other": ({"vendor.com/other": ["d0"]}, ())}
     node.given("uid-app", "d0", cdi_devices=[api.CDIDevice(name=NAME)])
     assert (await node.ask()).held == held("app", NAME).held
+
+
+async def test_the_kubelet_lists_what_containers_claim(node: Node) -> None:
+    """By driver, pool and device; cdi_devices of a claim may be those of several devices."""
+    container = messages.ContainerResources(name="main")
+    claim = container.dynamic_resources.add(claim_name="c", claim_namespace="ns")
+    claim.claim_resources.add(driver_name="d", pool_name="w/p", device_name="c0")
+    claim.claim_resources.add(driver_name="other", pool_name="w", device_name="gpu-0")
+    pod = messages.PodResources(name="app", namespace="ns", containers=[container])
+
+    class Lister(services.PodResourcesListerServicer):
+        async def List(self, request: object, context: object) -> messages.ListPodResourcesResponse:
+            return messages.ListPodResourcesResponse(pod_resources=[pod])
+
+    path = str(node.root / "kubelet.sock")
+
+    def add(server: grpc.aio.Server) -> None:
+        services.add_PodResourcesListerServicer_to_server(Lister(), server)
+
+    async with unix_server(path, add), PodResourcesClient(path) as client:
+        assert (await client.pods()).claims == (
+            Claimed("ns", "app", "main", "ns/c", "d", "w/p", "c0"),
+            Claimed("ns", "app", "main", "ns/c", "other", "w", "gpu-0"),
+        )
 
 
 async def test_a_claimed_device(node: Node) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Optional
 import pytest
 
 from node_device_plugin.declaration import Device, Resource, parse_resources
+from node_device_plugin.devices import commands
 from node_device_plugin.devices.table import DeviceTable
-from node_device_plugin.kubelet.device_plugin import allocation
 from node_device_plugin.kubelet.device_plugin import server as device_plugin
 from node_device_plugin.kubelet.device_plugin.server import DevicePluginServer, Stream
 from node_device_plugin.support.channels import grpc
@@ -209,7 +209,7 @@ async def test_a_reset_that_hangs_holds_up_nothing_but_its_container() -> None:
 
 
 async def test_the_time_limit_of_a_reset_is_for_all_devices_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocation, "_AT_ONCE", 1)
+    monkeypatch.setattr(commands, "_AT_ONCE", 1)
     asked = service(pre_start={"command": ["/bin/sleep", "60"], "timeout": 1})
     both = api.PreStartContainerRequest(devices_ids=["d0", "d1"])
     said = r"device d0: /bin/sleep took longer than .* s; device d1: pre_start.timeout"

@@ -15,7 +15,7 @@ from node_device_plugin.kubelet.pod_resources import Holder, Listing
 from node_device_plugin.runtime import queries as runtime_queries
 from node_device_plugin.runtime.errors import CriError
 from node_device_plugin.status_api import client
-from node_device_plugin.verification import device_plugins, looking, proof_by_kubelet, without_lists
+from node_device_plugin.verification import device_plugins, listed, looking, proof_by_kubelet, without_lists
 from node_device_plugin.verification.looking import Outcome
 from node_device_plugin.verification.report import Report
 from node_device_plugin.verification.scope import Scope
@@ -58,7 +58,7 @@ class FakeNode:
         monkeypatch.setattr(proof_by_kubelet, "prove", self._prove)
         monkeypatch.setattr(proof_by_kubelet, "PodResourcesClient", lambda _socket: PodResources(self))
         monkeypatch.setattr(looking, "look", self._look)
-        for module in (VERIFY, device_plugins, without_lists):
+        for module in (VERIFY, listed, without_lists):
             monkeypatch.setattr(module, "CriClient", lambda _socket: self)
         monkeypatch.setattr(device_plugins, "SlotCounter", lambda *_: self)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import model
 
 #: Maps states to severities, worst first. A row shows the severity as colour and the state as text.
 STATES = {
@@ -23,6 +24,9 @@ STATES = {
     "empty": "idle",
     "healthy": "ok",
 }
+
+
+_NO_STREAM = "the kubelet has no ListAndWatch stream open"
 
 
 class Served(NamedTuple):
@@ -153,11 +157,16 @@ def _device(device: Mapping[str, Any], holders: Mapping[str, list[str]]) -> dict
 
 def _with_kubelet(state: str, resource: Mapping[str, Any], served: Served, healthy: int) -> tuple[str, list[str]]:
     """Return the state after a comparison with the kubelet's lists, and the reason if it differs."""
-    listed = _listed(resource["name"], served.status)
+    # An earlier release's plugin does not tell the API.
+    is_by_claim = resource.get("api") == model.DRA
+    listed = None if is_by_claim else _listed(resource["name"], served.status)
     if not resource["registered"] and served.kubelet:
-        return "not registered", ["the kubelet has no ListAndWatch stream open"]
+        why = "the kubelet has not registered the DRA driver" if is_by_claim else _NO_STREAM
+        return "not registered", [(resource.get("problem") if is_by_claim else None) or why]
     if not resource["registered"]:
         return "pending", []
+    if is_by_claim and resource.get("problem"):
+        return _worse(state, "degraded"), [resource["problem"]]
     if listed is None or listed == healthy:
         return state, []
     return _worse(state, "degraded"), [f"the plugin offers {healthy} healthy, but the kubelet lists {listed}"]

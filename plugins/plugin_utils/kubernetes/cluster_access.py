@@ -17,7 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import Asked
 
-from . import deployed
+from . import deployed, device_classes
 
 _VARIABLE = "node_devices_kubeconfig"
 # The API versions of ResourceSlices, newest first. Kubernetes 1.34, 1.33 and 1.32 introduced them.
@@ -64,6 +64,8 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
         return Answer([], warnings, drivers, set())
     if declared.get("capacities"):
         api.patch_node_status(name, [{"op": "test", "path": "/metadata/name", "value": name}])
+    if declared.get("dra"):
+        device_classes.require_rights(api, declared["dra"]["name"])
     problems = []
     if asked.mode == "daemonset":
         # The deployment reports errors.

@@ -30,6 +30,9 @@ from .waiting import until
 
 _NAME = "node-device-proof"
 _CONTAINER = "proof"
+#: The name of a claim in its pod.
+_CLAIM = "devices"
+_CLAIMS = Place("resourceclaims", group="resource.k8s.io/v1")
 _LABELS = {"app.kubernetes.io/name": _NAME, **manifests.MANAGED_BY}
 _SELECTOR = f"app.kubernetes.io/name={_NAME}"
 #: Annotation of a node that only the API reaches, with the record of its proofs. It is JSON and maps each resource to
@@ -56,11 +59,15 @@ _NOT_STARTED = ("CreateContainerError", "CreateContainerConfigError", "RunContai
 
 
 class Wanted(NamedTuple):
-    """The request of a proof's pod. arguments: for its container's program."""
+    """The request of a proof's pod. arguments: for its container's program.
+
+    device_class: the DeviceClass of a resource with ``api: dra``, whose devices a pod gets by a claim; else empty.
+    """
 
     resource: str
     shares: int
     arguments: tuple[str, ...] = ()
+    device_class: str = ""
 
 
 class Kind(NamedTuple):
@@ -96,7 +103,8 @@ def priority_class() -> dict[str, Any]:
 
 
 def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str, Any]:
-    """Return the manifest of a proof's pod."""
+    """Return the manifest of a proof's pod. The pod of a claim waits until ``claim`` of the created pod exists."""
+    limits = {} if wanted.device_class else {wanted.resource: str(wanted.shares)}
     spec: dict[str, Any] = {
         # Do not use nodeName, because the pod would bypass the scheduler.
         **manifests.on_node(node),
@@ -118,7 +126,8 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
                 **({"args": list(wanted.arguments)} if wanted.arguments else {}),
                 "resources": {
                     **({"requests": _REQUESTS} if kind.ends else {}),
-                    "limits": {**(_LIMITS if kind.ends else {}), wanted.resource: str(wanted.shares)},
+                    **({"claims": [{"name": _CLAIM}]} if wanted.device_class else {}),
+                    "limits": {**(_LIMITS if kind.ends else {}), **limits},
                 },
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -130,8 +139,13 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
     }
     if kind.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in kind.pull_secrets]
+    named = {"generateName": static_pod.PREFIX}
+    if wanted.device_class:
+        # The claim has the pod's name, so the name must be known now.
+        named = {"name": static_pod.new_name()}
+        spec["resourceClaims"] = [{"name": _CLAIM, "resourceClaimName": named["name"]}]
     metadata: dict[str, Any] = {
-        "generateName": static_pod.PREFIX,
+        **named,
         "namespace": kind.namespace,
         "labels": _LABELS,
         "annotations": {_NODE: node},
@@ -146,6 +160,24 @@ def manifest(kind: Kind, node: str, wanted: Wanted, timeout: float) -> dict[str,
             }
         ]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def claim(wanted: Wanted, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the manifest of the claim of a created pod. Kubernetes deletes the claim with the pod."""
+    metadata = pod["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    exactly = {"deviceClassName": wanted.device_class, "allocationMode": "ExactCount", "count": wanted.shares}
+    return {
+        "apiVersion": _CLAIMS.group,
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "labels": _LABELS,
+            "ownerReferences": [owner],
+        },
+        "spec": {"devices": {"requests": [{"name": _CLAIM, "exactly": exactly}]}},
+    }
 
 
 class Proofs:
@@ -194,6 +226,9 @@ class Proofs:
             for each in wanted:
                 made = self._api.create(self._place, manifest(self._kind, self._node, each, self._timeout))
                 pods[each.resource] = made
+                if each.device_class:
+                    # The pod exists first, so that a killed play leaves no claim without an owner.
+                    self._api.create(_CLAIMS._replace(namespace=self._kind.namespace), claim(each, made))
             outcomes, is_late = self._await(pods, timeout)
             ready = {resource: pod for resource, pod in pods.items() if resource not in outcomes}
             if ready:

@@ -217,3 +217,23 @@ def test_what_is_unchecked_is_no_failure(validate, tmp_path):
     for field in ("node_devices_settings.log_level", "cdi_specs_templates[0] (fpga.j2)"):
         assert f"[WARNING]: a: {field} is not checked" in said
     assert "a: example.com/camera" in said
+
+
+def test_dra_is_refused_where_it_cannot_work(validate):
+    claimed = {"node_devices_resources": [{**CAMERA, "api": "dra"}]}
+    pod = {"device_plugin_mode": "daemonset", "node_devices_kubeconfig": "/kubeconfig"}
+    code, said = validate(
+        a=claimed,
+        b={**claimed, **pod},
+        c={**claimed, **pod, "node_devices_profile": True},
+        d={**claimed, "node_devices_kubeconfig": "/k"},
+    )
+    assert code
+    assert (
+        "a: node_devices_kubeconfig: not set, but the DeviceClass of example.com/camera (api: dra) is created through "
+        "the Kubernetes API: set it to a kubeconfig file on the controller"
+    ) in said
+    why = "is dra, which needs rights on ResourceSlices and ResourceClaims, and this version gives them to no pod"
+    for host in "bc":
+        assert f"{host}: resources[0] (example.com/camera).api: {why}" in said
+    assert "d : ok=2 changed=0 unreachable=0 failed=0" in said

@@ -18,6 +18,7 @@ node_devices_resources_serial:
     replicas: 2
     devices:
       - {id: ttyS0, nodes: [{path: /dev/ttyS0, type: c}], required: false}
+    attributes: {cold: true, slot: 3, colour: red, firmware: {version: "1.2.3"}}
   - {name: devices.example.com/licence, capacity: 4}
 node_devices_settings: {log_level: debug}
 another_variable: 1
@@ -67,6 +68,8 @@ def test_a_configuration_is_valid(validator):
         ("type: c", "type: d", "is not valid under any of the given schemas"),
         ("required: false", "required: 0", "is not of type 'boolean'"),
         ("name: devices.example.com/serial", "cdi_kind: example.com/x", "'name' is a required property"),
+        ("cold: true", "cold: [true]", "is not of type"),
+        ("{version:", "{major: 1, version:", "'major' was unexpected"),
         ("capacity: 4", "capacity: 4, replicas: 2", "'replicas' is not one of ['name', 'capacity']"),
         ("log_level: debug", "log_levle: debug", "'log_levle' was unexpected"),
         ("log_level: debug", "resources: []", "'resources' was unexpected"),

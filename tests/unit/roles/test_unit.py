@@ -14,12 +14,16 @@ NODE = {"id": "d", "nodes": [{"path": "/dev/d"}]}
 COMMAND = {"command": ["/bin/true"]}
 
 
-def settings(resource, **plugin):
+def settings(resource, credentials=(), **plugin):
     """The unit's settings, each with all of its values."""
     read = declaration.read(
         {"node_devices_resources": [{"name": "example.com/dev", **resource}]}, lambda value: value, plugin
     )
-    variables = {"device_plugin_declaration": read.as_data(), "device_plugin_command": "/usr/local/bin/x"}
+    variables = {
+        "device_plugin_declaration": read.as_data(),
+        "device_plugin_command": "/usr/local/bin/x",
+        "device_plugin_credentials": credentials,
+    }
     text = Templar(DataLoader(), variables=variables).template(trust_as_template(UNIT.read_text()))
     found = {}
     for line in text.splitlines():
@@ -153,3 +157,37 @@ def test_it_goes_before_what_containers_do():
 )
 def test_the_kernels_messages_reach_a_service_that_needs_them(discover, families):
     assert settings({"discover": discover})["RestrictAddressFamilies"] == families
+
+
+KUBEADM = ["/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/pki"]
+
+
+def test_dra_shows_the_kubelets_credentials_and_no_other():
+    unit = settings({"devices": [NODE], "api": "dra"}, KUBEADM)
+    for path in KUBEADM:
+        # Without them, the service would start with nothing to read, and never see what comes later.
+        assert path in unit["BindReadOnlyPaths"]
+    assert unit["TemporaryFileSystem"] == ["/run:ro /var/lib/kubelet:ro", "/etc/kubernetes:ro"]
+    assert "-/etc/kubernetes" not in unit["InaccessiblePaths"]
+    assert "-/var/lib/rancher" in unit["InaccessiblePaths"]
+    without = settings({"devices": [NODE]})
+    assert "-/etc/kubernetes" in without["InaccessiblePaths"]
+    assert not set(KUBEADM).intersection(without["BindReadOnlyPaths"])
+
+
+def test_dra_shows_credentials_elsewhere():
+    k3s = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
+    unit = settings({"devices": [NODE], "api": "dra"}, [k3s])
+    assert k3s in unit["BindReadOnlyPaths"]
+    assert unit["TemporaryFileSystem"][1:] == ["/var/lib/rancher:ro"]
+    assert {"-/etc/kubernetes", "-/var/lib/k0s"} <= set(unit["InaccessiblePaths"])
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9819", ""])
+def test_dra_reaches_the_api_server_and_registers_as_a_plugin_of_the_kubelet(address):
+    unit = settings({"devices": [NODE], "api": "dra"}, KUBEADM, http_address=address)
+    assert unit["RestrictAddressFamilies"] == ["AF_UNIX AF_INET AF_INET6 AF_NETLINK"]
+    assert not {"IPAddressDeny", "PrivateNetwork"}.intersection(unit)
+    assert unit["SocketBindDeny"] == ["any"]
+    assert unit.get("SocketBindAllow") == (["tcp:9819"] if address else None)
+    assert "-/var/lib/kubelet/plugins_registry" in unit["BindPaths"]

@@ -18,6 +18,7 @@ from ...declaration import (
 )
 from ...declaration.fields import parse_http_address
 from ...declaration.injection_rules import open_probes
+from ...declaration.model import DRA
 from ...declaration.named_directories import DEV
 from ...devices.host_directories import directories, outermost
 
@@ -28,6 +29,10 @@ CONFIGURATIONS = "/etc/node-device-plugin"
 DEFAULT = "_default"
 # A mount on one of these directories of the image would hide the plugin itself.
 _OF_THE_IMAGE = frozenset({"bin", "lib", "lib64", "proc", "sbin", "usr"})
+_DRA_IN_A_POD = (
+    "is dra, which needs rights on ResourceSlices and ResourceClaims, and this version gives them to no pod: run the "
+    "plugin as a service (device_plugin_mode: service), or set api: device_plugin"
+)
 #: Settings that determine a pod's mounts, and so must be identical on all nodes of one DaemonSet.
 _SHARED = ("kubelet_device_plugin_dir", "kubelet_root_dir", "dynamic_cdi_dir", "cdi_spec_dirs", "registration")
 
@@ -129,6 +134,8 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
                 yield Problem(f"{node}: {key}", message)
     yield from open_probes(configuration.resources, f"{node}: resources")
     for position, resource in enumerate(configuration.resources):
+        if resource.api == DRA:
+            yield Problem("%s: resources[%d] (%s).api" % (node, position, resource.name), _DRA_IN_A_POD)
         for directory in sorted(set(directories(resource))):
             if directory != DEV and (
                 directory.count("/") == 1

@@ -13,7 +13,7 @@ from ...declaration.patterns import compiled
 from .method import DiscoveryMethod, Found
 from .root import Root
 from .spec_devices import ALL, Chooser, SpecDevice, listed
-from .sysfs import directory_of, driver_and_subsystem, numa_node, pci_directory
+from .sysfs import common_attributes, directory_of, numa_node, pci_directory
 
 #: Virtual devices of this class are control devices, such as /dev/infiniband/rdma_cm: a driver has one.
 _CONTROL = "/sys/devices/virtual/misc/"
@@ -40,7 +40,7 @@ class Cdi(DiscoveryMethod):
             found = _named(selector.kind, device.names, address, on_bus[directory] == 1)
             yield found._replace(
                 numa_node=numa_node(directory, root) if directory else None,
-                attributes=Attributes(pci_address=address, **driver_and_subsystem(directory, root))
+                attributes=Attributes(pci_address=address, **common_attributes(directory, root))
                 if directory
                 else Attributes(),
                 cdi_paths=_real(_without_control(own, root), root),

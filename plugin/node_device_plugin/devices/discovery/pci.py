@@ -15,7 +15,7 @@ from ...declaration.model import Attributes, Discovery, PciSelector
 from ..table import natural_order
 from .method import DiscoveryMethod, Found
 from .root import Root
-from .sysfs import device_nodes, driver_and_subsystem, driver_fits, numa_node
+from .sysfs import common_attributes, device_nodes, driver_fits, numa_node
 
 DIRECTORY = "/sys/bus/pci/devices"
 
@@ -69,7 +69,7 @@ def functions(selectors: Sequence[PciSelector], root: Root) -> Iterator[Function
             "device": hexadecimal(link + "/device", root),
             "class_code": hexadecimal(link + "/class", root),
         }
-        attributes = Attributes(pci_address=address, **driver_and_subsystem(link, root))
+        attributes = Attributes(pci_address=address, **common_attributes(link, root))
         function = Function(link, properties, attributes)
         if any(_fits(selector, function) for selector in selectors):
             properties["iommu_group"] = root.link_name(link + "/iommu_group") or ""

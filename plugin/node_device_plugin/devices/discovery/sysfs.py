@@ -17,6 +17,7 @@ from .method import Node
 from .root import Root
 
 PCI_ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 #: Directories that are large and never contain a device.
 _PASSED_OVER = ("power", "msi_irqs")
 #: Buses of devices that a driver makes of a part of its device, such as scalable functions of mlx5 and mediated devices
@@ -80,9 +81,15 @@ def numa_node(directory: str, root: Root) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def driver_and_subsystem(directory: str, root: Root) -> dict[str, str | None]:
-    """The driver and subsystem of a device, read from the links in its directory."""
-    return {name: root.link_name(f"{directory}/{name}") for name in ("driver", "subsystem")}
+def common_attributes(directory: str, root: Root) -> dict[str, str | None]:
+    """The attributes that a device on any bus may have, by their names in ``Attributes``.
+
+    The driver and the subsystem are links in its directory. The PCI root is the first directory of its name on the way
+    to the device, as Kubernetes defines it (k8s.io/dynamic-resource-allocation/deviceattribute).
+    """
+    found = {name: root.link_name(f"{directory}/{name}") for name in ("driver", "subsystem")}
+    parts = (root.resolve(directory) or "").split("/")
+    return {**found, "pcie_root": next(filter(_PCIE_ROOT.fullmatch, parts), None)}
 
 
 def driver_fits(pattern: str | None, drivers: Iterable[str]) -> bool:

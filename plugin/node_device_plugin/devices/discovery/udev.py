@@ -19,7 +19,7 @@ from ...declaration.patterns import compiled
 from ..table import natural_order
 from .method import DiscoveryMethod, Found, Node
 from .root import Root
-from .sysfs import driver_and_subsystem
+from .sysfs import common_attributes
 
 #: Without the socket beside it, which controls udev.
 DATA = "/run/udev/data"
@@ -71,7 +71,7 @@ class Udev(DiscoveryMethod):
                 on_bus=False,
                 properties={key: device.properties[key] for key in selector.properties},
                 known_as=(device.node, *(f"{DEV}/{link}" for link in device.links)),
-                attributes=Attributes(**driver_and_subsystem(device.directory, root)),
+                attributes=Attributes(**common_attributes(device.directory, root)),
                 other_names=tuple(each.replace("/", "-") for each in names if each != name),
             )
             if host_path is None:

@@ -22,7 +22,7 @@ from ...declaration.patterns import compiled
 from ..table import natural_order
 from .method import DiscoveryMethod, Found
 from .root import Root
-from .sysfs import device_nodes, driver_and_subsystem, driver_fits
+from .sysfs import common_attributes, device_nodes, driver_fits
 
 DIRECTORY = "/sys/bus/usb/devices"
 #: The kernel's device nodes of USB devices, by bus and device (Documentation/driver-api/usb/usb.rst).
@@ -80,7 +80,7 @@ class Usb(DiscoveryMethod):
                 usb_product=device.product,
                 usb_serial=device.serial or None,
                 usb_port=port,
-                **driver_and_subsystem(link, root),
+                **common_attributes(link, root),
             )
             properties = device._asdict()
             found = Found(name, nodes, True, properties, known_as, None, attributes, tuple(others), drivers=drivers)

@@ -1,20 +1,15 @@
-"""What a container gets of its devices: the answer to Allocate, and the command before the container starts."""
+"""What a container gets of its devices: the answer to Allocate."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from ...declaration import Device
 from ...declaration.env import allocate_annotations, allocate_env
 from ...declaration.model import DeviceNode, Mount, Resource
-from ...devices.commands import environment, run_command
 from ...support.channels import grpc
 from ...wire import device_plugin_v1beta1_pb2 as api
 from .device_list import DeviceList, NotAllocatable
-
-#: Maximum number of commands that run at once for one container.
-_AT_ONCE = 8
 
 
 def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAllocateResponse:
@@ -62,27 +57,3 @@ def _add_edits(answer: api.ContainerAllocateResponse, resource: Resource, device
         api.DeviceSpec(host_path=node.host_path, container_path=node.path, permissions=node.permissions)
         for node in nodes.values()
     )
-
-
-async def pre_start(resource: Resource, devices: Sequence[Device]) -> str | None:
-    """Run the command for each device. Returns why the container cannot use its devices, or None.
-
-    The resource's timeout covers all devices together, as the kubelet's limit (30 s) does.
-    """
-    if not resource.pre_start.command:
-        # A kubelet that honours GetDevicePluginOptions never calls this.
-        return None
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + resource.pre_start.timeout
-    turns = asyncio.Semaphore(_AT_ONCE)
-
-    async def run(device: Device) -> str | None:
-        async with turns:
-            left = deadline - loop.time()
-            if left <= 0:
-                return f"device {device.id}: pre_start.timeout ({resource.pre_start.timeout:g} s) ended before its turn"
-            problem = await run_command(resource.pre_start.command, environment(resource, device), left)
-            return None if problem is None else f"device {device.id}: {problem}"
-
-    problems = [problem for problem in await asyncio.gather(*map(run, devices)) if problem is not None]
-    return "; ".join(problems) or None

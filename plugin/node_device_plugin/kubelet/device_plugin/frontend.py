@@ -44,6 +44,7 @@ class DevicePluginFrontend:
     scanner: knows what containers were given. overlaps: whether another instance may also serve.
     """
 
+    is_allocatable = True
     without_room = staticmethod(without_room)
     listed_ids = staticmethod(listed_ids)
 

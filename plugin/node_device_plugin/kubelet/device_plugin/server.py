@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, NoReturn, Protocol
 
 from ...declaration import Device, Resource
+from ...devices.commands import pre_start
 from ...devices.table import DeviceTable
 from ...support.channels import grpc
 from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import device_plugin_v1beta1_pb2 as api
 from ...wire import device_plugin_v1beta1_pb2_grpc as api_grpc
-from .allocation import allocate, pre_start
+from .allocation import allocate
 from .device_list import DeviceList, Listed, NotAllocatable
 from .preference import preferred
 

@@ -450,7 +450,12 @@ def test_a_pci_address_and_numa_node_come_from_a_device_node(machine: Machine) -
     write(machine, [device(name, "/dev/dri/card0", "/dev/dri/renderD128")], kind="intel.com/gpu")
     gpu = found(machine, {"cdi": {"kind": "intel.com/gpu"}}, env={"GPU_{index}": "{pci_address}"})[name]
     assert (gpu.numa_node, gpu.properties["pci_address"]) == (1, "0000:03:00.0")
-    assert gpu.attributes.known() == {"pci_address": "0000:03:00.0", "driver": "xe", "subsystem": "pci"}
+    assert gpu.attributes.known() == {
+        "pci_address": "0000:03:00.0",
+        "pcie_root": "pci0000:00",
+        "driver": "xe",
+        "subsystem": "pci",
+    }
 
 
 @pytest.mark.parametrize(

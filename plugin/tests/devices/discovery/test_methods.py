@@ -61,6 +61,7 @@ def test_what_a_bus_tells_of_a_device_is_on_the_device(machine: Machine) -> None
     machine.link("/sys/devices/%s/subsystem" % directory, "../../../../../bus/usb")
     (found,) = machine.find({"usb": [{"vendor": "0403"}]})
     assert found.attributes == Attributes(
+        pcie_root="pci0000:00",
         usb_vendor="0403",
         usb_product="6001",
         usb_serial="A50285BI",
@@ -72,7 +73,7 @@ def test_what_a_bus_tells_of_a_device_is_on_the_device(machine: Machine) -> None
     machine.link("/sys/devices/%s/driver" % card, "../../../bus/pci/drivers/vfio-pci")
     machine.node_of(card + "/drm/card1", "dri/card1")
     (found,) = machine.find({"pci": [{"vendor": "10de"}]})
-    assert found.attributes == Attributes(pci_address="0000:3b:00.0", driver="vfio-pci")
+    assert found.attributes == Attributes(pci_address="0000:3b:00.0", pcie_root="pci0000:00", driver="vfio-pci")
     assert found.numa_node == 1
 
 

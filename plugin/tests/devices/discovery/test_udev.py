@@ -46,7 +46,7 @@ def test_a_node_is_selected_by_properties_of_udev_and_of_the_kernel(machine: Mac
     assert device.id == "v4l-by-id-usb-046d_C920_A1-video-index0"
     assert [(node.path, node.host_path) for node in device.nodes] == [("/dev/video0", "/dev/video0")]
     assert device.properties == {"ID_SERIAL": "046d_C920_A1", "ID_V4L_CAPABILITIES": ":capture:"}
-    assert device.attributes.known() == {"subsystem": "video4linux"}
+    assert device.attributes.known() == {"pcie_root": "pci0000:00", "subsystem": "video4linux"}
     both = machine.find(select())
     assert [device.id for device in both] == [
         "v4l-by-id-usb-046d_C920_A1-video-index0",

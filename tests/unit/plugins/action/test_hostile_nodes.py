@@ -43,6 +43,7 @@ ON_NODE = {
 ON_CONTROLLER = {
     "daemonset": {"state": "deployed", "pending": []},
     "declaration": {},
+    "device_classes": {"state": "present"},
     "extended_resources": {"declaration": DECLARED},
     "fleet_report": {"hosts": "{{ ansible_play_hosts_all }}", "directory": "{{ node }}/report"},
     "node_drain": {"state": "drained"},

@@ -570,3 +570,7 @@ def test_a_node_object_that_shows_something_else_than_the_kubelet(look, in_clust
     found = look(kubeconfig="x", healthy=healthy, timeout=0.01)[0]["problems"]
     assert [each for each in found if "allocatable" in each] == wrong
     assert not [each for each in look(kubeconfig="x", timeout=0.01)[0]["problems"] if "allocatable" in each]
+    # No node object shows what pods get by claims.
+    by_claims = {"node_devices_resources": [{**CAMERA, "api": "dra"}]}
+    found = look(kubeconfig="x", variables=by_claims, healthy={CAMERA["name"]: 2}, timeout=0.01)[0]["problems"]
+    assert [each for each in found if "allocatable" in each] == []

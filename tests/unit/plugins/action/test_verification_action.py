@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import socket
 import subprocess
 import types
@@ -173,6 +174,7 @@ class FakeCluster:
 
     def __init__(self):
         self.status, self.made, self.pods, self.classes, self.daemon_set = {"phase": "Running"}, [], {}, {}, None
+        self.claims = []
 
     def node(self, name):
         if name != "node1":
@@ -200,7 +202,11 @@ class FakeCluster:
         return []
 
     def create(self, place, content):
-        metadata = {**content["metadata"], "name": f"proof-{len(self.made)}", "uid": "u"}
+        if place.kinds == "resourceclaims":
+            self.claims.append((place.path, content))
+            return content
+        named = content["metadata"].get("name") or f"proof-{len(self.made)}"
+        metadata = {**content["metadata"], "name": named, "uid": "u"}
         made = {**content, "metadata": metadata, "status": self.status}
         assert metadata["namespace"] == place.namespace
         self.made.append(made)
@@ -255,6 +261,29 @@ def test_with_a_kubeconfig_a_pod_of_the_scheduler_proves_what_the_node_then_sees
         "nodedevices.kubernetes.managed_files",
         {"a.example/crand": "9"},
     )
+
+
+def test_a_resource_with_claims_is_proven_by_a_pod_with_a_claim(node, cluster):
+    node.says(report(resources=[TO_PROVE], proven={}), of_proofs=proven())
+    configuration = {"resources": [{**CONFIGURATION["resources"][0], "api": "dra"}]}
+    result = verify(node, configuration=configuration, kubeconfig="x", timeout=1)
+    assert [row["state"] for row in result["resources"]] == ["proven"]
+    (pod,) = cluster.made
+    name, spec = pod["metadata"]["name"], pod["spec"]
+    assert re.fullmatch("node-device-proof-[0-9a-f]{8}", name)
+    assert spec["containers"][0]["resources"] == {"claims": [{"name": "devices"}], "limits": {}}
+    assert spec["resourceClaims"] == [{"name": "devices", "resourceClaimName": name}]
+    ((path, claim),) = cluster.claims
+    assert path == "/apis/resource.k8s.io/v1/namespaces/kube-system/resourceclaims"
+    assert claim["metadata"]["name"] == name
+    (owner,) = claim["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("Pod", name, "u")
+    (request,) = claim["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "crand.a.example",
+        "allocationMode": "ExactCount",
+        "count": 2,
+    }
 
 
 def test_beside_a_daemonset_it_is_in_its_namespace_and_goes_with_it(node, cluster):

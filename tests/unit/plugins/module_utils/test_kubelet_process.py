@@ -43,6 +43,21 @@ def test_how_many_pods_it_takes(tmp_path, text, arguments, number):
     assert facts(tmp_path, text, *arguments)["max_pods"] == number
 
 
+@pytest.mark.parametrize(
+    ("text", "arguments", "is_off"),
+    [
+        ("featureGates:\n  DynamicResourceAllocation: false\n", [], True),
+        ('{"featureGates": {"DynamicResourceAllocation":false}}', [], True),
+        ("", ["--feature-gates=A=true,DynamicResourceAllocation=false"], True),
+        ("featureGates:\n  DynamicResourceAllocation: true\n", [], False),
+        ("featureGates:\n  DRADynamicResourceAllocation: false\n", [], False),
+        ("", [], False),
+    ],
+)
+def test_whether_the_gate_of_dra_is_off(tmp_path, text, arguments, is_off):
+    assert facts(tmp_path, text, *arguments)["dra_is_off"] is is_off
+
+
 def test_what_cannot_be_read_is_not_known():
     assert kubelet_process.kubelet_of(Kubelet("--config=/none")).max_pods is None
     assert kubelet_process.kubelet_of(Kubelet()).max_pods == 110

@@ -20,6 +20,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError, NotFound
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet.dra import RECORDS
 from ansible_collections.nodedevices.kubernetes.plugins.action import node_preflight
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 from ansible_collections.nodedevices.kubernetes.plugins.modules import node_preflight as module
@@ -37,6 +38,7 @@ FACTS = {
     "kubelet": None,
     "commands": [],
     "cdi_files": [],
+    "claims_prepared": False,
     "spec_devices": [],
     "ledger": [],
     "missing_devices": [],
@@ -89,6 +91,30 @@ def test_a_command_that_is_missing_is_one_sentence(look):
     assert given == [{"commands": ["/bin/plugin"]}]
     assert result["failed"] is True
     assert result["msg"].splitlines()[1:] == [MISSING]
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("service", True), (None, False)])
+def test_a_dra_driver_needs_the_node_s_access(look, mode, refused):
+    driver = {"name": "d.example.com", "node": "node1", "kubeconfig": "/kubelet.conf"}
+    declared = {**declaration.read({}, lambda value: value).as_data(), "dra": driver}
+    facts = {**FACTS, "dra": {"problem": "No such file", "paths": []}}
+    arguments = {"mode": mode} if mode else {}
+    result, (given,) = look(facts, requires=["python"], declaration=declared, **arguments)
+    # The node tells with the plugin's code.
+    assert given["dra"] == driver
+    lines = ["node1: resources with api: dra cannot use /kubelet.conf: No such file"] * refused
+    assert result.get("msg", "").splitlines()[1:] == lines
+
+
+def test_what_the_node_knows_of_a_dra_driver(tmp_path):
+    driver = {"name": "d.example.com", "node": "node1", "kubeconfig": str(tmp_path / "kubelet.conf")}
+    problem = f"{tmp_path}/kubelet.conf: No such file or directory"
+    assert module.dra_access(driver) == {"dra": {"problem": problem, "paths": ()}}
+    assert module.dra_access(None) == {}
+    directories = [str(tmp_path / "missing"), str(tmp_path)]
+    assert not module.has_claims(directories)
+    (tmp_path / RECORDS).mkdir()
+    assert module.has_claims(directories)
 
 
 HOME = "/home/deploy/.pyenv/versions/3.11.7/bin/python3.11"
@@ -366,6 +392,7 @@ def test_an_answer_belongs_to_the_arguments_that_the_roles_tasks_give(look):
     [
         ("node_preflight", {}, False),
         ("node_preflight", {"cdi": False}, True),
+        ("node_preflight", {"dra": {}}, True),
         ("node_preflight", {"converge": {"service": []}}, False),
         ("node_preflight", {"converge": {"cdi_runtime": []}}, True),
         ("cdi_runtime", {"state": "present"}, True),

@@ -59,7 +59,18 @@ def test_no_variable_is_an_empty_declaration():
         "needs_uevents": False,
         "kubelet_device_plugin_dir": "/var/lib/kubelet/device-plugins",
         "http_address": "127.0.0.1:9819",
+        "dra": {},
     }
+
+
+def test_the_dra_driver_of_a_node_is_told_only_where_a_resource_uses_it():
+    settings = {"dra": {"driver": "d.example.com"}}
+    own = read({"node_devices_resources": [{**SERIAL, "api": "dra"}], "node_devices_settings": settings})
+    driver = {"name": "d.example.com", "node": "w1", "kubeconfig": "/etc/kubernetes/kubelet.conf"}
+    data = own.with_node("w1").as_data()
+    assert data["dra"] == driver
+    assert data["configuration"]["dra"] == {"driver": "d.example.com", "node": "w1"}
+    assert read({"node_devices_resources": [SERIAL], "node_devices_settings": settings}).as_data()["dra"] == {}
 
 
 def test_same_rendering_as_the_plugin():

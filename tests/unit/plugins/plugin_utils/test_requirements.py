@@ -7,7 +7,12 @@ import pathlib
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import TESTED_KUBELETS
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import unanswered, unmet, untested
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.requirements import (
+    unanswered,
+    unmet,
+    untested,
+    without_dra,
+)
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
 ALL = ["python", "systemd", "runtime", "kubelet", "devices"]
@@ -179,3 +184,43 @@ def test_no_working_resource_loses_all_its_devices():
     assert unmet(ALL, node(missing_host_paths=[NOPE]), {}, host_paths=optional) == []
     bad["device_plugins"]["registered"] = ["example.com/other"]
     assert unmet(ALL, bad, {}, host_paths=optional) == []
+
+
+DRIVER = {"name": "d.example.com", "node": "worker1", "kubeconfig": "/etc/kubernetes/kubelet.conf"}
+
+
+@pytest.mark.parametrize(
+    ("kubelet", "problem", "says"),
+    [
+        ({"version": "1.34.9", "kubeconfig": DRIVER["kubeconfig"]}, None, []),
+        (None, None, []),
+        (
+            {"version": "1.33.1"},
+            None,
+            ["kubelet 1.33.1 has no DRA API v1, which api: dra needs: upgrade it to 1.34 or later"],
+        ),
+        (
+            {"version": "1.37.2", "kubeconfig": "/k3s/kubelet.kubeconfig"},
+            "No such file",
+            [
+                "resources with api: dra cannot use /etc/kubernetes/kubelet.conf: No such file; the running kubelet "
+                "uses /k3s/kubelet.kubeconfig: set dra.kubeconfig in node_devices_settings to it"
+            ],
+        ),
+        (
+            {"version": "1.37.2", "kubeconfig": DRIVER["kubeconfig"]},
+            "no rights",
+            ["resources with api: dra cannot use /etc/kubernetes/kubelet.conf: no rights"],
+        ),
+    ],
+)
+def test_a_node_that_cannot_have_a_dra_driver(kubelet, problem, says):
+    facts = node(kubelet=kubelet, dra={"problem": problem, "paths": []})
+    assert list(without_dra(DRIVER, facts)) == says
+    assert list(without_dra({}, facts)) == []
+
+
+def test_a_node_keeps_its_dra_driver_while_claims_need_it():
+    (says,) = without_dra({}, node(kubelet=None, claims_prepared=True))
+    assert says.startswith("pods have devices of this node by ResourceClaims, but no resource has api: dra any more")
+    assert list(without_dra(DRIVER, node(kubelet=None, claims_prepared=True))) == []

@@ -125,6 +125,20 @@ def test_a_kubelet_that_lists_something_else_is_said():
     assert numbers(row) == (2, 2, 0, "degraded", ["the plugin offers 2 healthy, but the kubelet lists 1"])
 
 
+def test_a_resource_with_claims_is_in_no_list_of_the_kubelet():
+    def row_of(**changes):
+        served = {**serving(CAMERA, device("a"), device("b")), "api": "dra", **changes}
+        holds = [{**held(CAMERA, "a", "p"), "claim": "default/p-a"}]
+        return only(well(served, status={**status(served, holds=holds), "allocatable": {}}))
+
+    assert (numbers(row_of()), row_of()["held_by"]) == ((2, 2, 1, "healthy", []), ["default/p"])
+    late = row_of(problem="the API server does not answer")
+    assert numbers(late)[3:] == ("degraded", ["the API server does not answer"])
+    for problem, reason in ((None, "the kubelet has not registered the DRA driver"), ("refused", "refused")):
+        away = row_of(registered=False, problem=problem)
+        assert (away["state"], away["reasons"]) == ("not registered", [reason])
+
+
 def test_without_a_kubelet_it_is_pending_and_nothing_is_wrong():
     served = serving(CAMERA, device("a"), registered=False)
     read = well(served, facts=NO_KUBELET, status=status(served, source="none"))

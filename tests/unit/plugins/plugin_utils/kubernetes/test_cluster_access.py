@@ -7,7 +7,7 @@ import json
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, declaration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import cluster_access
 
 OF_KUBELET = {"f:status": {"f:capacity": {"f:a.b/camera": {}, "f:a.b/gone": {}, "f:c.d/others": {}}}}
@@ -62,3 +62,21 @@ def test_an_api_server_that_does_not_answer_is_a_problem_of_the_kubeconfig(monke
     monkeypatch.setattr(cluster_access.Api, "of", of)
     answer = cluster_access.ask(asked.parse({"kubeconfig": "/a"}, None, "worker1"), api_only=False)
     assert answer == (["node_devices_kubeconfig (/a): the API server does not answer"], [], [], set())
+
+
+@pytest.mark.parametrize(
+    ("dra", "problems"), [({"name": "d.example.com"}, ["node_devices_kubeconfig (/a): no"]), ({}, [])]
+)
+def test_the_right_to_keep_device_classes_matters_only_with_dra(monkeypatch, dra, problems):
+    class Server:
+        """Has the node, and lists no DeviceClass."""
+
+        def node(self, name):
+            return {"metadata": {"name": name}}
+
+        def list(self, place, **_selectors):
+            raise ApiError("no")
+
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run: Server())
+    declared = {**declaration.read({}, lambda value: value).as_data(), "dra": dra}
+    assert cluster_access.ask(asked.parse({"kubeconfig": "/a"}, declared, "w1"), api_only=False).problems == problems

@@ -1,0 +1,309 @@
+"""Checks, through the API, devices that pods get by ResourceClaims: expect.py KUBECONFIG STEP...
+
+The steps have the names of the tests in Kubernetes' test/e2e_node/dra_test.go and test/e2e/dra that check the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import time
+import urllib.error
+from typing import Any
+
+from cluster_api import PODS, Cluster, expect, extended, until
+
+NODE, DRIVER = "dra-worker", "nodedevices.kubernetes"
+API = "/apis/resource.k8s.io/v1"
+SLICES, CLASSES = f"{API}/resourceslices", f"{API}/deviceclasses"
+CLAIMS, TEMPLATES = f"{API}/namespaces/default/resourceclaims", f"{API}/namespaces/default/resourceclaimtemplates"
+RBAC, ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
+CAMERA, DONGLE, PLAIN = "example.com/camera", "example.com/dongle", "example.com/plain"
+#: Each resource with its devices and their attributes.
+DECLARED = {CAMERA: {"front": {"side": "front"}, "rear": {"side": "rear"}}, DONGLE: {"one": {}}}
+FRONT, REAR = ("device.attributes[%r].side == %r" % (DRIVER, side) for side in ("front", "rear"))
+#: The DeviceClass of each resource.
+CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com"}
+#: Where a step keeps what a later step compares.
+KEPT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "slices.json")
+
+
+def slices_exact_content_and_owner(cluster: Cluster) -> None:
+    """Wait until the slices have exactly the declared devices. The node object owns them."""
+    found = until(lambda: _devices(cluster), lambda found: found == DECLARED)
+    uid = cluster.ask("GET", f"/api/v1/nodes/{NODE}")["metadata"]["uid"]
+    pools: dict[str, list[dict[str, Any]]] = {}
+    for each in _slices(cluster):
+        (owner,) = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"], owner["controller"]) == ("Node", NODE, uid, True), owner
+        assert each["spec"]["nodeName"] == NODE, each
+        pools.setdefault(each["spec"]["pool"]["name"], []).append(each["spec"]["pool"])
+    assert len(pools) == len(DECLARED), pools
+    for name, slices in pools.items():
+        assert all(each["resourceSliceCount"] == len(slices) for each in slices), (name, slices)
+    # A resource has one API on a node.
+    assert set(extended(cluster, NODE, "capacity")) == {PLAIN}
+    print(f"slices: {found}, pools {sorted(pools)}")
+
+
+def claim_template(cluster: Cluster) -> None:
+    """Create a pod whose claim comes from a template. Its container has one camera, and no other node of ours."""
+    _template(cluster, "a-camera", {"camera": (CAMERA, FRONT)})
+    _pod(cluster, "templated", template="a-camera", script="ls /dev | grep -e camera -e dongle; exec sleep 3600")
+    _logs(cluster, "templated", "camera-front\n")
+
+
+def claim_by_attribute(cluster: Cluster) -> None:
+    """Create a claim that selects one of two devices by its attribute."""
+    _claim(cluster, "rear", {"camera": (CAMERA, REAR)})
+    _pod(cluster, "chooses", claim="rear", script="ls /dev | grep camera; exec sleep 3600")
+    _logs(cluster, "chooses", "camera-rear\n")
+    (result,) = cluster.ask("GET", f"{CLAIMS}/rear")["status"]["allocation"]["devices"]["results"]
+    print(f"claim rear: {result['pool']} {result['device']}")
+
+
+def both_apis_together(cluster: Cluster) -> None:
+    """Create a pod with a claim, and with a device of the device plugin. Variables with an index come with a claim."""
+    _claim(cluster, "dongle", {"dongle": (DONGLE, "")})
+    script = "ls /dev | grep -e dongle -e plain; env | grep ^DEV_; exec sleep 3600"
+    _pod(cluster, "both", claim="dongle", script=script, limits={PLAIN: "1"})
+    _logs(cluster, "both", "dongle\nplain\nDEV_DONGLE_0=one\n")
+    _delete(cluster, "both", "dongle")
+
+
+def unused_claim_still_prepared(cluster: Cluster) -> None:
+    """Create a pod whose container uses none of its claims. The pod runs, and its container has no device."""
+    _claim(cluster, "unused", {"dongle": (DONGLE, "")})
+    _pod(cluster, "unused", claim="unused", script="ls /dev | grep -c dongle; exec sleep 3600", uses=False)
+    _logs(cluster, "unused", "0\n")
+    _delete(cluster, "unused", "unused")
+
+
+def slices_deleted_come_back(cluster: Cluster) -> None:
+    """Delete the node's slices as a person does. The plugin creates them again."""
+    deleted = {each["metadata"]["uid"] for each in _slices(cluster)}
+    for each in _slices(cluster):
+        cluster.ask("DELETE", f"{SLICES}/{each['metadata']['name']}")
+    begin = time.monotonic()
+    until(lambda: _devices(cluster), lambda found: found == DECLARED)
+    assert deleted.isdisjoint(each["metadata"]["uid"] for each in _slices(cluster))
+    print(f"slices are back {time.monotonic() - begin:.1f} s after their deletion")
+
+
+def force_deleted(cluster: Cluster) -> None:
+    """Delete a pod by force while its container goes on, and give its device to the next pod.
+
+    Both containers note when they have the device.
+    """
+    _delete(cluster, "chooses", "rear")
+    note = "while :; do read now rest < /proc/uptime; echo %s $now >> /uses; sleep 0.1; done"
+    for name in ("stubborn", "follower"):
+        _claim(cluster, name, {"camera": (CAMERA, REAR)})
+    _pod(cluster, "stubborn", claim="stubborn", script=note % "stubborn", notes=True)
+    _runs(cluster, "stubborn")
+    time.sleep(2)
+    cluster.ask("DELETE", f"{PODS}/stubborn?gracePeriodSeconds=0", {"kind": "DeleteOptions", "apiVersion": "v1"})
+    begin = time.monotonic()
+    _pod(cluster, "follower", claim="follower", script=note % "follower", notes=True)
+    until(lambda: cluster.ask("GET", f"{PODS}/follower")["spec"].get("nodeName"), bool)
+    print(f"the device is allocated again after {time.monotonic() - begin:.1f} s")
+    _runs(cluster, "follower")
+    events = f"{PODS.removesuffix('/pods')}/events?fieldSelector=involvedObject.name%3Dfollower"
+    said = [each["message"] for each in cluster.ask("GET", events)["items"] if each["reason"].startswith("Failed")]
+    print(f"the next pod runs after {time.monotonic() - begin:.1f} s: {said}")
+    time.sleep(1)
+    _delete(cluster, "follower", "stubborn", "follower")
+
+
+def registers_after_kubelet_restart(cluster: Cluster) -> None:
+    """Wait until the slices are back, which the kubelet deletes at its start, and a new claim is prepared."""
+    slices_exact_content_and_owner(cluster)
+    both_apis_together(cluster)
+
+
+def keeps_its_device(cluster: Cluster) -> None:
+    """Check that the pod with the prepared claim runs and still has its device."""
+    pod = until(
+        lambda: cluster.ask("GET", f"{PODS}/templated"),
+        lambda pod: pod["status"]["phase"] == "Running" and pod["status"]["containerStatuses"][0]["ready"],
+    )
+    (name,) = (each["resourceClaimName"] for each in pod["status"]["resourceClaimStatuses"])
+    claim = cluster.ask("GET", f"{CLAIMS}/{name}")
+    assert [each["uid"] for each in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]], claim
+    _logs(cluster, "templated", "camera-front\n")
+
+
+def remember_slices(cluster: Cluster) -> None:
+    """Keep the slices for a comparison."""
+    KEPT.write_text(json.dumps(_identities(cluster)))
+
+
+def slices_unchanged_by_restart(cluster: Cluster) -> None:
+    """Check that a restart of the plugin changed no slice."""
+    time.sleep(2)
+    assert _identities(cluster) == json.loads(KEPT.read_text())
+
+
+def service_reconnects(cluster: Cluster) -> None:
+    """Delete a pod whose claim a former process prepared. The new process unprepares the claim, so the pod ends."""
+    _delete(cluster, "templated")
+    cluster.ask("DELETE", f"{TEMPLATES}/a-camera")
+    until(lambda: cluster.ask("GET", CLAIMS)["items"], lambda claims: claims == [])
+
+
+def pod_made_while_kubelet_down(cluster: Cluster) -> None:
+    """Create a pod while the kubelet is down. The scheduler binds it while the node still counts as Ready."""
+    _template(cluster, "a-camera", {"camera": (CAMERA, FRONT)})
+    _pod(cluster, "templated", template="a-camera", script="ls /dev | grep -e camera -e dongle; exec sleep 3600")
+    until(lambda: cluster.ask("GET", f"{PODS}/templated")["spec"].get("nodeName"), lambda node: node == NODE)
+
+
+def pod_made_while_kubelet_down_starts(cluster: Cluster) -> None:
+    """Wait until that pod runs with its device."""
+    _logs(cluster, "templated", "camera-front\n")
+
+
+def no_claims(cluster: Cluster) -> None:
+    """Delete all pods and claims, and wait until nothing is allocated."""
+    cluster.delete(*(each["metadata"]["name"] for each in cluster.ask("GET", PODS)["items"]))
+    for kind in (TEMPLATES, CLAIMS):
+        for each in cluster.ask("GET", kind)["items"]:
+            _gone(cluster, f"{kind}/{each['metadata']['name']}")
+    until(lambda: cluster.ask("GET", CLAIMS)["items"], lambda claims: claims == [])
+
+
+def nothing_left(cluster: Cluster) -> None:
+    """Check that the cluster has no object of ours."""
+    until(lambda: _slices(cluster), lambda slices: slices == [])
+    for path in (
+        CLASSES,
+        *(f"{RBAC}/{kind}" for kind in ("clusterroles", "clusterrolebindings")),
+        *(f"{ADMISSION}/validatingadmission{kind}" for kind in ("policies", "policybindings")),
+    ):
+        ours = [
+            each["metadata"]["name"]
+            for each in cluster.ask("GET", path)["items"]
+            if "nodedevices" in json.dumps(each["metadata"].get("labels", {})) or "node-device" in json.dumps(each)
+        ]
+        assert ours == [], f"{path}: {ours}"
+
+
+def _slices(cluster: Cluster) -> list[dict[str, Any]]:
+    slices = cluster.ask("GET", f"{SLICES}?fieldSelector=spec.nodeName%3D{NODE}%2Cspec.driver%3D{DRIVER}")["items"]
+    return sorted(slices, key=lambda each: str(each["metadata"]["name"]))
+
+
+def _devices(cluster: Cluster) -> dict[str, dict[str, dict[str, str]]]:
+    """Return each resource with its published devices and their declared attributes."""
+    found: dict[str, dict[str, dict[str, str]]] = {}
+    for each in _slices(cluster):
+        for device in each["spec"].get("devices", ()):
+            values = {name: next(iter(value.values())) for name, value in device["attributes"].items()}
+            resource, device_id = values.pop("resource"), values.pop("id")
+            found.setdefault(resource, {})[device_id] = {key: values[key] for key in ("side",) if key in values}
+    return found
+
+
+def _identities(cluster: Cluster) -> list[list[str]]:
+    return [[each["metadata"]["uid"], each["metadata"]["resourceVersion"]] for each in _slices(cluster)]
+
+
+def _spec(requests: dict[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return a claim's spec. requests: by name, the resource and a CEL expression, which may be empty."""
+    found = []
+    for name, (resource, expression) in requests.items():
+        exactly: dict[str, Any] = {"deviceClassName": CLASS[resource]}
+        if expression:
+            exactly["selectors"] = [{"cel": {"expression": expression}}]
+        found.append({"name": name, "exactly": exactly})
+    return {"devices": {"requests": found}}
+
+
+def _claim(cluster: Cluster, name: str, requests: dict[str, tuple[str, str]]) -> None:
+    cluster.ask("POST", CLAIMS, {"metadata": {"name": name}, "spec": _spec(requests)})
+
+
+def _template(cluster: Cluster, name: str, requests: dict[str, tuple[str, str]]) -> None:
+    cluster.ask("POST", TEMPLATES, {"metadata": {"name": name}, "spec": {"spec": _spec(requests)}})
+
+
+def _pod(
+    cluster: Cluster,
+    name: str,
+    script: str,
+    *,
+    claim: str = "",
+    template: str = "",
+    limits: dict[str, str] | None = None,
+    uses: bool = True,
+    notes: bool = False,
+) -> None:
+    """Create a pod. uses: whether its container uses the claim. notes: whether it can write the node's /run/lab-uses.
+
+    A shell as process 1 ignores SIGTERM, so such a pod ends only after its grace period.
+    """
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": "localhost/node-devices/busybox:lab",
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", script],
+        "resources": {"limits": limits or {}, **({"claims": [{"name": "devices"}]} if uses else {})},
+    }
+    spec: dict[str, Any] = {
+        "containers": [container],
+        "hostNetwork": True,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 6 if notes else 1,
+        "resourceClaims": [
+            {"name": "devices", **({"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template})}
+        ],
+    }
+    if notes:
+        container["volumeMounts"] = [{"name": "uses", "mountPath": "/uses"}]
+        spec["volumes"] = [{"name": "uses", "hostPath": {"path": "/run/lab-uses", "type": "FileOrCreate"}}]
+    cluster.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+
+def _runs(cluster: Cluster, name: str) -> None:
+    until(lambda: cluster.ask("GET", f"{PODS}/{name}")["status"]["phase"], lambda phase: phase == "Running")
+
+
+def _logs(cluster: Cluster, name: str, text: str) -> None:
+    """Wait until a pod runs and has printed this text."""
+    _runs(cluster, name)
+    until(lambda: cluster.ask("GET", f"{PODS}/{name}/log"), lambda seen: seen == text)
+    print(f"{name}: {' '.join(text.split())}")
+
+
+def _delete(cluster: Cluster, pod: str, *claims: str) -> None:
+    """Delete pods and claims, and wait until they are gone. A pod ends only after its claims are unprepared."""
+    cluster.delete(pod)
+    for name in claims:
+        _gone(cluster, f"{CLAIMS}/{name}")
+
+
+def _gone(cluster: Cluster, path: str) -> None:
+    """Delete an object, which may be gone already."""
+    try:
+        cluster.ask("DELETE", path)
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+
+
+if __name__ == "__main__":
+    expect(
+        *(
+            slices_exact_content_and_owner,
+            claim_template,
+            claim_by_attribute,
+            both_apis_together,
+            unused_claim_still_prepared,
+            slices_deleted_come_back,
+            force_deleted,
+            no_claims,
+        ),
+        *(registers_after_kubelet_restart, keeps_its_device, remember_slices, slices_unchanged_by_restart),
+        *(service_reconnects, pod_made_while_kubelet_down, pod_made_while_kubelet_down_starts, nothing_left),
+    )

@@ -1,0 +1,54 @@
+"""The DeviceClass of a resource with ``api: dra``, by which ResourceClaims request its devices.
+
+The annotation NODES of a DeviceClass records the nodes that use it, so that it goes with its last node.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ..declaration.dra_api import API_VERSION, RESOURCE_ATTRIBUTE
+from ..declaration.names import attribute_text, class_name
+from .api import Place
+from .manifests.deployment import MANAGED_BY
+
+#: The annotation with the names of nodes, a list in JSON.
+NODES = "nodedevices.kubernetes/nodes"
+#: All DeviceClasses.
+CLASSES = Place("deviceclasses", group=API_VERSION)
+#: Selects the DeviceClasses of this project.
+SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
+
+
+def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any]:
+    """The DeviceClass of a resource. driver: the name of the DRA driver. nodes: those that use the class."""
+    # An attribute that a device does not have aborts allocation. Each device of the driver has this one.
+    ours = f'device.driver == "{driver}"'
+    attribute = f'device.attributes["{driver}"].{RESOURCE_ATTRIBUTE} == "{attribute_text(resource)}"'
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "DeviceClass",
+        "metadata": {
+            "name": class_name(resource),
+            "labels": dict(MANAGED_BY),
+            "annotations": record(nodes),
+        },
+        "spec": {"selectors": [{"cel": {"expression": f"{ours} && {attribute}"}}]},
+    }
+
+
+def record(nodes: Collection[str]) -> dict[str, str]:
+    """The annotation for the nodes that use a DeviceClass."""
+    return {NODES: json.dumps(sorted(nodes))}
+
+
+def nodes_of(device_class: Mapping[str, Any]) -> frozenset[str]:
+    """The nodes that use a DeviceClass. Without a readable record, the class has no nodes."""
+    text = (device_class["metadata"].get("annotations") or {}).get(NODES)
+    try:
+        found = json.loads(text or "[]")
+    except (RecursionError, ValueError):
+        return frozenset()
+    return frozenset(each for each in found if isinstance(each, str)) if isinstance(found, list) else frozenset()

@@ -1,0 +1,232 @@
+"""Plans what a ResourceClaim gets of this driver's devices. Reads and writes nothing.
+
+Fields of a claim: k8s.io/api/resource/v1, ResourceClaim. What a kubelet expects: k8s.io/kubelet, pkg/apis/dra/v1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from ...declaration import Device, Resource
+from ...declaration.env import allocate_env
+
+#: The kind of the CDI devices that exist only for one claim.
+CDI_KIND = "nodedevices.kubernetes/claim"
+_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+
+
+class Refused(Exception):
+    """A claim cannot be prepared; the message names the claim and the reason."""
+
+
+class ClaimId(NamedTuple):
+    """A claim as the kubelet names it."""
+
+    uid: str
+    namespace: str
+    name: str
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the uid can be a part of the names of files and CDI devices."""
+        return bool(_UID.fullmatch(self.uid))
+
+    def __str__(self) -> str:
+        return f"claim {self.namespace}/{self.name}"
+
+
+class PreparedDevice(NamedTuple):
+    """A device that a claim has. request: without a subrequest. pool, name: in the ResourceSlices.
+
+    cdi_names: as answered to the kubelet. paths: of the host, of the device's nodes and bind mounts. is_admin: whether
+    other claims may have the device, too.
+    """
+
+    request: str
+    pool: str
+    name: str
+    resource: str
+    device_id: str
+    cdi_names: tuple[str, ...]
+    paths: tuple[str, ...]
+    is_admin: bool
+
+    @property
+    def key(self) -> tuple[str, str, str, bool]:
+        """What the scheduler has allocated."""
+        return self.request, self.pool, self.name, self.is_admin
+
+
+class PreparedClaim(NamedTuple):
+    """A claim and all that it has. env: the variables of each request that sets any."""
+
+    id: ClaimId
+    devices: tuple[PreparedDevice, ...]
+    env: Mapping[str, Mapping[str, str]]
+
+    def spec_devices(self) -> dict[str, dict[str, Any]]:
+        """The CDI devices that exist only for this claim, by name, each with its edits."""
+        return {
+            _spec_device(self.id, request): {"env": [f"{name}={value}" for name, value in variables.items()]}
+            for request, variables in self.env.items()
+        }
+
+
+class Offered(NamedTuple):
+    """A device of this driver. place: in its resource. reason: why no container can get it now; None if one can."""
+
+    resource: Resource
+    device: Device
+    place: int
+    reason: str | None
+
+
+#: Finds a device by its pool and its name there; None if this node has no such device.
+Find = Callable[[str, str], "Offered | None"]
+
+
+class _Given(NamedTuple):
+    request: str
+    pool: str
+    name: str
+    is_admin: bool
+    offered: Offered
+
+
+def plan(
+    asked: ClaimId,
+    claim: Mapping[str, Any] | None,
+    driver: str,
+    find: Find,
+    others: Collection[PreparedClaim],
+    real: Callable[[str], str],
+) -> PreparedClaim:
+    """What a claim that is not prepared gets. Raises Refused.
+
+    claim: the object from the API server; None if it does not exist. driver: our name. others: the prepared claims.
+    real: resolves the links in a host path.
+    """
+    given = []
+    for result in _results(asked, claim, driver):
+        request, pool, name, is_admin = _key(result)
+        where = f"{asked}, request {request}, device {name} of pool {pool}"
+        offered = find(pool, name)
+        if offered is None:
+            raise Refused(f"{where}: this node offers no such device: delete the pod, so that it gets another device")
+        where += f" ({offered.resource.name}={offered.device.id})"
+        if offered.reason is not None:
+            raise Refused(f"{where}: {offered.reason}")
+        holder = None if is_admin else _holder(asked, offered, others)
+        if holder is not None:
+            raise Refused(f"{where}: is still prepared for {holder}, which the kubelet has not released yet")
+        given.append(_Given(request, pool, name, is_admin, offered))
+    return PreparedClaim(asked, _devices(asked, given, real), _env(given))
+
+
+def again(claim: Mapping[str, Any] | None, prepared: PreparedClaim, driver: str) -> PreparedClaim:
+    """What a prepared claim gets: the same as before, because kubelets up to 1.36 append to what they know.
+
+    Raises Refused if the claim has other devices by now.
+    """
+    if {_key(each) for each in _results(prepared.id, claim, driver)} != {each.key for each in prepared.devices}:
+        raise Refused(
+            f"{prepared.id}: is prepared with other devices than are allocated now: delete its pods, so that the "
+            "kubelet releases the devices"
+        )
+    return prepared
+
+
+def _results(asked: ClaimId, claim: Mapping[str, Any] | None, driver: str) -> list[Mapping[str, Any]]:
+    """What is allocated of this driver's devices. Raises Refused."""
+    if claim is None:
+        raise Refused(f"{asked}: does not exist in the API server")
+    uid = claim["metadata"]["uid"]
+    if uid != asked.uid:
+        raise Refused(f"{asked}: has the uid {uid} in the API server, but the kubelet asks for {asked.uid}")
+    allocation = (claim.get("status") or {}).get("allocation")
+    if not allocation:
+        raise Refused(f"{asked}: is not allocated")
+    devices = allocation.get("devices") or {}
+    results = [each for each in devices.get("results") or () if each["driver"] == driver]
+    _refuse_configuration(asked, devices.get("config") or (), [each["request"] for each in results], driver)
+    return results
+
+
+def _refuse_configuration(
+    asked: ClaimId, configured: Iterable[Mapping[str, Any]], requests: Sequence[str], driver: str
+) -> None:
+    """Refuse parameters for this driver, which knows none. Parameters for other requests or drivers are not ours."""
+    for each in configured:
+        if (each.get("opaque") or {}).get("driver") != driver:
+            continue
+        # Without requests, the parameters are for all. A request's name stands for all of its subrequests.
+        named = each.get("requests") or requests
+        for request in requests:
+            if request in named or _base(request) in named:
+                source = "the DeviceClass" if each.get("source") == "FromClass" else "the claim"
+                raise Refused(
+                    f"{asked}, request {_base(request)}: {source} has opaque parameters for the driver {driver}, which "
+                    "knows none: remove them"
+                )
+
+
+def _key(result: Mapping[str, Any]) -> tuple[str, str, str, bool]:
+    return _base(result["request"]), result["pool"], result["device"], bool(result.get("adminAccess"))
+
+
+def _base(request: str) -> str:
+    """The request of a subrequest, whose name is ``request/subrequest``."""
+    return request.partition("/")[0]
+
+
+def _holder(asked: ClaimId, offered: Offered, others: Iterable[PreparedClaim]) -> ClaimId | None:
+    """The claim that has the device for itself.
+
+    After a forced deletion, a scheduler may allocate a device again before its node has released it
+    (kubernetes/kubernetes#141471).
+    """
+    key = offered.resource.name, offered.device.id
+    for other in others:
+        for device in other.devices:
+            if other.id.uid != asked.uid and not device.is_admin and (device.resource, device.device_id) == key:
+                return other.id
+    return None
+
+
+def _devices(asked: ClaimId, given: Sequence[_Given], real: Callable[[str], str]) -> tuple[PreparedDevice, ...]:
+    devices: list[PreparedDevice] = []
+    # No two devices have a CDI name in common. The variables come with the first device of their request.
+    due = _env(given)
+    for request, pool, name, is_admin, (resource, device, _place, _reason) in given:
+        names = resource.cdi_names(device)
+        if due.pop(request, None):
+            names.append(f"{CDI_KIND}={_spec_device(asked, request)}")
+        paths = tuple(sorted(map(real, device.host_paths)))
+        devices.append(PreparedDevice(request, pool, name, resource.name, device.id, tuple(names), paths, is_admin))
+    return tuple(devices)
+
+
+def _env(given: Sequence[_Given]) -> dict[str, dict[str, str]]:
+    """The variables of each request. {index} counts the devices of a resource in the claim.
+
+    So a container that uses all requests of the claim gets a variable for each device.
+    """
+    groups: dict[tuple[str, str], list[Offered]] = {}
+    for each in given:
+        groups.setdefault((each.request, each.offered.resource.name), []).append(each.offered)
+    env: dict[str, dict[str, str]] = {}
+    counts: Counter[str] = Counter()
+    for (request, name), offered in groups.items():
+        in_order = sorted(offered, key=lambda each: each.place)
+        variables = allocate_env(in_order[0].resource, [each.device for each in in_order], counts[name])
+        counts[name] += len(offered)
+        if variables:
+            env.setdefault(request, {}).update(variables)
+    return env
+
+
+def _spec_device(asked: ClaimId, request: str) -> str:
+    return f"{asked.uid}-{request}"

@@ -1,0 +1,142 @@
+"""Prepares and releases the devices of claims, as the kubelet asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+import weakref
+from typing import Any, Callable
+
+from ...cluster.api import Api, ApiError, Place
+from ...declaration.dra_api import API_VERSION
+from ...declaration.model import DraDriver
+from ...devices.commands import pre_start
+from ...support.bounded_calls import BoundedCalls, Key, in_thread
+from ...support.cancel_safe import to_the_end
+from ...telemetry.logs import Log
+from .claims import ClaimId, Find, Offered, PreparedClaim, Refused, again, plan
+from .records import RecordError, Records
+
+log = Log(__name__)
+
+#: Seconds for which a client is used again. Later, another client reads the credentials, which may have been renewed.
+_FRESH = 60.0
+#: Names the calls for records.
+_READ = Key("the record of prepared claims", "")
+
+
+class Preparing:
+    """Prepares claims in any number at once, but does one thing at a time with each claim.
+
+    find: the driver's devices. connect: a new client with the current credentials. calls: run reads and writes of
+    files. real: resolves the links in a host path.
+    """
+
+    def __init__(
+        self,
+        driver: DraDriver,
+        find: Find,
+        connect: Callable[[], Api],
+        calls: BoundedCalls,
+        real: Callable[[str], str],
+    ) -> None:
+        #: The directory of our CDI specs, below which the records are.
+        self.directory = ""
+        #: The claims that have devices, as last known, by uid.
+        self.known: dict[str, PreparedClaim] = {}
+        self._driver, self._find, self._connect, self._calls, self._real = driver, find, connect, calls, real
+        self._records = Records()
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        self._planning = asyncio.Lock()
+        #: Claims that get their devices now, by uid: no other claim may get these devices.
+        self._under_way: dict[str, PreparedClaim] = {}
+        #: The client in use, with the time when it was made (monotonic seconds).
+        self._client: tuple[Api, float] | None = None
+
+    async def prepared(self) -> list[PreparedClaim]:
+        """The claims that have devices, or get them now. Raises RecordError and OSError."""
+        return list({**self._under_way, **await self._read()}.values())
+
+    async def prepare(self, asked: ClaimId) -> PreparedClaim:
+        """Give a claim its devices, the same at each call. Raises Refused.
+
+        If the caller is cancelled, the claim is prepared completely or not at all.
+        """
+        if not asked.is_valid:
+            raise Refused(f"{asked}: {asked.uid!r} is no uid")
+        async with self._lock_of(asked.uid):
+            claim = await self._claim(asked)
+            try:
+                async with self._planning:
+                    # Before the read, because a claim that is under way now may be recorded after it.
+                    under_way = tuple(self._under_way.values())
+                    prepared = await self._read()
+                    known = prepared.get(asked.uid)
+                    if known is not None:
+                        planned = again(claim, known, self._driver.name)
+                    else:
+                        others = [*prepared.values(), *under_way]
+                        planned = plan(asked, claim, self._driver.name, self._find, others, self._real)
+                        self._under_way[asked.uid] = planned
+                if known is None:
+                    await self._pre_start(planned)
+                # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
+                await self._change(asked, self._records.write, self.directory, planned)
+            except (RecordError, OSError) as error:
+                raise Refused(f"{asked}: cannot record what it has: {error}") from error
+            finally:
+                self._under_way.pop(asked.uid, None)
+        self.known[asked.uid] = planned
+        return planned
+
+    async def unprepare(self, asked: ClaimId) -> None:
+        """Take what a claim has; without effect for a claim that has nothing. Raises Refused."""
+        if not asked.is_valid:
+            return
+        async with self._lock_of(asked.uid):
+            try:
+                await self._change(asked, self._records.remove, self.directory, asked.uid)
+            except OSError as error:
+                raise Refused(f"{asked}: cannot release what it has: {error}") from error
+        self.known.pop(asked.uid, None)
+
+    def _lock_of(self, uid: str) -> asyncio.Lock:
+        return self._locks.setdefault(uid, asyncio.Lock())
+
+    async def _read(self) -> dict[str, PreparedClaim]:
+        self.known = await self._calls.call(_READ, functools.partial(self._records.read, self.directory))
+        return dict(self.known)
+
+    async def _change(self, asked: ClaimId, change: Callable[..., None], *arguments: Any) -> None:
+        """Write or remove a record to the end, even if the kubelet does not wait for it."""
+        key = Key(_READ.group, asked.uid)
+        await to_the_end(self._calls.call(key, functools.partial(change, *arguments)))
+
+    async def _claim(self, asked: ClaimId) -> dict[str, Any] | None:
+        place = Place("resourceclaims", asked.name, asked.namespace, API_VERSION)
+        try:
+            return await in_thread(lambda: self._api().get(place))
+        except ApiError as error:
+            # The next call reads the credentials again.
+            self._client = None
+            raise Refused(f"{asked}: cannot read it: {error}") from error
+
+    def _api(self) -> Api:
+        client = self._client
+        if client is None or time.monotonic() - client[1] > _FRESH:
+            client = self._client = self._connect(), time.monotonic()
+        return client[0]
+
+    async def _pre_start(self, planned: PreparedClaim) -> None:
+        """Run the command for each device. Raises Refused."""
+        groups: dict[tuple[str, str], list[Offered]] = {}
+        for each in planned.devices:
+            offered = self._find(each.pool, each.name)
+            if offered is not None:
+                groups.setdefault((each.request, each.resource), []).append(offered)
+        commands = (pre_start(offered[0].resource, [each.device for each in offered]) for offered in groups.values())
+        problems = await asyncio.gather(*commands)
+        for (request, resource), problem in zip(groups, problems):
+            if problem is not None:
+                raise Refused(f"{planned.id}, request {request}, {resource}: pre_start failed: {problem}")

@@ -1,0 +1,79 @@
+"""What the API server and the kubelet tell about a node's devices of DRA, for the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...cluster.api import Place
+from ...declaration import Resource
+from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, RESOURCE_ATTRIBUTE
+from ...declaration.model import DraDriver
+from ...declaration.names import attribute_text
+from ..checkpoint import CheckpointError
+from ..pod_resources import Claimed, Holder
+from ..queries import HeldDevice
+from .publisher import connect
+from .records import RecordError, Records
+from .slices import device_name, pool_name
+
+#: Every device of ours has these attributes.
+_KEYS = (RESOURCE_ATTRIBUTE, ID_ATTRIBUTE)
+
+
+def read_slices(driver: DraDriver) -> list[dict[str, Any]]:
+    """The node's ResourceSlices of our driver, with the plugin's own access. Raises ApiError. Blocks."""
+    # A kubelet's credentials list only the slices of its own node.
+    selector = f"spec.nodeName={driver.node},spec.driver={driver.name}"
+    return connect(driver).list(Place("resourceslices", group=API_VERSION), fieldSelector=selector)
+
+
+def offered(slices: Iterable[Mapping[str, Any]], resources: Sequence[Resource]) -> dict[str, tuple[str, ...]]:
+    """By resource, the ids of its devices in slices."""
+    names = {attribute_text(resource.name): resource.name for resource in resources}
+    found: dict[str, list[str]] = {}
+    for each in slices:
+        for device in each["spec"].get("devices") or ():
+            resource, device_id = (device["attributes"].get(key, {}).get("string", "") for key in _KEYS)
+            if resource in names:
+                found.setdefault(names[resource], []).append(device_id)
+    return {name: tuple(sorted(ids)) for name, ids in found.items()}
+
+
+def held_by_claims(cdi_dir: str, claims: Iterable[Claimed]) -> list[HeldDevice]:
+    """What prepared claims hold, once for each container that has the claim. claims: as the kubelet lists them.
+
+    cdi_dir: the directory of the plugin's CDI specs, with its records. Blocks. Raises CheckpointError, as for the
+    kubelet's own record.
+    """
+    try:
+        records = Records().read(cdi_dir)
+    except RecordError as error:
+        raise CheckpointError(str(error)) from error
+    places: dict[str, list[tuple[str, str, str]]] = {}
+    for each in claims:
+        places.setdefault(each.claim, []).append((each.namespace, each.pod, each.container))
+    held = []
+    for prepared in records.values():
+        claim = f"{prepared.id.namespace}/{prepared.id.name}"
+        for device in prepared.devices:
+            own = HeldDevice(device.resource, device.device_id, "", "", "", device.paths, device.paths, True)
+            own = own._replace(cdi_names=device.cdi_names, claim=claim)
+            for namespace, pod, container in dict.fromkeys(places.get(claim, [("", "", "")])):
+                held.append(own._replace(namespace=namespace, pod=pod, container=container))
+    return held
+
+
+def holders(claims: Iterable[Claimed], driver: DraDriver, resources: Sequence[Resource]) -> list[Holder]:
+    """The containers that hold devices of these resources by claims."""
+    known = {
+        (pool_name(driver.node, resource.name), device_name(device.id)): (resource.name, device.id)
+        for resource in resources
+        for device in resource.devices
+    }
+    held: dict[tuple[str, str, str, str], set[str]] = {}
+    for each in claims:
+        if each.driver == driver.name and (each.pool, each.device) in known:
+            name, device_id = known[each.pool, each.device]
+            held.setdefault((each.namespace, each.pod, each.container, name), set()).add(device_id)
+    return [Holder(*place, device_ids=tuple(sorted(ids))) for place, ids in sorted(held.items())]

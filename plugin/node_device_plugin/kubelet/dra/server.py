@@ -1,0 +1,81 @@
+"""The DRAPlugin service (v1) of the driver, which the kubelet calls for each pod with claims."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Callable
+
+from ...telemetry import metrics
+from ...telemetry.logs import Log
+from ...wire import dra_v1_pb2 as api
+from ...wire import dra_v1_pb2_grpc as api_grpc
+from .claims import ClaimId, PreparedClaim, Refused
+from .preparing import Preparing
+
+log = Log(__name__)
+
+
+class DraPluginServer(api_grpc.DRAPluginServicer):
+    """Answers once for each claim of a request. prepared: called with each claim that has its devices now."""
+
+    def __init__(self, preparing: Preparing, prepared: Callable[[PreparedClaim], None]) -> None:
+        self._preparing, self._prepared = preparing, prepared
+
+    async def NodePrepareResources(
+        self, request: api.NodePrepareResourcesRequest, context: Any
+    ) -> api.NodePrepareResourcesResponse:
+        """Prepare claims at the same time. If one fails, its answer has the error, and its pod waits."""
+        ids = _ids(request.claims)
+        answers = await asyncio.gather(*map(self._prepare, ids))
+        return api.NodePrepareResourcesResponse(claims={each.uid: answer for each, answer in zip(ids, answers)})
+
+    async def NodeUnprepareResources(
+        self, request: api.NodeUnprepareResourcesRequest, context: Any
+    ) -> api.NodeUnprepareResourcesResponse:
+        """Release claims at the same time, also claims that are not prepared."""
+        ids = _ids(request.claims)
+        answers = await asyncio.gather(*map(self._unprepare, ids))
+        return api.NodeUnprepareResourcesResponse(claims={each.uid: answer for each, answer in zip(ids, answers)})
+
+    async def _prepare(self, asked: ClaimId) -> api.NodePrepareResourceResponse:
+        try:
+            claim = await self._preparing.prepare(asked)
+        except Exception as error:
+            metrics.CLAIM_PREPARATIONS.increment("failed")
+            return api.NodePrepareResourceResponse(error=_told("to prepare a claim", asked, error))
+        metrics.CLAIM_PREPARATIONS.increment("prepared")
+        self._prepared(claim)
+        given = [name for device in claim.devices for name in device.cdi_names]
+        log.info("prepared a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid, given=given)
+        return api.NodePrepareResourceResponse(
+            devices=[
+                api.Device(
+                    request_names=[device.request],
+                    pool_name=device.pool,
+                    device_name=device.name,
+                    cdi_device_ids=device.cdi_names,
+                )
+                for device in claim.devices
+            ]
+        )
+
+    async def _unprepare(self, asked: ClaimId) -> api.NodeUnprepareResourceResponse:
+        try:
+            await self._preparing.unprepare(asked)
+        except Exception as error:
+            return api.NodeUnprepareResourceResponse(error=_told("to release a claim", asked, error))
+        log.info("released a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid)
+        return api.NodeUnprepareResourceResponse()
+
+
+def _ids(claims: Sequence[api.Claim]) -> list[ClaimId]:
+    return list({each.uid: ClaimId(each.uid, each.namespace, each.name) for each in claims}.values())
+
+
+def _told(what: str, asked: ClaimId, error: Exception) -> str:
+    """Log why a call failed for a claim; returns the text for the kubelet, which is never empty."""
+    is_expected = isinstance(error, Refused)
+    text = str(error) if is_expected else f"{asked}: a defect of the plugin: {error!r}"
+    log.error("refused a request", request=what, uid=asked.uid, error=text, exc_info=None if is_expected else error)
+    return text

@@ -1,0 +1,225 @@
+"""The ResourceSlices of this node: what a pool must have, and the writes from what the API server has.
+
+Facts: k8s.io/api/resource/v1 (types.go) and its validation. A pool is all slices with one pool name. Schedulers use the
+slices of a pool's highest generation, once there are ``resourceSliceCount`` of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, MAX_ATTRIBUTES, RESOURCE_ATTRIBUTE
+from ...declaration.model import AttributeValue, Device, DraDriver, Resource, Version
+from ...declaration.names import MAX_ATTRIBUTE_TEXT, attribute_text, class_name, dns_label, hashed_label
+
+#: Maximum devices of a slice. Without taints 128 are possible, but a slice with a taint may have only these.
+MAX_DEVICES = 64
+_MAX_POOL_NAME = 253
+_INT64 = range(-(1 << 63), 1 << 63)
+#: Attributes that Kubernetes names (k8s.io/dynamic-resource-allocation/deviceattribute), by our names.
+_STANDARD = {
+    "pciAddress": "resource.kubernetes.io/pciBusID",
+    "pcieRoot": "resource.kubernetes.io/pcieRoot",
+    "numaNode": "resource.kubernetes.io/numaNode",
+}
+
+#: An object of the API, as JSON.
+Object = dict[str, Any]
+
+
+class SliceDevice(NamedTuple):
+    """A device in a slice. attributes: without a prefix, except for the names of Kubernetes."""
+
+    name: str
+    attributes: Mapping[str, AttributeValue]
+
+
+class Pool(NamedTuple):
+    """A resource's devices that may be allocated. name: unique in the cluster.
+
+    left_out: the attributes that the API does not accept, each as a sentence with its device and the reason.
+    """
+
+    name: str
+    devices: tuple[SliceDevice, ...]
+    left_out: tuple[str, ...] = ()
+
+
+class Write(NamedTuple):
+    """A change of one ResourceSlice. old: the object to replace or to delete. new: the object to store."""
+
+    old: Object | None
+    new: Object | None
+
+
+def device_name(device_id: str) -> str:
+    """The name of a device in its pool, a DNS label: the id itself if possible, and different for each id."""
+    return dns_label(device_id)
+
+
+def pool_name(node: str, resource: str) -> str:
+    """The name of a resource's pool on a node, such as ``worker1/camera.example.com`` for ``example.com/camera``."""
+    name = f"{node}/{class_name(resource)}"
+    return name if len(name) <= _MAX_POOL_NAME else hashed_label(name)
+
+
+def pool_of(driver: DraDriver, resource: Resource, healthy: Sequence[Device]) -> Pool:
+    """The pool of a resource. healthy: its devices that may be allocated, in order."""
+    devices, left_out = [], []
+    for device in healthy:
+        attributes: dict[str, AttributeValue] = {}
+        for name, value in _attributes(resource, device).items():
+            problem = _problem(value)
+            if problem is None and len(attributes) == MAX_ATTRIBUTES:
+                problem = f"a device has at most {MAX_ATTRIBUTES} attributes"
+            if problem is None:
+                attributes[name] = value
+            else:
+                left_out.append(f"{device.id}: the attribute {name} is left out: {problem}")
+        devices.append(SliceDevice(device_name(device.id), attributes))
+    return Pool(pool_name(driver.node, resource.name), tuple(devices), tuple(left_out))
+
+
+def _attributes(resource: Resource, device: Device) -> dict[str, AttributeValue]:
+    """The attributes of a device, the most important first. What the declaration says wins over what was found."""
+    # A DeviceClass selects by these two, so every device has them, and nothing replaces them.
+    always = {RESOURCE_ATTRIBUTE: attribute_text(resource.name), ID_ATTRIBUTE: attribute_text(device.id)}
+    found: dict[str, AttributeValue] = {_camel_case(name): value for name, value in device.attributes.known().items()}
+    if device.numa_node is not None:
+        found["numaNode"] = device.numa_node
+    if device.nodes:
+        found["path"] = device.nodes[0].path
+    by_name = {_STANDARD.get(name, name): value for name, value in found.items()}
+    declared = {**resource.dra_attributes, **device.dra_attributes}
+    # The last value of a name counts, at the place of the first.
+    return {**always, **declared, **by_name, **declared, **always}
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"_(.)", lambda found: found[1].upper(), name)
+
+
+def _problem(value: AttributeValue) -> str | None:
+    """Why the API does not accept a value, or None."""
+    if isinstance(value, int):
+        return None if value in _INT64 else "the number does not fit into 64 bits"
+    size = len((value.text if isinstance(value, Version) else value).encode())
+    fits = size <= MAX_ATTRIBUTE_TEXT
+    return None if fits else f"its text has {size} bytes, at most {MAX_ATTRIBUTE_TEXT} are possible"
+
+
+def changes(
+    driver: DraDriver,
+    node_uid: str,
+    pools: Sequence[Pool],
+    existing: Collection[Object],
+    is_same: Callable[[Object, Object], bool] | None = None,
+) -> list[Write]:
+    """The writes after which the API server has these pools of the driver on its node, and no other.
+
+    node_uid: of the Node object, which owns the slices. existing: the driver's slices of the node. is_same: whether the
+    first object, which exists, needs no write to become the second; by default, whether their contents are equal.
+    """
+    before: dict[str, list[Object]] = {}
+    for each in existing:
+        before.setdefault(each["spec"]["pool"]["name"], []).append(each)
+    writes: list[Write] = []
+    for pool in pools:
+        writes += _of_pool(driver, node_uid, pool, before.pop(pool.name, []), is_same or _is_same)
+    return writes + [Write(each, None) for each in itertools.chain(*before.values())]
+
+
+def content(slice_object: Object) -> tuple[Any, Any]:
+    """The parts of a ResourceSlice that we decide."""
+    return slice_object["spec"], slice_object["metadata"].get("ownerReferences")
+
+
+def _is_same(old: Object, new: Object) -> bool:
+    return content(old) == content(new)
+
+
+def _of_pool(
+    driver: DraDriver, node_uid: str, pool: Pool, before: Sequence[Object], is_same: Callable[[Object, Object], bool]
+) -> list[Write]:
+    """The writes for one pool: what is needed first, because a pool is used as soon as its generation is complete."""
+    by_name = {each["metadata"]["name"]: each for each in before}
+    number = max(1, -(-len(pool.devices) // MAX_DEVICES))
+    names = [_slice_name(driver, pool, index) for index in range(number)]
+    former = [by_name[name]["spec"].get("devices") or () if name in by_name else () for name in names]
+    spread = _spread(pool.devices, [[each["name"] for each in devices] for devices in former])
+
+    def objects(generation: int) -> list[Object]:
+        of_pool = {"name": pool.name, "generation": generation, "resourceSliceCount": number}
+        return [_object(driver, node_uid, *each, of_pool) for each in zip(names, spread)]
+
+    def writes(wanted: Sequence[Object]) -> list[Write]:
+        pairs = [(by_name.get(each["metadata"]["name"]), each) for each in wanted]
+        return [Write(old, _over(old, new)) for old, new in pairs if old is None or not is_same(old, new)]
+
+    deletes = [Write(each, None) for each in before if each["metadata"]["name"] not in names]
+    generation = max((each["spec"]["pool"]["generation"] for each in before), default=1)
+    puts = writes(objects(generation))
+    if before and len(puts) + len(deletes) > 1:
+        # Otherwise, a scheduler could use some slices of before the change beside some of after it.
+        puts = writes(objects(generation + 1))
+    return puts + deletes
+
+
+def _spread(devices: Sequence[SliceDevice], former: Sequence[Collection[str]]) -> list[list[SliceDevice]]:
+    """The devices of each slice. former: the names of the devices that each slice had.
+
+    A device stays in its slice, so that another device that comes or goes changes only one slice.
+    """
+    home = {name: index for index, names in enumerate(former) for name in names}
+    # A slice that is missing gets its devices back.
+    order = sorted(range(len(former)), key=lambda index: bool(former[index]))
+    places: dict[str, int] = {}
+    sizes = [0] * len(former)
+    for device in sorted(devices, key=lambda each: each.name not in home):
+        index = home.get(device.name, -1)
+        if index < 0 or sizes[index] == MAX_DEVICES:
+            index = next(each for each in order if sizes[each] < MAX_DEVICES)
+        places[device.name] = index
+        sizes[index] += 1
+    return [[device for device in devices if places[device.name] == index] for index in range(len(former))]
+
+
+def _slice_name(driver: DraDriver, pool: Pool, index: int) -> str:
+    # The same name each time, so that two instances of the plugin cannot create one slice twice.
+    return hashed_label(f"{pool.name}/{index}/{driver.name}")
+
+
+def _object(
+    driver: DraDriver, node_uid: str, name: str, devices: Sequence[SliceDevice], of_pool: Mapping[str, Any]
+) -> Object:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": driver.node, "uid": node_uid, "controller": True}
+    spec: Object = {"driver": driver.name, "nodeName": driver.node, "pool": of_pool}
+    if devices:
+        # The API server returns no empty list.
+        spec["devices"] = [{"name": each.name, "attributes": _values(each.attributes)} for each in devices]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ResourceSlice",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": spec,
+    }
+
+
+def _values(attributes: Mapping[str, AttributeValue]) -> dict[str, dict[str, bool | int | str]]:
+    return {name: _value(value) for name, value in attributes.items()}
+
+
+def _value(value: AttributeValue) -> dict[str, bool | int | str]:
+    if isinstance(value, bool):
+        return {"bool": value}
+    if isinstance(value, int):
+        return {"int": value}
+    return {"version": value.text} if isinstance(value, Version) else {"string": value}
+
+
+def _over(old: Object | None, new: Object) -> Object:
+    """The new object with the metadata of the one that it replaces, such as its version and others' labels."""
+    return {**new, "metadata": {**old["metadata"], **new["metadata"]}} if old else new

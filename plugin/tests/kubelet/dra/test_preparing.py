@@ -1,0 +1,413 @@
+"""Claims that the kubelet prepares and releases, over the driver's socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node_device_plugin.declaration.model import DRA
+from node_device_plugin.devices.given import ServedKey
+from node_device_plugin.devices.holdings import HeldId
+from node_device_plugin.kubelet.dra import RECORDS, is_needed, preparing
+from node_device_plugin.kubelet.dra.records import Records
+from node_device_plugin.kubelet.frontend import HoldersUnknown
+from node_device_plugin.wire import dra_v1_pb2 as api
+
+from .fake_api import FakeApi, serving
+from .node import CAMERA, Kubelet, Node, asked, claim, resource, result, until
+
+FREE = "/dev/null"
+
+
+def allocate(cluster: FakeApi, *claims: dict[str, Any]) -> None:
+    for each in claims:
+        cluster.claims["default/" + each["metadata"]["name"]] = each
+
+
+def delay(monkeypatch: pytest.MonkeyPatch, method: str, before: float = 0.0, after: float = 0.0) -> list[str]:
+    """Let a method of Records take longer, in seconds. Returns a list that has an entry for each call."""
+    calls: list[str] = []
+    original = getattr(Records, method)
+
+    def late(*arguments: Any) -> Any:
+        calls.append(method)
+        time.sleep(before)
+        result = original(*arguments)
+        time.sleep(after)
+        return result
+
+    monkeypatch.setattr(Records, method, late)
+    return calls
+
+
+async def test_each_request_gets_its_devices_and_the_same_again(node: Node, cluster: FakeApi) -> None:
+    numbered = resource("null", "zero", env={"CAMERA_{index}": "{path}"}, joined_env={"CAMERAS": "{id}"})
+    other = resource("full", name="example.com/other")
+    allocate(
+        cluster,
+        claim(
+            "u1",
+            result("zero", "cam"),
+            result("null", "cam"),
+            result("full", "any/second", "example.com/other"),
+            result("gpu", "gpu", driver="vendor.example.com"),
+        ),
+    )
+    async with node.running(numbered, other), Kubelet(node.socket) as kubelet:
+        first = await kubelet.prepare(asked("u1"))
+        assert first == {
+            "u1": api.NodePrepareResourceResponse(
+                devices=[
+                    api.Device(
+                        request_names=["cam"],
+                        pool_name="w1/camera.example.com",
+                        device_name="zero",
+                        cdi_device_ids=[f"{CAMERA}=zero", "nodedevices.kubernetes/claim=u1-cam"],
+                    ),
+                    api.Device(
+                        request_names=["cam"],
+                        pool_name="w1/camera.example.com",
+                        device_name="null",
+                        cdi_device_ids=[f"{CAMERA}=null"],
+                    ),
+                    api.Device(
+                        request_names=["any"],
+                        pool_name="w1/other.example.com",
+                        device_name="full",
+                        cdi_device_ids=["example.com/other=full"],
+                    ),
+                ]
+            )
+        }
+        assert node.specs == ["node-device-plugin-claim_u1.json", f"{RECORDS}/u1.json"]
+        spec = json.loads((node.folder / "cdi" / "node-device-plugin-claim_u1.json").read_text())
+        # The numbers follow the declaration.
+        env = ["CAMERA_0=/dev/null", "CAMERA_1=/dev/zero", "CAMERAS=null,zero"]
+        assert spec == {
+            "cdiVersion": "0.3.0",
+            "kind": "nodedevices.kubernetes/claim",
+            "devices": [{"name": "u1-cam", "containerEdits": {"env": env}}],
+        }
+        assert await kubelet.prepare(asked("u1")) == first
+        assert await kubelet.unprepare(asked("u1"), asked("never")) == {"u1": "", "never": ""}
+        assert await kubelet.unprepare(asked("u1")) == {"u1": ""}
+    assert os.listdir(node.folder / "cdi") == []
+
+
+async def test_the_numbers_of_variables_go_on_over_the_requests(node: Node, cluster: FakeApi) -> None:
+    """A container may use one request or all, and some runtimes fail if a name comes twice."""
+    keys = {"env": {"CAMERA_{index}": "{id}"}, "joined_env": {"CAMERAS": "{id}"}}
+    devices = [{"id": each, "cdi_devices": [f"vendor.com/dev={each}"]} for each in "abc"]
+    allocate(cluster, claim("u1", result("b", "one"), result("a", "one"), result("c", "two")))
+    async with node.running({"name": CAMERA, "devices": devices, **keys}), Kubelet(node.socket) as kubelet:
+        of_one, of_two = "nodedevices.kubernetes/claim=u1-one", "nodedevices.kubernetes/claim=u1-two"
+        names = [["vendor.com/dev=b", of_one], ["vendor.com/dev=a"], ["vendor.com/dev=c", of_two]]
+        assert await kubelet.prepared("u1") == names
+    spec = json.loads((node.folder / "cdi" / "node-device-plugin-claim_u1.json").read_text())
+    assert {each["name"]: each["containerEdits"]["env"] for each in spec["devices"]} == {
+        "u1-one": ["CAMERA_0=a", "CAMERA_1=b", "CAMERAS=a,b"],
+        "u1-two": ["CAMERA_2=c", "CAMERAS=c"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (None, "claim default/claim-u1: does not exist in the API server"),
+        (
+            claim("u2", result("null"), name="claim-u1"),
+            "claim default/claim-u1: has the uid u2 in the API server, but the kubelet asks for u1",
+        ),
+        (claim("u1"), "claim default/claim-u1: is not allocated"),
+        (
+            claim("u1", result("gone")),
+            "claim default/claim-u1, request cam, device gone of pool w1/camera.example.com: this node offers no such "
+            "device: delete the pod, so that it gets another device",
+        ),
+        (
+            claim("u1", result("null"), result("zero", "second")),
+            "claim default/claim-u1, request second, device zero of pool w1/camera.example.com "
+            "(example.com/camera=zero): it fell off",
+        ),
+        (
+            claim(
+                "u1",
+                result("null", "cam/first"),
+                config=[{"source": "FromClass", "requests": ["cam"], "opaque": {"driver": "dra.example.com"}}],
+            ),
+            "claim default/claim-u1, request cam: the DeviceClass has opaque parameters for the driver "
+            "dra.example.com, which knows none: remove them",
+        ),
+        (
+            claim("u1", result("null"), config=[{"source": "FromClaim", "opaque": {"driver": "dra.example.com"}}]),
+            "claim default/claim-u1, request cam: the claim has opaque parameters for the driver dra.example.com, "
+            "which knows none: remove them",
+        ),
+    ],
+)
+async def test_what_cannot_be_prepared_is_refused_with_the_reason(
+    node: Node, cluster: FakeApi, made: Any, reason: str
+) -> None:
+    if made:
+        allocate(cluster, made)
+    async with node.running(resource("null", "zero")) as plugin, Kubelet(node.socket) as kubelet:
+        plugin.set_reasons(zero="it fell off")
+        assert await kubelet.refused("u1") == reason
+    assert node.specs == []
+
+
+async def test_a_device_that_is_unplugged_between_allocation_and_preparation(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("front")))
+    path = node.folder / "camera"
+    path.symlink_to("/dev/null")
+    cameras = {"name": CAMERA, "devices": [{"id": "front", "nodes": [{"path": str(path)}]}]}
+    async with node.running(cameras) as plugin, Kubelet(node.socket) as kubelet:
+        path.unlink()
+        await plugin.resources.check()
+        assert await kubelet.refused("u1") == (
+            "claim default/claim-u1, request cam, device front of pool w1/camera.example.com "
+            f"(example.com/camera=front): {path}: No such file or directory"
+        )
+        path.symlink_to("/dev/null")
+        await plugin.resources.check()
+        await kubelet.prepared("u1")
+        # The kubelet learns the state of a device that a claim has by the health stream.
+        path.unlink()
+        await plugin.resources.check()
+        await kubelet.prepared("u1")
+
+
+async def test_parameters_for_others_are_not_ours(node: Node, cluster: FakeApi) -> None:
+    config = [
+        {"source": "FromClaim", "requests": ["gpu"], "opaque": {"driver": "dra.example.com"}},
+        {"source": "FromClaim", "requests": ["cam/second"], "opaque": {"driver": "dra.example.com"}},
+        {"source": "FromClaim", "opaque": {"driver": "vendor.example.com"}},
+        {"source": "FromClaim"},
+    ]
+    allocate(cluster, claim("u1", result("null", "cam/first"), config=config))
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
+
+
+async def test_a_claim_that_fails_spoils_no_other(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("null")))
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        answers = await kubelet.prepare(asked("missing"), asked("u1"), api.Claim(uid="../u2", name="n", namespace="d"))
+        assert {uid: each.error for uid, each in answers.items()} == {
+            "u1": "",
+            "missing": "claim default/claim-missing: does not exist in the API server",
+            "../u2": "claim d/n: '../u2' is no uid",
+        }
+        assert await kubelet.unprepare(api.Claim(uid="../u2")) == {"../u2": ""}
+
+
+async def test_a_device_has_one_claim_until_it_is_released(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler may allocate a device again while its node has not released it (kubernetes/kubernetes#141471)."""
+    delay(monkeypatch, "read", after=0.02)
+    allocate(cluster, *(claim(f"u{number}", result("null")) for number in range(10)))
+    allocate(cluster, *(claim(uid, result("null", adminAccess=True)) for uid in ("admin", "other-admin")))
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        # An administrator's claim neither needs a free device nor takes it.
+        assert await kubelet.prepared("admin") == [[f"{CAMERA}=null"]]
+        answers = await kubelet.prepare(*(asked(f"u{number}") for number in range(10)))
+        (winner,) = (uid for uid, answer in answers.items() if not answer.error)
+        assert {answer.error for uid, answer in answers.items() if uid != winner} == {
+            f"claim default/claim-{uid}, request cam, device null of pool w1/camera.example.com "
+            f"(example.com/camera=null): is still prepared for claim default/claim-{winner}, which the kubelet has not "
+            "released yet"
+            for uid in answers
+            if uid != winner
+        }
+        assert await kubelet.prepared("other-admin") == [[f"{CAMERA}=null"]]
+        await kubelet.unprepare(asked(winner))
+        (loser,) = list(answers.keys() - {winner})[:1]
+        assert await kubelet.prepared(loser) == [[f"{CAMERA}=null"]]
+
+
+async def test_ten_claims_at_once(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in range(10)))
+    devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in range(10)]
+    async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+        answers = await asyncio.gather(*(kubelet.prepared(f"u{number}") for number in range(10)))
+        assert answers == [[[f"{CAMERA}=d{number}"]] for number in range(10)]
+        errors = await kubelet.unprepare(*(asked(f"u{number}") for number in range(10)))
+        assert set(errors.values()) == {""}
+    assert os.listdir(node.folder / "cdi") == []
+
+
+async def test_without_an_api_server_the_kubelet_tries_again(short_path: Path) -> None:
+    with serving() as away:
+        node = Node(short_path, away)
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        error = await kubelet.refused("u1")
+        assert error.startswith(
+            f"claim default/claim-u1: cannot read it: the API server {away.address} does not answer"
+        )
+        # The kubeconfig is read again after a failure.
+        with serving() as cluster:
+            node.write_kubeconfig(cluster.address)
+            allocate(cluster, claim("u1", result("null")))
+            assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
+
+
+async def test_credentials_are_read_again_after_a_minute(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate(cluster, claim("u1", result("null")))
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u1")
+        node.write_kubeconfig("ftp://nowhere")
+        await kubelet.prepared("u1")
+        monkeypatch.setattr(preparing, "_FRESH", 0.0)
+        assert "claim default/claim-u1: cannot read it: " in await kubelet.refused("u1")
+
+
+def counting(folder: Path, then: str = "") -> dict[str, Any]:
+    """A command that notes each device; then: what else it does."""
+    return {"command": ["/bin/sh", "-c", f'echo "$DEVICE_ID" >> {folder}/ran; {then}'], "timeout": 20}
+
+
+async def test_the_command_runs_once_before_the_claim_is_prepared(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("null"), result("zero")))
+    ran = node.folder / "ran"
+    cameras = resource("null", "zero", pre_start=counting(node.folder, f"sleep 0.1; test ! -e {node.folder}/bad"))
+    (node.folder / "bad").touch()
+    async with node.running(cameras), Kubelet(node.socket) as kubelet:
+        error = await kubelet.refused("u1")
+        said = (
+            "claim default/claim-u1, request cam, example.com/camera: pre_start failed: device {}: /bin/sh ended with 1"
+        )
+        assert error.startswith(said.format("null"))
+        assert "; device zero: /bin/sh ended with 1" in error
+        assert node.specs == []
+        (node.folder / "bad").unlink()
+        ran.unlink()
+        # Calls for one claim wait for each other.
+        await asyncio.gather(*(kubelet.prepared("u1") for _ in range(10)))
+        assert sorted(ran.read_text().split()) == ["null", "zero"]
+        await kubelet.unprepare(asked("u1"))
+        await kubelet.prepared("u1")
+        assert sorted(ran.read_text().split()) == ["null", "null", "zero", "zero"]
+
+
+async def test_a_device_is_taken_while_its_command_runs_and_a_call_that_ends_leaves_nothing(
+    node: Node, cluster: FakeApi
+) -> None:
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    cameras = resource("null", pre_start=counting(node.folder, f"test -e {node.folder}/quick || exec sleep 60"))
+    async with node.running(cameras), Kubelet(node.socket) as kubelet:
+        waiting = asyncio.ensure_future(kubelet.prepare(asked("u1")))
+        await until((node.folder / "ran").exists)
+        assert "is still prepared for claim default/claim-u1" in await kubelet.refused("u2")
+        # As after the kubelet's 45 s.
+        waiting.cancel()
+        (node.folder / "quick").touch()
+        await asyncio.wait([waiting])
+        assert await asyncio.wait_for(kubelet.prepared("u1"), 10) == [[f"{CAMERA}=null"]]
+        assert node.specs == [f"{RECORDS}/u1.json"]
+
+
+async def test_a_call_that_ends_while_it_is_recorded_has_its_devices(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    writes = delay(monkeypatch, "write", before=0.3)
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        ending = asyncio.ensure_future(kubelet.prepare(asked("u1")))
+        await until(lambda: writes)
+        ending.cancel()
+        await asyncio.wait([ending])
+        assert "is still prepared for claim default/claim-u1" in await kubelet.refused("u2")
+        assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
+
+
+async def test_a_restart_keeps_what_claims_have(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    before = resource("null", cdi_kind="example.com/before", env={"CAMERA": "{path}"})
+    names = [["example.com/before=null", "nodedevices.kubernetes/claim=u1-cam"]]
+    async with node.running(before), Kubelet(node.socket) as kubelet:
+        assert await kubelet.prepared("u1") == names
+    spec = node.folder / "cdi" / "node-device-plugin-claim_u1.json"
+    text = spec.read_text()
+    spec.unlink()
+    async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
+        # The names of a claim never change, and its spec is there again.
+        assert await kubelet.prepared("u1") == names
+        assert spec.read_text() == text
+        assert "is still prepared for claim default/claim-u1" in await kubelet.refused("u2")
+        held = await plugin.frontend.held([], [])
+        (holding,) = held.holdings
+        assert holding == ("claim default/claim-u1", CAMERA, "null", frozenset({"/dev/null"}), False, True, DRA)
+        assert (held.device_ids, held.is_by_kubelet) == (frozenset({"null"}), True)
+        # The allocation changed without a release.
+        allocate(cluster, claim("u1", result("zero")))
+        assert await kubelet.refused("u1") == (
+            "claim default/claim-u1: is prepared with other devices than are allocated now: delete its pods, so that "
+            "the kubelet releases the devices"
+        )
+
+
+async def test_a_removed_resource_can_be_released_and_its_pods_go_on(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
+        await kubelet.register()
+        names = await kubelet.prepared("u1")
+        await plugin.apply()
+        assert await kubelet.prepared("u1") == names
+        assert "this node offers no such device" in await kubelet.refused("u2")
+        assert plugin.frontend.status(CAMERA).is_registered
+        assert is_needed(node.configuration())
+        await kubelet.unprepare(asked("u1"))
+        await plugin.resources.ask_for_holders()
+        assert not plugin.frontend.status(CAMERA).is_registered
+        assert not is_needed(node.configuration())
+
+
+async def test_a_record_that_nobody_can_read_keeps_its_devices(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("zero")))
+    async with node.running(resource("null", "zero")) as plugin, Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u1")
+        record = node.folder / "cdi" / RECORDS / "u1.json"
+        for text, why in (
+            ('{"version": 2}', "has version 2, and this plugin knows version 1"),
+            ("{}", "has no 'version'"),
+            ("[", "Expecting value"),
+        ):
+            record.write_text(text)
+            said = f"cannot read which devices a claim has: {record}: {why}"
+            assert (await kubelet.refused("u2")).startswith(
+                f"claim default/claim-u2: cannot record what it has: {said}"
+            )
+            with pytest.raises(HoldersUnknown, match="cannot read which devices a claim has"):
+                await plugin.frontend.held([], [])
+            assert not await plugin.frontend.withdraw(CAMERA, {})
+        assert await kubelet.unprepare(asked("u1")) == {"u1": ""}
+        assert await plugin.frontend.withdraw(CAMERA, {})
+
+
+async def test_the_kubelet_is_told_if_a_record_cannot_be_written(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocate(cluster, claim("u1", result("null")))
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u1")
+        (node.folder / "cdi").rename(node.folder / "other")
+        (node.folder / "cdi").touch()
+        assert "claim default/claim-u1: cannot record what it has: " in await kubelet.refused("u1")
+        assert "claim default/claim-u1: cannot release what it has: " in (await kubelet.unprepare(asked("u1")))["u1"]
+
+
+async def test_the_scanner_learns_at_once_what_a_claim_got(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("null")))
+    async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u1")
+        assert not plugin.scanner.given.is_judged
+        assert (ServedKey(DRA, CAMERA), HeldId("null")) in plugin.scanner.given._allocated

@@ -1,0 +1,198 @@
+"""The DeviceClasses of resources with api: dra: created with the first node, deleted with the last one."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Conflict,
+    LacksRights,
+    NotFound,
+    Place,
+)
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
+
+CAMERA, DONGLE, DRIVER = "example.com/camera", "example.com/dongle", "nodedevices.kubernetes"
+OURS = {"app.kubernetes.io/managed-by": "nodedevices"}
+NODES = "nodedevices.kubernetes/nodes"
+API = "resource.k8s.io/v1"
+
+
+class Cluster:
+    """The part of Api that the code uses, with objects in memory. refusal: of a list of classes."""
+
+    def __init__(self, *nodes, refusal=None):
+        self.nodes, self.classes, self.claims, self.writes, self.refusal = list(nodes), {}, [], [], refusal
+        self.before_write = lambda: None
+
+    def list(self, place, labelSelector=None):
+        if place.kinds == "nodes":
+            return [{"metadata": {"name": name}} for name in self.nodes]
+        if self.refusal:
+            raise self.refusal
+        if place.kinds == "resourceclaims":
+            return self.claims
+        assert (place, labelSelector) == (Place("deviceclasses", group=API), "app.kubernetes.io/managed-by=nodedevices")
+        return [copy.deepcopy(each) for each in self.classes.values() if each["metadata"]["labels"] == OURS]
+
+    def get(self, place):
+        return self.classes.get(place.name)
+
+    def create(self, place, content):
+        self.before_write()
+        assert place == Place("deviceclasses", group=API)
+        name = content["metadata"]["name"]
+        if name in self.classes:
+            raise Conflict(name)
+        self.writes.append(("create", name))
+        metadata = {**content["metadata"], "uid": f"uid-{name}", "resourceVersion": "1"}
+        self.classes[name] = {**copy.deepcopy(content), "metadata": metadata}
+
+    def merge(self, place, content):
+        self.before_write()
+        found = self.classes[place.name]
+        if content["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
+            raise Conflict(place.name)
+        self.writes.append(("merge", place.name))
+        found["metadata"]["annotations"] = content["metadata"]["annotations"]
+        found["metadata"]["resourceVersion"] += "1"
+        found["spec"] = content["spec"]
+
+    def delete(self, place, uid):
+        assert self.classes.pop(place.name)["metadata"]["uid"] == uid
+        self.writes.append(("delete", place.name))
+
+    def users(self):
+        return {name: each["metadata"]["annotations"][NODES] for name, each in self.classes.items()}
+
+
+def use(node, *resources, driver=DRIVER):
+    return Use(node, frozenset(resources), driver)
+
+
+def run(cluster, *uses):
+    """The classes that a run changes: for each, whether it was and is there."""
+    changes = device_classes.converge(cluster, uses)
+    return {each.what: (each.before is not None, each.after is not None) for each in changes if each.changed}
+
+
+def test_a_class_selects_the_resources_devices_by_attributes_that_each_device_has():
+    cluster = Cluster("a")
+    assert run(cluster, use("a", CAMERA)) == {"deviceclass camera.example.com": (False, True)}
+    found = cluster.classes["camera.example.com"]
+    assert (found["apiVersion"], found["kind"], found["metadata"]["labels"]) == (API, "DeviceClass", OURS)
+    expression = (
+        'device.driver == "nodedevices.kubernetes" && '
+        'device.attributes["nodedevices.kubernetes"].resource == "example.com/camera"'
+    )
+    assert found["spec"] == {"selectors": [{"cel": {"expression": expression}}]}
+
+
+def test_a_second_run_writes_nothing():
+    cluster = Cluster("a", "b")
+    uses = use("a", CAMERA), use("b", CAMERA, DONGLE)
+    assert len(run(cluster, *uses)) == 2
+    cluster.writes.clear()
+    assert (run(cluster, *uses), cluster.writes) == ({}, [])
+    assert cluster.users() == {"camera.example.com": '["a", "b"]', "dongle.example.com": '["b"]'}
+
+
+def test_a_class_goes_with_its_last_node():
+    cluster = Cluster("a", "b")
+    run(cluster, use("a", CAMERA), use("b", CAMERA))
+    assert run(cluster, use("a")) == {"deviceclass camera.example.com": (True, True)}
+    assert cluster.users() == {"camera.example.com": '["b"]'}
+    assert run(cluster, use("b", DONGLE)) == {
+        "deviceclass camera.example.com": (True, False),
+        "deviceclass dongle.example.com": (False, True),
+    }
+    assert cluster.users() == {"dongle.example.com": '["b"]'}
+
+
+def test_a_node_that_left_the_cluster_keeps_no_class():
+    cluster = Cluster("a", "b")
+    run(cluster, use("a", CAMERA), use("b", CAMERA))
+    cluster.nodes.remove("b")
+    run(cluster, use("a"))
+    assert cluster.classes == {}
+
+
+def test_a_class_without_a_readable_record_goes():
+    cluster = Cluster("a")
+    run(cluster, use("a", CAMERA))
+    for text in ("{", "3", "[[]]"):
+        cluster.classes["camera.example.com"]["metadata"]["annotations"] = {NODES: text}
+        assert run(cluster, use("a", CAMERA)) == {"deviceclass camera.example.com": (True, True)}
+    cluster.classes["camera.example.com"]["metadata"]["annotations"] = {NODES: "{"}
+    run(cluster, use("a"))
+    assert cluster.classes == {}
+
+
+def test_another_name_of_the_driver():
+    cluster = Cluster("a", "b")
+    run(cluster, use("a", CAMERA), use("b", CAMERA))
+    with pytest.raises(DeploymentError, match=r"^deviceclass camera.example.com selects other devices, and b uses it"):
+        run(cluster, use("a", CAMERA, driver="d.example.com"))
+    with pytest.raises(DeploymentError, match=r"different names of the DRA driver \(d.example.com, nodedevices"):
+        run(cluster, use("a", CAMERA, driver="d.example.com"), use("b", CAMERA))
+    run(cluster, *(use(node, CAMERA, driver="d.example.com") for node in "ab"))
+    assert "d.example.com" in cluster.classes["camera.example.com"]["spec"]["selectors"][0]["cel"]["expression"]
+
+
+def test_a_class_of_others_stays():
+    cluster = Cluster("a")
+    theirs = {"metadata": {"name": "camera.example.com", "labels": {}, "uid": "x"}, "spec": {}}
+    cluster.classes["camera.example.com"] = theirs
+    run(cluster, use("a"))
+    with pytest.raises(DeploymentError, match=r"^deviceclass camera.example.com belongs to others"):
+        run(cluster, use("a", CAMERA))
+    assert cluster.classes == {"camera.example.com": theirs}
+
+
+def test_two_plays_at_once_lose_no_node(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    cluster = Cluster("a", "b", "c")
+    run(cluster, use("a", CAMERA))
+
+    def other():
+        cluster.before_write = lambda: None
+        run(cluster, use("b", CAMERA))
+
+    cluster.before_write = other
+    run(cluster, use("c", CAMERA))
+    assert cluster.users() == {"camera.example.com": '["a", "b", "c"]'}
+
+
+@pytest.mark.parametrize("refusal", [NotFound("no such kind"), LacksRights("may not list")])
+def test_a_cluster_without_dra_matters_only_to_a_node_with_dra(refusal):
+    cluster = Cluster("a", refusal=refusal)
+    assert run(cluster, use("a")) == {}
+    with pytest.raises(type(refusal)):
+        run(cluster, use("a", CAMERA))
+
+
+def claim(name, driver=DRIVER, pool="a/camera.example.com", users=("viewer",)):
+    return {
+        "metadata": {"namespace": "default", "name": name},
+        "status": {
+            "allocation": {"devices": {"results": [{"driver": driver, "pool": pool}]}},
+            "reservedFor": [{"resource": "pods", "name": user} for user in users],
+        },
+    }
+
+
+def test_the_claims_that_have_devices_of_a_node():
+    cluster = Cluster("a")
+    cluster.claims = [
+        claim("ours"),
+        claim("unused", users=()),
+        claim("of-others", driver="d.example.com"),
+        claim("elsewhere", pool="a2/camera.example.com"),
+        {"metadata": {"namespace": "default", "name": "pending"}},
+    ]
+    assert list(device_classes.claims(cluster, DRIVER, "a")) == ["default/ours (pod viewer)", "default/unused"]
+    cluster.refusal = NotFound("no such kind")
+    assert list(device_classes.claims(cluster, DRIVER, "a")) == []
