@@ -123,9 +123,8 @@ class _Plugin:
         """Apply the configuration, run all tasks and report READY; then wait until ``stop`` or an error."""
         loaded = self._reloader.loaded
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reloader.ask)
-        if sha256_of(self._source.chosen) != loaded.sha256:
-            # The file changed while this instance waited for another instance to end.
-            self._reloader.ask()
+        # A change during the first scan counts, too.
+        self._tasks.start(follow(self._source, self._reloader.ask))
         plugin_watcher.remove_stale_sockets(loaded.configuration.kubelet_root_dir)
         for frontend in self._frontends.values():
             self._tasks.start(frontend.run())
@@ -137,6 +136,9 @@ class _Plugin:
             if not starting.done():
                 return
             starting.result()
+            if sha256_of(self._source.chosen) != loaded.sha256:
+                # The file changed before its watch began, such as while this instance waited for another to end.
+                self._reloader.ask()
             self._start_tasks()
             await self._report_ready(stopped)
             await asyncio.wait([stopped, self._tasks.defect], return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +167,7 @@ class _Plugin:
             leads = self._instance.leads
             report = NodeReport(self._told, lambda: offered(resources.served()), lambda: leads(self._directory))
             loops.append(report.run())
-        serving = [self._reloader.run(), follow(self._source, self._reloader.ask), self._lead()]
+        serving = [self._reloader.run(), self._lead()]
         for work in (*serving, *(each.run() for each in self._endpoints), *loops):
             self._tasks.start(work)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -104,6 +105,31 @@ async def test_the_end_does_not_wait_for_a_first_look_that_hangs(
     config.write_text(CONFIG % {"here": short_path})
     running = asyncio.create_task(plugin.run(Source(str(config)), load(str(config))))
     await asyncio.wait_for(looks.wait(), 10)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(running, 10)
+
+
+async def test_a_configuration_that_changes_during_the_first_scan_is_read_again(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, scan = short_path / "config.yaml", DeviceScanner.scan
+    config.write_text(CONFIG % {"here": short_path})
+    later = "log_format: json\n" + config.read_text()
+
+    async def changing(*given: Any) -> Any:
+        if config.read_text() != later:
+            await asyncio.sleep(0.3)
+            config.write_text(later)
+        return await scan(*given)
+
+    monkeypatch.setattr(DeviceScanner, "scan", changing)
+    running = asyncio.create_task(plugin.run(Source(str(config)), load(str(config))))
+    sha256, wanted = "", hashlib.sha256(later.encode()).hexdigest()
+    while sha256 != wanted:
+        await asyncio.sleep(0.05)
+        with contextlib.suppress(client.NotAnswering):
+            status = await asyncio.wait_for(client.ask(str(short_path / "dp"), "GET", "/status"), 10)
+            sha256 = status["configuration"]["sha256"]
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(running, 10)
 
