@@ -261,7 +261,8 @@ def test_a_plugin_without_such_a_resource_loads_nothing_of_it() -> None:
         "print([name for name in sys.modules if name.startswith(('node_device_plugin.kubelet.dra.',"
         " 'node_device_plugin.cluster.', 'node_device_plugin.wire.dra'))])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=path)
     assert done.stdout == "[]\n"
 
 
