@@ -133,12 +133,13 @@ test: system dev
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
-	  --beside-programs lint-slowly oldest-python faults runtimes image-test \
+	  --beside-programs lint-slowly oldest-python \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-profiles scenario-api_faults \
 	  scenario-dra scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
-	  --two-at-a-time scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
-	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap molecule-example \
-	  --beside api-server cdi-judge chart
+	  cdi-judge api-server chart \
+	  --two-at-a-time scenario-upgrade faults scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
+	  runtimes scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap \
+	  image-test molecule-example
 
 # Runs the README's commands in a shell that knows no built program and no cache.
 .PHONY: newcomer

@@ -103,23 +103,36 @@ def force_deleted(cluster: Cluster) -> None:
     _pod(cluster, "stubborn", claim="stubborn", script=note % "stubborn", notes=True)
     _runs(cluster, "stubborn")
     time.sleep(2)
-    cluster.ask("DELETE", f"{PODS}/stubborn?gracePeriodSeconds=0", {"kind": "DeleteOptions", "apiVersion": "v1"})
+    cluster.ask("DELETE", f"{PODS}/stubborn?gracePeriodSeconds=0")
     begin = time.monotonic()
     _pod(cluster, "follower", claim="follower", script=note % "follower", notes=True)
     until(lambda: cluster.ask("GET", f"{PODS}/follower")["spec"].get("nodeName"), bool)
     print(f"the device is allocated again after {time.monotonic() - begin:.1f} s")
-    _runs(cluster, "follower")
-    events = f"{PODS.removesuffix('/pods')}/events?fieldSelector=involvedObject.name%3Dfollower"
-    said = [each["message"] for each in cluster.ask("GET", events)["items"] if each["reason"].startswith("Failed")]
+    events = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
+    (said,) = until(lambda: [each["message"] for each in cluster.ask("GET", events)["items"]], bool)
+    assert said.endswith("is still prepared for claim default/stubborn, which the kubelet has not released yet"), said
+
+    def look() -> str:
+        # The kubelet tries again after a minute, or when the pod changes.
+        change = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
+        pod = cluster.ask("PATCH", f"{PODS}/follower", change, "application/merge-patch+json")
+        time.sleep(1)
+        return str(pod["status"]["phase"])
+
+    until(look, lambda phase: phase == "Running")
     print(f"the next pod runs after {time.monotonic() - begin:.1f} s: {said}")
-    time.sleep(1)
     _delete(cluster, "follower", "stubborn", "follower")
 
 
 def registers_after_kubelet_restart(cluster: Cluster) -> None:
-    """Wait until the slices are back, which the kubelet deletes at its start, and a new claim is prepared."""
+    """Wait until other slices replace those that the kubelet deletes at its start, and a new claim is prepared."""
+    before = {uid for uid, _version in json.loads(KEPT.read_text())}
+    until(lambda: {uid for uid, _version in _identities(cluster)}, lambda uids: uids and before.isdisjoint(uids))
     slices_exact_content_and_owner(cluster)
-    both_apis_together(cluster)
+    _claim(cluster, "dongle", {"dongle": (DONGLE, "")})
+    _pod(cluster, "new", claim="dongle", script="env | grep ^DEV_; exec sleep 3600")
+    _logs(cluster, "new", "DEV_DONGLE_0=one\n")
+    _delete(cluster, "new", "dongle")
 
 
 def keeps_its_device(cluster: Cluster) -> None:
@@ -149,7 +162,8 @@ def service_reconnects(cluster: Cluster) -> None:
     """Delete a pod whose claim a former process prepared. The new process unprepares the claim, so the pod ends."""
     _delete(cluster, "templated")
     cluster.ask("DELETE", f"{TEMPLATES}/a-camera")
-    until(lambda: cluster.ask("GET", CLAIMS)["items"], lambda claims: claims == [])
+    names = [each["metadata"]["name"] for each in cluster.ask("GET", CLAIMS)["items"]]
+    assert not [name for name in names if name.startswith("templated")], names
 
 
 def pod_made_while_kubelet_down(cluster: Cluster) -> None:

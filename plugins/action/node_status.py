@@ -136,12 +136,20 @@ class ActionModule(NodeAction):
         if self._arguments.get("cri_socket"):
             given["cri_socket"] = self._arguments["cri_socket"]
         if declared is not None:
+            known = self._access(given, declared)
             try:
-                converge = drift.arguments(self, self._vars, declared)
+                converge = drift.arguments(self, {**self._vars, **known}, declared)
                 return self.preflight.asked({**given, "converge": converge}, declared)
             except Exception as error:  # an expression may fail in any way
                 problems.append(f"the node's files cannot be compared with the declaration: {error}")
         return asked.parse(given, declared, self.host)
+
+    def _access(self, given, declared):
+        """Return the variable with the files that a DRA driver reads. The unit has them, and only the node knows."""
+        if not declared["dra"]:
+            return {}
+        options = self.preflight.asked(given, declared)
+        return {"device_plugin_node": self.preflight.on_node("node_preflight", options.of_module)}
 
     def _answer(self, command, problems):
         try:

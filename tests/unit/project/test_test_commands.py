@@ -46,10 +46,10 @@ def run(tmp_path):
     make.chmod(0o755)
     (machine / "etc").mkdir(parents=True)
 
-    def run_steps(*steps, beside=(), needs=(), low=(), **environment):
+    def run_steps(*steps, beside=(), needs=(), **environment):
         given = {"KUBELET": "kubelet v1.37.2", "MACHINE": str(machine), **environment}
         command = [ROOT / "tests" / "run", "make it", make, "--machine", machine, *steps, "--two-at-a-time", *beside]
-        command += ["--needs-programs", *needs, "--beside", *low]
+        command += ["--needs-programs", *needs]
         done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True)
         return done.returncode, done.stdout.splitlines()
 
@@ -145,18 +145,9 @@ def test_programs_that_cannot_be_built_fail_the_run(run):
 
 
 def test_the_stand_in_is_allowed_by_name_only(run):
-    steps = ("packages", "programs", "check")
-    code, lines = run(*steps, needs=["scenario-default"], low=["broken"], BUILD="2", ALLOW_STAND_IN="1")
+    code, lines = run("packages", "programs", "check", needs=["scenario-default"], BUILD="2", ALLOW_STAND_IN="1")
     assert code == 0
-    assert lines[-1].endswith("these steps did not run: scenario-default, broken")
-
-
-def test_a_step_beside_all_others_runs_after_the_programs_and_counts(run):
-    code, lines = run("programs", low=["check", "broken"])
-    assert code == 1
-    begins = re.findall("(?m)^=== make it: ([a-z]+)(?: begins|$)", "\n".join(lines))
-    assert begins == ["programs", "check", "check", "broken", "broken"]
-    assert lines[-1].startswith("failed: broken; not run: nothing;")
+    assert lines[-1].endswith("these steps did not run: scenario-default")
 
 
 def test_a_part_that_is_left_out_needs_an_entry(run):
