@@ -499,7 +499,7 @@ RESOURCE: dict[str, Field] = {
         "commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same placeholders as env."
     ),
     "cdi_kind": _text("CDI kind (vendor/class). The default is the resource's name."),
-    "replicas": _number("How many containers may share each device.", minimum=1, default=1),
+    "replicas": _number("How many containers may share each device.", minimum=1, maximum=LARGEST_CAPACITY, default=1),
     "container_limit": _number(
         "How many devices a container may request. If a container requests more, the pod's admission fails.",
         minimum=1,

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from node_device_plugin.declaration.schema import CONFIGURATION, DISCOVER, Field
+from node_device_plugin.declaration.schema import CONFIGURATION, DISCOVER, VERSION, Field
 
 #: How tests by chance run: the same chance each time.
 BY_CHANCE = settings(
@@ -50,6 +50,11 @@ _PLAUSIBLE: dict[str, list[str]] = {
     "id_prefix": ["rack-", "a.b_", "-a", "x y"],
     "placeholder": ["tty", "video", "index", "x y"],
     "properties": ["value", "3", "x y", "{id}"],
+    "attributes name": ["slot", "example.com/side", "resource", "a-b", "nodedevices.kubernetes/x"],
+    "attributes": ["front", "é", "x" * 65],
+    "version": ["1.2.3", "0.0.1-rc.1+b", "1.2", "01.2.3"],
+    "node": ["worker-1", "a.b", "a_b", ""],
+    "kubeconfig": ["/etc/kubernetes/kubelet.conf", "/k", "k", "/a b"],
 }
 #: Keys of which a mapping that has all of them is nothing without one.
 _ONE_OF = (
@@ -86,7 +91,9 @@ def _right(key: str, field: Field, junk: int, least: int = 0) -> st.SearchStrate
     if field.type == "dict" and field.fields is not None:
         return _mapping(field.fields, junk)
     if field.type == "dict":
-        return st.dictionaries(_text(key + " name"), _text(key), max_size=2)
+        texts = _text(key)
+        values = st.booleans() | _NUMBERS | texts | _mapping(VERSION, junk) if field.elements == "attribute" else texts
+        return st.dictionaries(_text(key + " name"), values, max_size=2)
     if field.type == "list":
         element = Field(field.elements or "str", "", fields=field.fields)
         values = _value(key, element, junk)

@@ -121,6 +121,7 @@ class DraFrontend:
     async def withdraw(self, resource: str, held: Mapping[HeldId, str]) -> bool:
         """Publish no device of a resource. Only our own record decides whether claims still have devices."""
         await self._drop(resource)
+        self._news.set()
         try:
             claims = await self._prepared()
         except HoldersUnknown as error:

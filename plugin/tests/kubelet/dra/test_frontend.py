@@ -75,6 +75,14 @@ async def test_the_kubelet_registers_the_driver(node: Node, cluster: FakeApi) ->
     assert os.listdir(node.folder / "plugins_registry") == []
 
 
+async def test_the_last_resource_takes_its_slices_with_it(node: Node, cluster: FakeApi) -> None:
+    async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
+        await kubelet.register()
+        await until(lambda: published(cluster) == {"w1/camera.example.com": ["null"]})
+        await plugin.apply()
+        await until(lambda: cluster.slices == {})
+
+
 async def test_a_socket_that_somebody_removed_is_made_anew_and_registered_again(node: Node, cluster: FakeApi) -> None:
     async with node.running(resource("null")) as plugin:
         for _ in range(2):

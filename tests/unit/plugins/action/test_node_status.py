@@ -548,6 +548,22 @@ def test_a_service_where_only_the_api_reaches(look, in_cluster):
     assert not [each for each in look(api_only=True, **DAEMON_SET)[0]["problems"] if says in each]
 
 
+def test_the_unit_of_a_driver_has_files_that_only_the_node_knows(look, monkeypatch):
+    known = []
+
+    def arguments(_action, variables, _declared):
+        known.append(variables.get("device_plugin_node"))
+        return {}
+
+    monkeypatch.setattr(drift, "arguments", arguments)
+    facts = {**FACTS, "dra": {"problem": None, "paths": ["/etc/kubernetes/kubelet.conf"]}}
+    for resource in ({**CAMERA, "api": "dra"}, CAMERA):
+        look(facts, variables={"node_devices_resources": [resource]})
+    (of_driver, of_device_plugin) = known
+    assert of_driver["dra"]["paths"] == ["/etc/kubernetes/kubelet.conf"]
+    assert of_device_plugin is None
+
+
 @pytest.mark.parametrize(
     ("allocatable", "wrong"),
     [
