@@ -202,7 +202,7 @@ async def test_the_name_of_the_node_may_come_from_its_pod(
 
 def shown(answer: health_api.NodeWatchResourcesResponse) -> dict[str, Any]:
     now = time.time()
-    assert all(now - 3 < each.last_updated_time <= now for each in answer.devices)
+    assert all(now - 10 < each.last_updated_time <= now for each in answer.devices)
     assert {each.device.pool_name for each in answer.devices} == {"w1/camera.example.com"}
     return {each.device.device_name: (each.health, each.message) for each in answer.devices}
 
@@ -219,7 +219,7 @@ async def test_health_is_told_completely_at_once_and_again(
         began = time.monotonic()
         plugin.set_reasons(zero="x" * 2000)
         assert shown(await answers.__anext__()) == {"null": healthy, "zero": (health_api.UNHEALTHY, "x" * 1024)}
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         plugin.set_reasons(zero=None)
         monkeypatch.setattr(health, "_REPEAT", 0.2)
         for _ in range(3):

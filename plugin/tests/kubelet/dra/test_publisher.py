@@ -48,7 +48,7 @@ async def running(
             await task
 
 
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> float:
+async def until(condition: Callable[[], Any], seconds: float = 20.0) -> float:
     """Wait for a condition; returns the seconds that it took."""
     began = time.monotonic()
     while not condition():
@@ -62,8 +62,8 @@ def devices(api: FakeApi) -> list[str]:
         return sorted(device["name"] for each in api.slices.values() for device in each["spec"].get("devices", ()))
 
 
-#: Seconds for what takes 0.2 s on an idle machine.
-SOON = 2.0
+#: Seconds for what takes 0.2 s on an idle machine, and less than the longest pause (10 s).
+SOON = 8.0
 
 
 def has(api: FakeApi, number: int) -> Callable[[], bool]:
@@ -336,7 +336,7 @@ async def test_a_watch_that_ended_goes_on_where_it_was(api: FakeApi, monkeypatch
     monkeypatch.setattr(module, "_WATCH", 1)
     monkeypatch.setattr(module, "_SHORT", 0.5)
     async with running(api, pool(1)):
-        await until(lambda: api.watches == 3, 10)
+        await until(lambda: api.watches == 3)
         api.delete()
         assert await until(has(api, 1)) < SOON
     lists = [each for each in api.requests if each.startswith("GET /apis/")]
