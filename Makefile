@@ -133,12 +133,12 @@ test: system dev
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
-	  --beside-programs lint-slowly oldest-python \
+	  --beside-programs lint-slowly \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-profiles scenario-api_faults \
 	  scenario-dra scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
 	  cdi-judge api-server chart \
 	  --two-at-a-time scenario-upgrade faults scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
-	  runtimes scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap \
+	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap \
 	  image-test molecule-example
 
 # Runs the README's commands in a shell that knows no built program and no cache.
@@ -163,11 +163,11 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old, alert-rules
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old, alert-rules
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python-faults scale profiles-old-kubelet \
-	  chart-helm-old alert-rules
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python oldest-python-faults \
+	  scale profiles-old-kubelet chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
