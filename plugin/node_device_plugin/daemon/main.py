@@ -20,6 +20,7 @@ from ..kubelet.device_plugin.registration import remove_stale_sockets
 from ..kubelet.frontend import Frontend
 from ..status_api.pages import Outcome, private_pages, public_pages
 from ..status_api.server import Endpoint
+from ..support.bounded_calls import NoAnswer
 from ..support.sockets import status_socket
 from ..support.task_group import TaskGroup
 from ..telemetry import logs
@@ -192,7 +193,7 @@ class _Plugin:
         logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
         self._http.move(loaded.configuration.http_address)
         self._own.move(status_socket(directory))
-        self._add_frontends(loaded.configuration)
+        await self._add_frontends(loaded.configuration)
         change = await self._resources.apply(loaded.configuration)
         if not loaded.configuration.resources:
             if loaded.sha256:
@@ -203,9 +204,16 @@ class _Plugin:
         self._instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
 
-    def _add_frontends(self, configuration: Configuration) -> None:
+    async def _add_frontends(self, configuration: Configuration) -> None:
         """Add the frontend for DRA once a configuration needs it. It stays, because a later one may need it again."""
-        if DRA not in self._frontends and dra.is_needed(configuration):
+        if DRA in self._frontends:
+            return
+        try:
+            is_needed = await self._scanner.links.calls.ask(dra.is_needed, configuration)
+        except NoAnswer:
+            # The directory of the records hangs, so that no claim could be released anyway.
+            is_needed = configuration.uses_dra
+        if is_needed:
             # A plugin without such resources does not load the client of the Kubernetes API, which takes memory.
             from ..kubelet.dra.frontend import DraFrontend
 
