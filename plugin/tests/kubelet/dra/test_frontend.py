@@ -75,6 +75,16 @@ async def test_the_kubelet_registers_the_driver(node: Node, cluster: FakeApi) ->
     assert os.listdir(node.folder / "plugins_registry") == []
 
 
+async def test_a_kubelet_that_starts_again_gets_its_slices_back(node: Node, cluster: FakeApi) -> None:
+    """It may have deleted them, and the connection of the watch may be dead."""
+    cluster.is_mute = True
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        for _kubelet_start in range(3):
+            await kubelet.register()
+            await until(lambda: published(cluster) == {"w1/camera.example.com": ["null"]})
+            cluster.delete()
+
+
 async def test_the_last_resource_takes_its_slices_with_it(node: Node, cluster: FakeApi) -> None:
     async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
         await kubelet.register()
@@ -233,6 +243,20 @@ async def test_health_is_told_completely_at_once_and_again(
             pass
         async for _answer in second:
             pass
+
+
+async def test_each_message_of_health_fits_the_kubelet(node: Node) -> None:
+    ids = [f"{number:05d}{'x' * 58}" for number in range(2200)]
+    devices = [{"id": each, "cdi_devices": [f"vendor.com/dev={each}"]} for each in ids]
+    async with node.running({"name": CAMERA, "devices": devices}) as plugin:
+        plugin.set_reasons(**dict.fromkeys(ids, "\N{EURO SIGN}" * 2000))
+        # Its limit is gRPC's default, 4 MiB.
+        async with Kubelet(node.socket) as kubelet:
+            answers = kubelet.health.NodeWatchResources(WATCH).__aiter__()
+            told: dict[str, Any] = {}
+            while len(told) < len(ids):
+                told.update(shown(await asyncio.wait_for(answers.__anext__(), 10)))
+    assert set(told.values()) == {(health_api.UNHEALTHY, "\N{EURO SIGN}" * 1024)}
 
 
 async def test_a_device_that_a_pod_holds_through_the_device_plugin_is_refused(node: Node, cluster: FakeApi) -> None:
