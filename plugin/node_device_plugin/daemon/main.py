@@ -20,6 +20,7 @@ from ..kubelet.device_plugin.registration import remove_stale_sockets
 from ..kubelet.frontend import Frontend
 from ..status_api.pages import Outcome, private_pages, public_pages
 from ..status_api.server import Endpoint
+from ..support.bounded_calls import in_thread
 from ..support.sockets import status_socket
 from ..support.task_group import TaskGroup
 from ..telemetry import logs
@@ -186,6 +187,9 @@ class _Plugin:
     async def _apply(self, loaded: LoadedConfiguration) -> None:
         """Apply a configuration, or raise DeclarationError and change nothing."""
         refuse_open_probes(loaded.configuration)
+        problems = await in_thread(dra.change_problems, self._reloader.loaded.configuration, loaded.configuration)
+        if problems:
+            raise DeclarationError(problems)
         directory = loaded.configuration.kubelet_device_plugin_dir
         self._take(directory)
         self._scanner.writes = self._instance.leads(directory)

@@ -22,6 +22,7 @@ from node_device_plugin.devices.given import IN_DOUBT
 from node_device_plugin.devices.holdings import HeldId, Holding
 from node_device_plugin.kubelet.dra import connection, health
 from node_device_plugin.kubelet.plugin_watcher import socket_path
+from node_device_plugin.status_api import client
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.wire import dra_health_v1_pb2 as health_api
 from node_device_plugin.wire import dra_health_v1alpha1_pb2_grpc as alpha_grpc
@@ -302,9 +303,9 @@ async def test_the_driver_comes_with_the_first_resource_and_for_prepared_claims(
     cluster.claims["default/claim-u1"] = claim("u1", result("null"))
     config = node.folder / "config.yaml"
 
-    def write(api: str) -> None:
+    def write(api: str, cdi: str = "cdi") -> None:
         config.write_text(
-            f"{{cdi_spec_dirs: [], dynamic_cdi_dir: {node.folder}/cdi, kubelet_root_dir: {node.folder}, "
+            f"{{cdi_spec_dirs: [], dynamic_cdi_dir: {node.folder}/{cdi}, kubelet_root_dir: {node.folder}, "
             f"kubelet_device_plugin_dir: {node.folder}/dp, "
             f"dra: {{driver: {DRIVER}, node: {NODE}, kubeconfig: {node.folder}/kubeconfig}}, "
             f"resources: [{{name: {CAMERA}, api: {api}, devices: [{{id: 'null', nodes: [{{path: /dev/null}}]}}]}}]}}"
@@ -328,6 +329,11 @@ async def test_the_driver_comes_with_the_first_resource_and_for_prepared_claims(
         await until(lambda: os.path.exists(node.socket))
         async with Kubelet(node.socket) as kubelet:
             assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
+        # Nobody would find the record there.
+        write("dra", "other")
+        answer = await client.ask(str(node.folder / "dp"), "POST", "/reload")
+        assert "dynamic_cdi_dir: claims are prepared" in str(answer)
+        assert not os.path.exists(node.folder / "other")
     # Only a driver can release the claim, although no resource is served through this API any more.
     write("device_plugin")
     async with running():
