@@ -315,7 +315,7 @@ def judged(runtime, module):
 
 def has_claims(directories):
     """Return whether the plugin has records of claims below a directory of CDI specs."""
-    return any(os.path.isdir(os.path.join(each, _RECORDS)) for each in directories)
+    return any(glob.glob(os.path.join(glob.escape(each), _RECORDS, "*.json")) for each in directories)
 
 
 def dra_access(driver):

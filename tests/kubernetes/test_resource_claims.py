@@ -26,6 +26,10 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 PODS = "/api/v1/namespaces/default/pods"
 
 
+async def no_containers():
+    return ()
+
+
 class Claims:
     """Claims of this node's pods, and what prepares them."""
 
@@ -35,7 +39,7 @@ class Claims:
         devices = [{"id": "front", "nodes": [{"path": "/dev/null"}]}]
         (self.resource,) = parse_resources([{"name": CAMERA, "devices": devices}])
         client = functools.partial(connect, driver)
-        self.preparing = Preparing(driver, self._find, client, BoundedCalls(), lambda path: path)
+        self.preparing = Preparing(driver, self._find, client, BoundedCalls(), lambda path: path, no_containers)
         self.preparing.directory = str(folder)
 
     def _find(self, pool: str, name: str) -> Offered | None:
@@ -86,11 +90,12 @@ def claims(cluster, tmp_path):
     node.delete()
 
 
-async def test_a_claim_of_a_pod_on_this_node(claims):
+async def test_a_claim_of_a_pod_on_this_node(claims, caplog):
     claim = claims.create("mine")
     # The Node authorizer does not know the pod yet.
-    with pytest.raises(Refused, match=r'claim default/mine: cannot read it: .*cannot get resource "resourceclaims"'):
+    with pytest.raises(Refused, match="claim default/mine: cannot read it from the API server"):
         await claims.preparing.prepare(claim)
+    assert "cannot get resource" in caplog.text
     claims.bind("mine")
     prepared = await claims.prepare(claim)
     (device,) = prepared.devices

@@ -187,6 +187,7 @@ class _Plugin:
     async def _apply(self, loaded: LoadedConfiguration) -> None:
         """Apply a configuration, or raise DeclarationError and change nothing."""
         refuse_open_probes(loaded.configuration)
+        await self._refuse_lost_claims(loaded.configuration)
         directory = loaded.configuration.kubelet_device_plugin_dir
         self._take(directory)
         self._scanner.writes = self._instance.leads(directory)
@@ -203,6 +204,18 @@ class _Plugin:
             await self._resources.all_retired()
         self._instance.release(but=directory)
         log.info("applied the configuration", sha256=loaded.sha256[:12], change=change)
+
+    async def _refuse_lost_claims(self, after: Configuration) -> None:
+        """Raise DeclarationError if the plugin could not release prepared claims with another configuration."""
+        before = self._reloader.loaded.configuration
+        if (before.dynamic_cdi_dir, before.dra.name) == (after.dynamic_cdi_dir, after.dra.name):
+            return
+        try:
+            problems = await self._scanner.links.calls.ask(dra.change_problems, before, after)
+        except NoAnswer as error:
+            problems = [Problem("dynamic_cdi_dir", f"the search for records of claims {error}")]
+        if problems:
+            raise DeclarationError(problems)
 
     async def _add_frontends(self, configuration: Configuration) -> None:
         """Add the frontend for DRA once a configuration needs it. It stays, because a later one may need it again."""

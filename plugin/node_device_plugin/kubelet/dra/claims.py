@@ -5,17 +5,16 @@ Fields of a claim: k8s.io/api/resource/v1, ResourceClaim. What a kubelet expects
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from ...declaration import Device, Resource
 from ...declaration.env import allocate_env
+from . import UID
 
 #: The kind of the CDI devices that exist only for one claim.
 CDI_KIND = "nodedevices.kubernetes/claim"
-_UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
 class Refused(Exception):
@@ -32,7 +31,7 @@ class ClaimId(NamedTuple):
     @property
     def is_valid(self) -> bool:
         """Whether the uid can be a part of the names of files and CDI devices."""
-        return bool(_UID.fullmatch(self.uid))
+        return bool(UID.fullmatch(self.uid))
 
     def __str__(self) -> str:
         return f"claim {self.namespace}/{self.name}"
@@ -61,9 +60,10 @@ class PreparedDevice(NamedTuple):
 
 
 class PreparedClaim(NamedTuple):
-    """A claim and all that it has. env: the variables of each request that sets any."""
+    """A claim and all that it has. driver: which prepared it. env: the variables of each request that sets any."""
 
     id: ClaimId
+    driver: str
     devices: tuple[PreparedDevice, ...]
     env: Mapping[str, Mapping[str, str]]
 
@@ -73,6 +73,14 @@ class PreparedClaim(NamedTuple):
             _spec_device(self.id, request): {"env": [f"{name}={value}" for name, value in variables.items()]}
             for request, variables in self.env.items()
         }
+
+
+class Held(Refused):
+    """A claim cannot be prepared, because ``holder`` still has one of its devices."""
+
+    def __init__(self, where: str, holder: PreparedClaim) -> None:
+        super().__init__(f"{where}: is still prepared for {holder.id}")
+        self.holder = holder
 
 
 class Offered(NamedTuple):
@@ -104,7 +112,7 @@ def plan(
     others: Collection[PreparedClaim],
     real: Callable[[str], str],
 ) -> PreparedClaim:
-    """What a claim that is not prepared gets. Raises Refused.
+    """What a claim that is not prepared gets. Raises Refused, and Held.
 
     claim: the object from the API server; None if it does not exist. driver: our name. others: the prepared claims.
     real: resolves the links in a host path.
@@ -121,9 +129,9 @@ def plan(
             raise Refused(f"{where}: {offered.reason}")
         holder = None if is_admin else _holder(asked, offered, others)
         if holder is not None:
-            raise Refused(f"{where}: is still prepared for {holder}, which the kubelet has not released yet")
+            raise Held(where, holder)
         given.append(_Given(request, pool, name, is_admin, offered))
-    return PreparedClaim(asked, _devices(asked, given, real), _env(given))
+    return PreparedClaim(asked, driver, _devices(asked, given, real), _env(given))
 
 
 def again(claim: Mapping[str, Any] | None, prepared: PreparedClaim, driver: str) -> PreparedClaim:
@@ -137,6 +145,15 @@ def again(claim: Mapping[str, Any] | None, prepared: PreparedClaim, driver: str)
             "kubelet releases the devices"
         )
     return prepared
+
+
+def still_has(prepared: PreparedClaim, claim: Mapping[str, Any] | None) -> bool:
+    """Whether a claim may have what it is prepared with. claim: the object from the API server; None if it is gone."""
+    if claim is None or claim["metadata"]["uid"] != prepared.id.uid:
+        return False
+    devices = ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
+    keys = {device.key for device in prepared.devices}
+    return any(each["driver"] == prepared.driver and _key(each) in keys for each in devices.get("results") or ())
 
 
 def _results(asked: ClaimId, claim: Mapping[str, Any] | None, driver: str) -> list[Mapping[str, Any]]:
@@ -182,7 +199,7 @@ def _base(request: str) -> str:
     return request.partition("/")[0]
 
 
-def _holder(asked: ClaimId, offered: Offered, others: Iterable[PreparedClaim]) -> ClaimId | None:
+def _holder(asked: ClaimId, offered: Offered, others: Iterable[PreparedClaim]) -> PreparedClaim | None:
     """The claim that has the device for itself.
 
     After a forced deletion, a scheduler may allocate a device again before its node has released it
@@ -192,7 +209,7 @@ def _holder(asked: ClaimId, offered: Offered, others: Iterable[PreparedClaim]) -
     for other in others:
         for device in other.devices:
             if other.id.uid != asked.uid and not device.is_admin and (device.resource, device.device_id) == key:
-                return other.id
+                return other
     return None
 
 

@@ -35,7 +35,7 @@ class DriverConnection:
     """Keeps the driver registered with the kubelet.
 
     root: the kubelet's root directory (its --root-dir). instance: see plugin_watcher.socket_path. on_registered: called
-    with whether the kubelet has the driver registered, when this changes.
+    with whether the kubelet has the driver registered, at each registration and when it ends.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class DriverConnection:
     async def _until_gone(self) -> None:
         self._watcher.registered.clear()
         while os.path.exists(self.path):
-            if self._registered_at is not None:
-                await asyncio.sleep(_LOOK)
-            elif await done_within(self._watcher.registered.wait(), _LOOK):
+            if await done_within(self._watcher.registered.wait(), _LOOK):
+                # A kubelet that starts again registers the driver again.
+                self._watcher.registered.clear()
                 self._set_registered(True)
         log.warning("the socket was removed; serving again", driver=self._driver, socket=self.path)
 
@@ -110,7 +110,7 @@ class DriverConnection:
         self._tries.failed(logging.WARNING, "the kubelet refused the registration", driver=self._driver, error=error)
 
     def _set_registered(self, is_registered: bool) -> None:
-        if is_registered is (self._registered_at is not None):
+        if not is_registered and self._registered_at is None:
             return
         self._registered_at = time.monotonic() if is_registered else None
         if is_registered:

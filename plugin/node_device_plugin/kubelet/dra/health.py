@@ -17,6 +17,9 @@ from ...wire import dra_health_v1alpha1_pb2_grpc as v1alpha1_grpc
 _REPEAT = 10.0
 #: Maximum characters of a message (k8s.io/kubelet, pkg/apis/dra-health/v1). The kubelet would cut longer ones.
 _LONGEST = 1024
+#: Devices in a message. The kubelet takes 4 MiB, gRPC's default, and a device has at most 5 kB. What a message does not
+#: list stays as it was for 30 s (updateHealthInfo in pkg/kubelet/cm/dra of Kubernetes).
+_MOST = 500
 
 
 class DeviceHealth(NamedTuple):
@@ -61,7 +64,9 @@ class HealthServer(v1_grpc.DRAResourceHealthServicer):
         with self._opened() as end:
             while not end.done():
                 change: asyncio.Future[Any] = asyncio.ensure_future(self._change.wait())
-                yield _list(self._devices())
+                devices = self._devices()
+                for begin in range(0, max(len(devices), 1), _MOST):
+                    yield _list(devices[begin : begin + _MOST])
                 try:
                     await asyncio.wait([change, end], timeout=_REPEAT, return_when=asyncio.FIRST_COMPLETED)
                 finally:

@@ -98,8 +98,11 @@ class Publisher:
             self._changed()
 
     def set_registered(self, is_registered: bool) -> None:
-        """Say whether the kubelet has the driver registered. Only then are slices written."""
-        if is_registered != self._is_registered:
+        """Say whether the kubelet has the driver registered. Only then are slices written.
+
+        A kubelet that starts registers the driver again, and may have deleted slices.
+        """
+        if is_registered or self._is_registered:
             self._is_registered = is_registered
             self._must_list = True
             self._changed()

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import glob
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...cdi import writer
@@ -21,16 +23,15 @@ from ...support import bounded_reads
 from ...support.file_identity import Identity, identity
 from ...support.new_file import replacing
 from ...support.sockets import PRIVATE_MODE
-from . import RECORDS
+from . import RECORDS, record_path, record_paths
 from .claims import CDI_KIND, ClaimId, PreparedClaim, PreparedDevice
 
 #: The format of a record. A plugin that does not know the format leaves the claim and its devices alone.
 _VERSION = 1
-_ENDING = ".json"
 
 
 class RecordError(Exception):
-    """A record cannot be read; the message names the file and the reason."""
+    """A record cannot be read; the message names the file, the reason and the fix."""
 
 
 class Records:
@@ -41,85 +42,97 @@ class Records:
         self._read: dict[str, tuple[Identity, PreparedClaim]] = {}
 
     def read(self, directory: str) -> dict[str, PreparedClaim]:
-        """All prepared claims, by uid. Raises RecordError."""
-        parent = os.path.join(directory, RECORDS)
+        """All prepared claims, by uid. Raises RecordError and OSError."""
         read, self._read = self._read, {}
         claims = {}
-        for name in _names(parent):
-            path = os.path.join(parent, name)
+        for path in record_paths(directory):
             found, known = identity(path, with_status=True), read.get(path)
-            if found is None:
-                # Another instance has released the claim meanwhile.
-                continue
-            claim = known[1] if known is not None and known[0] == found else _load(path)
-            self._read[path] = found, claim
-            claims[claim.id.uid] = claim
+            # Another thread or instance may release the claim meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                claim = known[1] if known is not None and known[0] == found else _load(path)
+                if found is not None:
+                    self._read[path] = found, claim
+                claims[claim.id.uid] = claim
         return claims
 
     def write(self, directory: str, claim: PreparedClaim) -> None:
         """Write a claim's spec, then its record, so that what a record names exists. Raises OSError."""
-        devices = claim.spec_devices()
-        if devices:
-            writer.write_claim(directory, claim.id.uid, CDI_KIND, devices)
-        path = _path(directory, claim.id.uid)
-        os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
-        staged = os.path.join(os.path.dirname(path), f".{claim.id.uid}.{os.urandom(6).hex()}")
-        with replacing(path, staged) as file:
-            file.write(json.dumps(_to_data(claim)).encode("utf-8"))
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        with _locked(directory):
+            devices = claim.spec_devices()
+            if devices:
+                writer.write_claim(directory, claim.id.uid, CDI_KIND, devices)
+            path = record_path(directory, claim.id.uid)
+            os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
+            staged = os.path.join(os.path.dirname(path), f".{claim.id.uid}.{os.urandom(6).hex()}")
+            with replacing(path, staged) as file:
+                file.write(json.dumps(_to_data(claim)).encode("utf-8"))
 
     def remove(self, directory: str, uid: str) -> None:
         """Remove a claim's spec, then its record, and the directory after the last one. Raises OSError.
 
         A claim without a record may have a spec, if the plugin was killed while it prepared the claim.
         """
-        writer.remove_claim(directory, uid)
-        path = _path(directory, uid)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-        parent = os.path.dirname(path)
-        if not _names(parent):
-            # Only a plugin that was killed leaves a file that it was writing.
-            for name in _names(parent, hidden=True):
-                os.unlink(os.path.join(parent, name))
-            try:
-                os.rmdir(parent)
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
-                    raise
+        if not os.path.lexists(directory):
+            return
+        with _locked(directory):
+            writer.remove_claim(directory, uid)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(record_path(directory, uid))
+            if not record_paths(directory):
+                _remove_directory(os.path.join(directory, RECORDS))
 
 
-def _path(directory: str, uid: str) -> str:
-    return os.path.join(directory, RECORDS, uid + _ENDING)
-
-
-def _names(parent: str, hidden: bool = False) -> list[str]:
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    """Let nobody else change a record meanwhile, also no other instance: the last release removes their directory."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        names = os.listdir(parent)
-    except FileNotFoundError:
-        return []
-    return sorted(name for name in names if name.startswith(".") is hidden)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_directory(parent: str) -> None:
+    # Nobody writes a record now, so a plugin that was killed has left these files.
+    for path in glob.glob(os.path.join(glob.escape(parent), ".*")):
+        os.unlink(path)
+    try:
+        os.rmdir(parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+            raise
 
 
 def _load(path: str) -> PreparedClaim:
+    """Read a record. Raises FileNotFoundError and RecordError."""
     try:
         data = bounded_reads.json_of(bounded_reads.read_file(path, follow=False))
         if data["version"] != _VERSION:
             raise ValueError("has version {}, and this plugin knows version {}".format(data["version"], _VERSION))
         return _of_data(data)
+    except FileNotFoundError:
+        raise
     except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
         why = f"has no {error}" if isinstance(error, KeyError) else error
-        raise RecordError(f"cannot read which devices a claim has: {path}: {why}") from error
+        raise RecordError(
+            f"cannot read which devices a claim has: {path}: {why}: end the pods with claims on this node, then remove "
+            "this file"
+        ) from error
 
 
 def _to_data(claim: PreparedClaim) -> dict[str, Any]:
     devices = [device._asdict() for device in claim.devices]
-    return {"version": _VERSION, "claim": claim.id._asdict(), "devices": devices, "env": dict(claim.env)}
+    head = {"version": _VERSION, "driver": claim.driver, "claim": claim.id._asdict()}
+    return {**head, "devices": devices, "env": dict(claim.env)}
 
 
 def _of_data(data: Mapping[str, Any]) -> PreparedClaim:
     devices = (PreparedDevice(**each) for each in data["devices"])
     return PreparedClaim(
         ClaimId(**data["claim"]),
+        data["driver"],
         tuple(each._replace(cdi_names=tuple(each.cdi_names), paths=tuple(each.paths)) for each in devices),
         {request: dict(variables) for request, variables in data["env"].items()},
     )

@@ -22,6 +22,7 @@ from node_device_plugin.devices.given import IN_DOUBT
 from node_device_plugin.devices.holdings import HeldId, Holding
 from node_device_plugin.kubelet.dra import connection, health
 from node_device_plugin.kubelet.plugin_watcher import socket_path
+from node_device_plugin.status_api import client
 from node_device_plugin.support.sockets import status_socket
 from node_device_plugin.wire import dra_health_v1_pb2 as health_api
 from node_device_plugin.wire import dra_health_v1alpha1_pb2_grpc as alpha_grpc
@@ -73,6 +74,16 @@ async def test_the_kubelet_registers_the_driver(node: Node, cluster: FakeApi) ->
         await kubelet.registry.NotifyRegistrationStatus(refusal)
         assert plugin.frontend.status(CAMERA) == (False, None, why, 0)
     assert os.listdir(node.folder / "plugins_registry") == []
+
+
+async def test_a_kubelet_that_starts_again_gets_its_slices_back(node: Node, cluster: FakeApi) -> None:
+    """It may have deleted them, and the connection of the watch may be dead."""
+    cluster.is_mute = True
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        for _kubelet_start in range(3):
+            await kubelet.register()
+            await until(lambda: published(cluster) == {"w1/camera.example.com": ["null"]})
+            cluster.delete()
 
 
 async def test_the_last_resource_takes_its_slices_with_it(node: Node, cluster: FakeApi) -> None:
@@ -235,6 +246,20 @@ async def test_health_is_told_completely_at_once_and_again(
             pass
 
 
+async def test_each_message_of_health_fits_the_kubelet(node: Node) -> None:
+    ids = [f"{number:05d}{'x' * 58}" for number in range(2200)]
+    devices = [{"id": each, "cdi_devices": [f"vendor.com/dev={each}"]} for each in ids]
+    async with node.running({"name": CAMERA, "devices": devices}) as plugin:
+        plugin.set_reasons(**dict.fromkeys(ids, "\N{EURO SIGN}" * 2000))
+        # Its limit is gRPC's default, 4 MiB.
+        async with Kubelet(node.socket) as kubelet:
+            answers = kubelet.health.NodeWatchResources(WATCH).__aiter__()
+            told: dict[str, Any] = {}
+            while len(told) < len(ids):
+                told.update(shown(await asyncio.wait_for(answers.__anext__(), 10)))
+    assert set(told.values()) == {(health_api.UNHEALTHY, "\N{EURO SIGN}" * 1024)}
+
+
 async def test_a_device_that_a_pod_holds_through_the_device_plugin_is_refused(node: Node, cluster: FakeApi) -> None:
     cluster.claims["default/claim-u1"] = claim("u1", result("null"))
     by_plugin = Recorded("device_plugin")
@@ -278,9 +303,9 @@ async def test_the_driver_comes_with_the_first_resource_and_for_prepared_claims(
     cluster.claims["default/claim-u1"] = claim("u1", result("null"))
     config = node.folder / "config.yaml"
 
-    def write(api: str) -> None:
+    def write(api: str, cdi: str = "cdi") -> None:
         config.write_text(
-            f"{{cdi_spec_dirs: [], dynamic_cdi_dir: {node.folder}/cdi, kubelet_root_dir: {node.folder}, "
+            f"{{cdi_spec_dirs: [], dynamic_cdi_dir: {node.folder}/{cdi}, kubelet_root_dir: {node.folder}, "
             f"kubelet_device_plugin_dir: {node.folder}/dp, "
             f"dra: {{driver: {DRIVER}, node: {NODE}, kubeconfig: {node.folder}/kubeconfig}}, "
             f"resources: [{{name: {CAMERA}, api: {api}, devices: [{{id: 'null', nodes: [{{path: /dev/null}}]}}]}}]}}"
@@ -304,6 +329,11 @@ async def test_the_driver_comes_with_the_first_resource_and_for_prepared_claims(
         await until(lambda: os.path.exists(node.socket))
         async with Kubelet(node.socket) as kubelet:
             assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
+        # Nobody would find the record there.
+        write("dra", "other")
+        answer = await client.ask(str(node.folder / "dp"), "POST", "/reload")
+        assert "dynamic_cdi_dir: claims are prepared" in str(answer)
+        assert not os.path.exists(node.folder / "other")
     # Only a driver can release the claim, although no resource is served through this API any more.
     write("device_plugin")
     async with running():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,20 @@ from node_device_plugin.devices.holdings import HeldId
 from node_device_plugin.kubelet.dra import RECORDS, is_needed, preparing
 from node_device_plugin.kubelet.dra.records import Records
 from node_device_plugin.kubelet.frontend import HoldersUnknown
+from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET
+from node_device_plugin.support.channels import unix_server
 from node_device_plugin.wire import dra_v1_pb2 as api
+from node_device_plugin.wire import pod_resources_v1_pb2 as pod_resources
+from node_device_plugin.wire.pod_resources_v1_pb2_grpc import (
+    PodResourcesListerServicer,
+    add_PodResourcesListerServicer_to_server,
+)
 
 from .fake_api import FakeApi, serving
-from .node import CAMERA, Kubelet, Node, asked, claim, resource, result, until
+from .node import CAMERA, DRIVER, Kubelet, Node, asked, claim, resource, result, until
 
 FREE = "/dev/null"
+UNREAD = "claim default/claim-u1: cannot read it from the API server, the kubelet tries again; see the plugin's log"
 
 
 def allocate(cluster: FakeApi, *claims: dict[str, Any]) -> None:
@@ -222,7 +231,8 @@ async def test_a_device_has_one_claim_until_it_is_released(
         assert {answer.error for uid, answer in answers.items() if uid != winner} == {
             f"claim default/claim-{uid}, request cam, device null of pool w1/camera.example.com "
             f"(example.com/camera=null): is still prepared for claim default/claim-{winner}, which the kubelet has not "
-            "released yet"
+            "released yet: end the pods of that claim. If none is left after some minutes, remove "
+            f"{node.folder}/cdi/{RECORDS}/{winner}.json on the node"
             for uid in answers
             if uid != winner
         }
@@ -243,14 +253,15 @@ async def test_ten_claims_at_once(node: Node, cluster: FakeApi) -> None:
     assert os.listdir(node.folder / "cdi") == []
 
 
-async def test_without_an_api_server_the_kubelet_tries_again(short_path: Path) -> None:
+async def test_without_an_api_server_the_kubelet_tries_again(
+    short_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with serving() as away:
         node = Node(short_path, away)
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
-        error = await kubelet.refused("u1")
-        assert error.startswith(
-            f"claim default/claim-u1: cannot read it: the API server {away.address} does not answer"
-        )
+        # The event of a pod shows this to its user, who must not learn the cluster's addresses and paths.
+        assert await kubelet.refused("u1") == UNREAD
+        assert f"the API server {away.address} does not answer" in caplog.text
         # The kubeconfig is read again after a failure.
         with serving() as cluster:
             node.write_kubeconfig(cluster.address)
@@ -267,7 +278,95 @@ async def test_credentials_are_read_again_after_a_minute(
         node.write_kubeconfig("ftp://nowhere")
         await kubelet.prepared("u1")
         monkeypatch.setattr(preparing, "_FRESH", 0.0)
-        assert "claim default/claim-u1: cannot read it: " in await kubelet.refused("u1")
+        assert await kubelet.refused("u1") == UNREAD
+
+
+async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi) -> None:
+    """Also if the kubelet no longer waits: the thread of a call goes on."""
+    numbers = range(40)
+    allocate(cluster, *(claim(f"u{number}", result(f"d{number}")) for number in numbers))
+    devices = [{"id": f"d{number}", "nodes": [{"path": f"/dev/d{number}", "host_path": FREE}]} for number in numbers]
+    goes_on, asking = threading.Event(), []
+
+    def slow(_method: str, path: str) -> None:
+        if "/resourceclaims/" in path:
+            asking.append(path)
+            assert goes_on.wait(30)
+
+    cluster.refuse = slow
+    try:
+        async with node.running({"name": CAMERA, "devices": devices}), Kubelet(node.socket) as kubelet:
+            for _ in range(2):
+                waiting = asyncio.ensure_future(kubelet.prepare(*(asked(f"u{number}") for number in numbers)))
+                await until(lambda: len(asking) >= preparing._MOST_CALLS)
+                await asyncio.sleep(0.3)
+                waiting.cancel()
+                await asyncio.wait([waiting])
+            assert len(asking) == preparing._MOST_CALLS
+            goes_on.set()
+            answers = await kubelet.prepare(*(asked(f"u{number}") for number in numbers))
+            assert {answer.error for answer in answers.values()} == {""}
+    finally:
+        goes_on.set()
+
+
+class PodResources(PodResourcesListerServicer):
+    """Lists one container, which has the devices of a claim while ``claim`` names one."""
+
+    def __init__(self) -> None:
+        self.claim = ""
+
+    async def List(self, request: object, context: object) -> pod_resources.ListPodResourcesResponse:
+        answer = pod_resources.ListPodResourcesResponse()
+        if self.claim:
+            container = answer.pod_resources.add(name="pod", namespace="default").containers.add(name="main")
+            device = {"driver_name": DRIVER, "pool_name": "w1/camera.example.com", "device_name": "null"}
+            claim = container.dynamic_resources.add(claim_name=self.claim, claim_namespace="default")
+            claim.claim_resources.add(**device)
+        return answer
+
+
+@pytest.mark.parametrize(
+    "now", [None, claim("new", result("null"), name="claim-u1"), claim("u1"), claim("u1", result("zero"))]
+)
+async def test_a_claim_that_the_kubelet_has_lost_gives_its_device_back(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch, now: Any
+) -> None:
+    """As after the removal of the kubelet's state: it never releases what it does not know."""
+    refusal = "is still prepared for claim default/claim-u1"
+    pods = PodResources()
+    socket = node.folder / POD_RESOURCES_SOCKET
+    socket.parent.mkdir()
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u1")
+        monkeypatch.setattr(preparing, "_RELEASING", 0.0)
+        async with unix_server(str(socket), lambda server: add_PodResourcesListerServicer_to_server(pods, server)):
+            # The cluster still has the claim.
+            assert refusal in await kubelet.refused("u2")
+            del cluster.claims["default/claim-u1"]
+            if now:
+                allocate(cluster, now)
+            pods.claim = "claim-u1"
+            assert refusal in await kubelet.refused("u2")
+            pods.claim = ""
+        # Nothing tells what containers have.
+        assert refusal in await kubelet.refused("u2")
+        async with unix_server(str(socket), lambda server: add_PodResourcesListerServicer_to_server(pods, server)):
+            # The kubelet may release the claim yet, as after a forced deletion.
+            monkeypatch.setattr(preparing, "_RELEASING", 60.0)
+            assert refusal in await kubelet.refused("u2")
+            monkeypatch.setattr(preparing, "_RELEASING", 0.0)
+            assert await kubelet.prepared("u2") == [[f"{CAMERA}=null"]]
+        assert node.specs == [f"{RECORDS}/u2.json"]
+
+
+async def test_the_command_does_not_run_for_an_administrator(node: Node, cluster: FakeApi) -> None:
+    allocate(cluster, claim("u1", result("null", adminAccess=True), result("zero")))
+    cameras = resource("null", "zero", pre_start=counting(node.folder))
+    async with node.running(cameras), Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u1")
+    assert (node.folder / "ran").read_text() == "zero\n"
 
 
 def counting(folder: Path, then: str = "") -> dict[str, Any]:
@@ -383,9 +482,9 @@ async def test_a_record_that_nobody_can_read_keeps_its_devices(node: Node, clust
         ):
             record.write_text(text)
             said = f"cannot read which devices a claim has: {record}: {why}"
-            assert (await kubelet.refused("u2")).startswith(
-                f"claim default/claim-u2: cannot record what it has: {said}"
-            )
+            error = await kubelet.refused("u2")
+            assert error.startswith(f"claim default/claim-u2: cannot record what it has: {said}")
+            assert error.endswith(": end the pods with claims on this node, then remove this file")
             with pytest.raises(HoldersUnknown, match="cannot read which devices a claim has"):
                 await plugin.frontend.held([], [])
             assert not await plugin.frontend.withdraw(CAMERA, {})

@@ -17,7 +17,7 @@ DEVICE = PreparedDevice("r", "w/camera.example.com", "c0", "example.com/camera",
 
 
 def prepared(uid: str, name: str) -> PreparedClaim:
-    return PreparedClaim(ClaimId(uid, "default", name), (DEVICE,), {})
+    return PreparedClaim(ClaimId(uid, "default", name), "dra.example.com", (DEVICE,), {})
 
 
 def claimed(container: str, claim: str) -> Claimed:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
+from node_device_plugin.declaration import Configuration, parse_configuration
+from node_device_plugin.kubelet import dra
 from node_device_plugin.kubelet.dra.claims import ClaimId, PreparedClaim, PreparedDevice
 from node_device_plugin.kubelet.dra.records import Records
 
+DRIVER = "dra.example.com"
 NAMES = ("example.com/camera=a", "nodedevices.kubernetes/claim=u1-cam")
 DEVICE = PreparedDevice("cam", "w1/camera.example.com", "a", "example.com/camera", "a", NAMES, ("/dev/a",), False)
-CLAIM = PreparedClaim(ClaimId("u1", "default", "mine"), (DEVICE,), {"cam": {"CAMERA_0": "/dev/a", "TEXT": "ü=\n"}})
-OTHER = PreparedClaim(ClaimId("u2", "default", "other"), (DEVICE._replace(device_id="b", is_admin=True),), {})
+CLAIM = PreparedClaim(
+    ClaimId("u1", "default", "mine"), DRIVER, (DEVICE,), {"cam": {"CAMERA_0": "/dev/a", "TEXT": "ü=\n"}}
+)
+OTHER = PreparedClaim(ClaimId("u2", "default", "other"), DRIVER, (DEVICE._replace(device_id="b", is_admin=True),), {})
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -119,3 +126,66 @@ def test_whoever_is_killed_while_releasing_repeats_it_or_prepares_again(tmp_path
         assert os.listdir(folder) == []
         steps += 1
     assert steps == 4
+
+
+def test_a_release_and_a_preparation_do_not_meet(tmp_path: Path) -> None:
+    """The release of the last claim removes the directory, in which another claim is being recorded."""
+    errors = []
+
+    def work(claim: PreparedClaim) -> None:
+        # Another instance has records of its own.
+        records = Records()
+        try:
+            for _ in range(300):
+                records.write(str(tmp_path), claim)
+                assert claim.id.uid in records.read(str(tmp_path))
+                records.remove(str(tmp_path), claim.id.uid)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in (CLAIM, OTHER)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert os.listdir(tmp_path) == []
+
+
+def configured(directory: Path, driver: str = DRIVER) -> Configuration:
+    return parse_configuration({"dynamic_cdi_dir": str(directory), "dra": {"driver": driver}, "resources": []})
+
+
+def test_only_records_count(tmp_path: Path) -> None:
+    parent = tmp_path / dra.RECORDS
+    parent.mkdir()
+    for name in ("README", ".u3.json", "u3.json~", "-.json", "u 3.json"):
+        (parent / name).write_text("[")
+    assert Records().read(str(tmp_path)) == {}
+    assert dra.recorded_drivers(str(tmp_path)) == set()
+    assert not dra.is_needed(configured(tmp_path))
+    Records().write(str(tmp_path), CLAIM)
+    assert Records().read(str(tmp_path)) == {"u1": CLAIM}
+    assert dra.is_needed(configured(tmp_path))
+    Records().remove(str(tmp_path), "u1")
+    assert not dra.is_needed(configured(tmp_path))
+
+
+def test_a_driver_and_a_directory_stay_while_claims_are_prepared(tmp_path: Path) -> None:
+    here, new = configured(tmp_path), configured(tmp_path, "new.example.com")
+    moved = configured(tmp_path / "other")
+    for each in (new, moved):
+        assert dra.change_problems(here, each) == []
+    Records().write(str(tmp_path), CLAIM)
+    assert json.loads((tmp_path / dra.RECORDS / "u1.json").read_text())["driver"] == DRIVER
+    assert dra.recorded_drivers(str(tmp_path)) == {DRIVER}
+    first = "end all pods with claims on this node first"
+    assert dra.change_problems(here, here) == []
+    assert dra.change_problems(here, new) == [("dra.driver", f"claims are prepared by the driver {DRIVER}: {first}")]
+    # Back to the driver that can release them.
+    assert dra.change_problems(new, here) == []
+    where = "dynamic_cdi_dir", f"claims are prepared, with records in {tmp_path}: {first}"
+    assert dra.change_problems(here, moved) == [where]
+    (tmp_path / dra.RECORDS / "u1.json").write_text("[")
+    assert dra.recorded_drivers(str(tmp_path)) == {dra.UNKNOWN}
+    assert dra.change_problems(here, moved) == [where]

@@ -114,6 +114,9 @@ def test_what_the_node_knows_of_a_dra_driver(tmp_path):
     directories = [str(tmp_path / "missing"), str(tmp_path)]
     assert not module.has_claims(directories)
     (tmp_path / RECORDS).mkdir()
+    (tmp_path / RECORDS / ".u1.half").touch()
+    assert not module.has_claims(directories)
+    (tmp_path / RECORDS / "u1.json").touch()
     assert module.has_claims(directories)
 
 
