@@ -169,6 +169,7 @@ class Api:
 
     def __init__(self, access: Access, dry_run: bool = False) -> None:
         self._access = access
+        self._patience = _COME_AGAIN
         self.dry_run = dry_run
         try:
             url = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
@@ -193,6 +194,12 @@ class Api:
         """This client with dry runs only."""
         client = copy.copy(self)
         client.dry_run = True
+        return client
+
+    def impatient(self) -> Api:
+        """This client without retries, for a caller that waits itself as ``Unavailable.pause`` says."""
+        client = copy.copy(self)
+        client._patience = 0.0
         return client
 
     def node(self, name: str) -> dict[str, Any]:
@@ -412,7 +419,7 @@ class Api:
         if content is not None:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
-        address, deadline = self._address(place, query), time.monotonic() + _COME_AGAIN
+        address, deadline = self._address(place, query), time.monotonic() + self._patience
         limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
         while True:
             try:

@@ -173,7 +173,7 @@ class Publisher:
         """Take each change until the watch ends. Before, list all slices unless the last watch ended well."""
         # A list that failed is never a success, however long the attempt took.
         self._watch_began = math.inf
-        api = await in_thread(self._connect)
+        api = (await in_thread(self._connect)).impatient()
         if not self._version:
             self._take(*await self._list(api))
         self._watch_began = time.monotonic()
@@ -273,7 +273,7 @@ class Publisher:
         writes = [] if self._must_list else self._changes()
         if not (self._must_list or writes):
             return False
-        api = await in_thread(self._connect)
+        api = (await in_thread(self._connect)).impatient()
         is_old = self._must_list
         if self._must_list:
             self._slices, self._must_list = (await self._list(api))[0], False

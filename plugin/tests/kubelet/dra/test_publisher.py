@@ -489,6 +489,14 @@ async def test_a_refused_watch_waits_as_the_server_asks_and_lists_nothing_again(
         await until(has(api, 1))
 
 
+async def test_a_refused_list_is_told_before_the_next_attempt(api: FakeApi) -> None:
+    """A client that tries again by itself each second would ask far more often than the pauses of all nodes allow."""
+    api.refuse, api.retry_after = lambda _method, _path: 429, "1"
+    async with running(api, pool(1)) as publisher:
+        await until(lambda: publisher.problem, SOON)
+        assert len(api.requests) == 1
+
+
 async def test_a_list_that_fails_late_is_asked_again_without_haste(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
