@@ -65,11 +65,22 @@ class ApiError(Exception):
 
 
 class Unavailable(ApiError):
-    """No API server answers, or the answering server is not ready."""
+    """No API server answers, or the answering server is not ready.
+
+    pause: minimum seconds until a retry, as the server asks for by Retry-After; 0 if it does not.
+    """
+
+    def __init__(self, message: str, pause: float = 0.0) -> None:
+        super().__init__(message)
+        self.pause = pause
 
 
 class Conflict(ApiError):
     """The request conflicts with the object's current state (409), or its content is invalid (422)."""
+
+
+class AlreadyExists(Conflict):
+    """Another object has the name of the object to create."""
 
 
 class NotFound(ApiError):
@@ -158,6 +169,7 @@ class Api:
 
     def __init__(self, access: Access, dry_run: bool = False) -> None:
         self._access = access
+        self._patience = _COME_AGAIN
         self.dry_run = dry_run
         try:
             url = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
@@ -182,6 +194,12 @@ class Api:
         """This client with dry runs only."""
         client = copy.copy(self)
         client.dry_run = True
+        return client
+
+    def impatient(self) -> Api:
+        """This client without retries, for a caller that waits itself as ``Unavailable.pause`` says."""
+        client = copy.copy(self)
+        client._patience = 0.0
         return client
 
     def node(self, name: str) -> dict[str, Any]:
@@ -235,7 +253,7 @@ class Api:
     def _discovered(self, path: str) -> dict[str, Any]:
         answer = self._object("GET", Place(path), {})
         if not isinstance(answer.get("groups") or answer.get("resources"), list):
-            raise self._no_api_server(Place(path), "check the kubeconfig's server")
+            raise self.no_api_server(Place(path), "check the kubeconfig's server")
         return answer
 
     def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
@@ -258,8 +276,10 @@ class Api:
                 continue
             left -= len(content)
             answer = self._parsed(content, place)
-            found += answer.get("items") or ()
-            metadata = answer.get("metadata") or {}
+            items, metadata = answer.get("items") or [], answer.get("metadata") or {}
+            if not (isinstance(metadata, dict) and isinstance(items, list) and all(map(_is_object, items))):
+                raise self.no_api_server(place, "it is no list of objects")
+            found += items
             more = metadata.get("continue")
             if not more:
                 return Listed(found, str(metadata.get("resourceVersion") or ""))
@@ -288,7 +308,7 @@ class Api:
             data = json.loads(line)
             event = Event(data["type"], dict(data["object"]))
         except (RecursionError, TypeError, ValueError, KeyError) as error:
-            raise self._no_api_server(place, repr(error)) from error
+            raise self.no_api_server(place, repr(error)) from error
         if event.kind == "ERROR":
             said = event.object.get("message")
             if event.object.get("code") == 410:
@@ -378,12 +398,13 @@ class Api:
         try:
             data = json.loads(answer)
         except (RecursionError, ValueError) as error:
-            raise self._no_api_server(place, error) from error
+            raise self.no_api_server(place, error) from error
         if not isinstance(data, dict) or "kind" not in data:
             raise ApiError(f"{self._access.server}{place.path} does not answer as an API server")
         return data
 
-    def _no_api_server(self, place: Place, why: object) -> ApiError:
+    def no_api_server(self, place: Place, why: object) -> ApiError:
+        """The error for an answer without what an API server always answers. why: what is wrong there."""
         return ApiError(f"{self._access.server}{place.path} does not answer as an API server: {why}")
 
     def _address(self, place: Place, query: dict[str, str]) -> str:
@@ -398,7 +419,7 @@ class Api:
         if content is not None:
             body = json.dumps(content).encode()
             headers["Content-Type"] = kind
-        address, deadline = self._address(place, query), time.monotonic() + _COME_AGAIN
+        address, deadline = self._address(place, query), time.monotonic() + self._patience
         limit = limit or (_LARGEST_OF_POD if place.part.startswith(("proxy", "log")) else _LARGEST)
         while True:
             try:
@@ -469,14 +490,15 @@ class Api:
         if error.code == 410:
             return _expired(method, place, said)
         if error.code in (409, 422):
+            kind = AlreadyExists if (error.code, method, place.part) == (409, "POST", "") else Conflict
             what = {"POST": "to create", "DELETE": "to delete", "PUT": "to replace"}.get(method, "the patch of")
-            return Conflict(f"the API server refused {what} {place}: {said}")
+            return kind(f"the API server refused {what} {place}: {said}")
         if error.code == 404:
-            return self._no_api_server(place, said)
+            return self.no_api_server(place, said)
         text = f"the API server {self._access.server} answered {error.code} to {method} of {place}: {said}"
         is_without_etcd = error.code == 500 and is_api_servers and said.startswith(_OF_ETCD)
         if error.code in _NOT_READY or is_without_etcd:
-            return Unavailable(f"{text}: retry when the API server is ready")
+            return Unavailable(f"{text}: retry when the API server is ready", _come_again(error) or 0.0)
         return ApiError(text)
 
 
@@ -515,11 +537,16 @@ def _status(error: urllib.error.HTTPError) -> tuple[str, list[dict[str, Any]], b
     try:
         status = json.loads(content)
         is_api_servers = status.get("kind") == "Status"
-        return str(status["message"]), list((status.get("details") or {}).get("causes") or ()), is_api_servers
+        causes = (status.get("details") or {}).get("causes") or ()
+        return str(status["message"]), list(filter(_is_object, causes)), is_api_servers
     except (RecursionError, ValueError, KeyError, TypeError, AttributeError):
         text = " ".join(content.decode(errors="replace").split())
         # The HTTP reason is more useful than an HTML page.
         return str(error.reason) if not text or text.startswith("<") else text[:200], [], False
+
+
+def _is_object(data: Any) -> bool:
+    return isinstance(data, dict)
 
 
 def _refused_certificate(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -68,6 +69,7 @@ async def run(
     told: the node object to tell when its devices are allocatable; None to never call the API server.
     Raises DeclarationError if this process cannot apply the configuration.
     """
+    _refuse_nameless(loaded.configuration)
     refuse_open_probes(loaded.configuration)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -186,6 +188,7 @@ class _Plugin:
 
     async def _apply(self, loaded: LoadedConfiguration) -> None:
         """Apply a configuration, or raise DeclarationError and change nothing."""
+        _refuse_nameless(loaded.configuration)
         refuse_open_probes(loaded.configuration)
         await self._refuse_lost_claims(loaded.configuration)
         directory = loaded.configuration.kubelet_device_plugin_dir
@@ -254,6 +257,15 @@ class _Plugin:
     async def _forget_lost(self) -> Outcome:
         await self._resources.forget_lost()
         return Outcome("applied")
+
+
+def _refuse_nameless(configuration: Configuration) -> None:
+    """Refuse resources with ``api: dra`` on a node whose name nothing tells. Raises DeclarationError.
+
+    Only ``run`` checks this, because the configuration of a profile has no name, and a pod's environment tells it.
+    """
+    if configuration.uses_dra and not (configuration.dra.node or os.environ.get("NODE_NAME")):
+        raise DeclarationError([Problem("dra.node", "is missing: set the node's name in the cluster")])
 
 
 async def _all_serve(resources: ResourceManager, endpoints: Sequence[Endpoint]) -> None:

@@ -17,6 +17,8 @@ from .problems import Problem
 API_VERSION = "resource.k8s.io/v1"
 #: Maximum number of a device's attributes and capacities.
 MAX_ATTRIBUTES = 32
+#: Maximum number of the devices of a claim (AllocationResultsMaxSize).
+MAX_CLAIMED = 32
 #: The driver's attributes that each device has, and by which DeviceClasses and claims select.
 RESOURCE_ATTRIBUTE, ID_ATTRIBUTE = "resource", "id"
 #: How many attributes the driver itself may give to a device.

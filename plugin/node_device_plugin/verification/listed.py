@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from ..declaration import Resource
 from ..declaration.device_plugin_api import devices_of, kubelet_ids
+from ..declaration.dra_api import MAX_CLAIMED
+from ..declaration.model import DRA
 from ..kubelet.losses import Loss, Offer
 from ..kubelet.pod_resources import Holder, Listing
 from ..runtime.client import CriClient
@@ -132,7 +134,8 @@ def free_shares(resource: Resource, listing: Listing, scope: Scope) -> int:
     held = listing.held(resource.name)
     free = sum(kubelet_id not in held for kubelet_id in listing.allocatable.get(resource.name, ()))
     wanted = free if scope.devices == "all" else min(free, 1)
-    return min(wanted, resource.container_limit or wanted)
+    most = MAX_CLAIMED if resource.api == DRA else resource.container_limit
+    return min(wanted, most or wanted)
 
 
 def held_by(resource: Resource, listing: Listing) -> str:

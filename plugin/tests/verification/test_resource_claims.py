@@ -39,7 +39,8 @@ class Cluster:
             raise ApiError(self.problem)
         (resource,) = parse_configuration({"resources": [CAMERA]}).resources
         devices = [each for each in resource.devices if each.id in self.shows]
-        more = [resource.devices[0]._replace(id=each) for each in self.shows if each not in ("c0", "c1")]
+        known = {each.id for each in resource.devices}
+        more = [resource.devices[0]._replace(id=each) for each in self.shows if each not in known]
         pool = pool_of(DRIVER, resource, [*devices, *more])
         return [write.new for write in changes(DRIVER, "uid", [pool], []) if write.new]
 
@@ -96,6 +97,19 @@ async def test_a_free_device_waits_for_a_pod_with_a_claim(node: Node) -> None:
     assert "a static pod cannot have a claim: run verify.yml with node_devices_kubeconfig" in camera.detail
     assert (lamp.state, lamp.seen, node.asked) == ("proven", ("l0",), ["example.com/lamp 1"])
     assert (report.problems, report.warnings) == ([], [])
+
+
+async def test_a_proof_asks_for_no_more_devices_than_a_claim_may_have(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = tuple(f"c{each}" for each in range(40))
+    nodes = {each: [{"path": f"/dev/{each}", "host_path": "/dev/zero"}] for each in ids}
+    monkeypatch.setitem(CAMERA, "devices", [{"id": each, "nodes": nodes[each]} for each in ids])
+    node.cluster.shows = ids
+    assert node.plugin is not None
+    node.plugin["resources"][0]["devices"] = [{"id": each, "state": "healthy", "reason": None} for each in ids]
+    (row, _lamp) = (await node.found(devices="all")).rows
+    assert (row.state, row.healthy, row.shares) == ("unproven", 40, 32)
 
 
 async def test_the_container_of_a_claim_proves(node: Node) -> None:

@@ -215,7 +215,7 @@ def _holder(asked: ClaimId, offered: Offered, others: Iterable[PreparedClaim]) -
 
 def _devices(asked: ClaimId, given: Sequence[_Given], real: Callable[[str], str]) -> tuple[PreparedDevice, ...]:
     devices: list[PreparedDevice] = []
-    # No two devices have a CDI name in common. The variables come with the first device of their request.
+    # The variables come with the first device of their request.
     due = _env(given)
     for request, pool, name, is_admin, (resource, device, _place, _reason) in given:
         names = resource.cdi_names(device)

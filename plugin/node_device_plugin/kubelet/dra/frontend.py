@@ -25,7 +25,7 @@ from .preparing import Preparing
 from .publisher import Publisher, connect
 from .records import RecordError
 from .server import DraPluginServer
-from .slices import device_name, pool_name, pool_of
+from .slices import Pool, device_name, pool_name, pool_of
 
 log = Log(__name__)
 
@@ -38,6 +38,15 @@ class _Offer:
         self._resource: Resource | None = None
         #: The places of the devices by their names in the pool: built once for each list of devices.
         self._places: dict[str, int] = {}
+        self._shown: tuple[asyncio.Event, Pool] | None = None
+
+    def shown(self, driver: DraDriver) -> Pool:
+        """The pool with the devices that may be allocated: built once for each change of the table."""
+        change = self.table.change
+        if self._shown is None or self._shown[0] is not change:
+            healthy = [device for device, reason in self.table.shown() if reason is None]
+            self._shown = change, pool_of(driver, self.table.resource, healthy)
+        return self._shown[1]
 
     def find(self, name: str) -> Offered | None:
         """The device with this name in the pool."""
@@ -216,14 +225,7 @@ class DraFrontend:
                 continue
             self._driver.health.changed()
             if self._scanner.writes:
-                self._driver.publisher.publish(
-                    [
-                        pool_of(
-                            self._way[0], table.resource, [each for each, reason in table.shown() if reason is None]
-                        )
-                        for table in (offer.table for offer in self._offers.values())
-                    ]
-                )
+                self._driver.publisher.publish([offer.shown(self._way[0]) for offer in self._offers.values()])
 
     async def _prepared(self) -> list[PreparedClaim]:
         """The claims that have devices. Raises HoldersUnknown."""

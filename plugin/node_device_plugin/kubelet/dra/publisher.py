@@ -9,17 +9,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable, TypeVar
 
 from ...cluster import in_pod, kubeconfig
-from ...cluster.api import Api, ApiError, Event, Expired, LacksRights, Listed, NotFound, Place, Unavailable
+from ...cluster.api import (
+    AlreadyExists,
+    Api,
+    ApiError,
+    Event,
+    Expired,
+    LacksRights,
+    NotFound,
+    Place,
+    Unavailable,
+)
 from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
+from ...declaration.names import hashed_label
 from ...support.bounded_calls import in_thread
 from ...support.cancel_safe import done_within
 from ...support.task_group import TaskGroup
@@ -35,6 +47,10 @@ _SLICES = Place("resourceslices", group=API_VERSION)
 _TOGETHER = 0.05
 #: Most seconds between two attempts, and between two repairs of what others change.
 _LONGEST_PAUSE = 10.0
+#: The same while no API server answers or it is overloaded, because all nodes of the cluster ask it again.
+_LONGEST_AWAY = 30.0
+#: Maximum number of logged sentences to remember beside those that apply now.
+_MOST_TOLD = 1000
 #: Seconds without a repair after which the next one is at once again.
 _PEACE = 60.0
 #: Maximum seconds of a watch. Each watch reads the credentials again, which may have been renewed.
@@ -75,11 +91,17 @@ class Publisher:
         #: Whether to list before the next write: the kubelet may have deleted slices, and the connection of the watch
         #: may be dead, which shows only after minutes.
         self._must_list = False
+        #: When the current watch began (monotonic seconds); infinite before it does.
+        self._watch_began = math.inf
         #: Up to which version of the API the watch has told all changes.
         self._version = ""
         self._due, self._new = asyncio.Event(), asyncio.Event()
         #: What was sent for a slice, and what the API server made of it, where the two differ.
         self._altered: dict[str, tuple[Any, Any]] = {}
+        #: Names that objects of others have, and the names that our slices get instead.
+        self._instead: dict[str, str] = {}
+        #: The pools and sentences about attributes that were logged.
+        self._told: set[tuple[str, str]] = set()
         self._read_problem: str | None = None
         self._write_problem: str | None = None
         self._read_tries, self._write_tries = Tries(log), Tries(log)
@@ -89,13 +111,18 @@ class Publisher:
         """Set the pools that the driver shall have; all others are removed. Returns at once."""
         wanted = tuple(pools)
         if wanted != self._wanted:
-            told = {reason for pool in self._wanted or () for reason in pool.left_out}
-            for pool in wanted:
-                for reason in pool.left_out:
-                    if reason not in told:
-                        log.warning("the API does not accept an attribute", pool=pool.name, reason=reason)
             self._wanted = wanted
             self._changed()
+            self._tell(dict.fromkeys((pool.name, reason) for pool in wanted for reason in pool.left_out))
+
+    def _tell(self, left_out: Collection[tuple[str, str]]) -> None:
+        """Log why attributes are left out; once, also for a device that goes and returns."""
+        for pool, reason in left_out:
+            if (pool, reason) not in self._told:
+                log.warning("the API does not accept an attribute", pool=pool, reason=reason)
+        self._told.update(left_out)
+        if len(self._told) > _MOST_TOLD:
+            self._told = set(left_out)
 
     def set_registered(self, is_registered: bool) -> None:
         """Say whether the kubelet has the driver registered. Only then are slices written.
@@ -113,7 +140,9 @@ class Publisher:
         return self._write_problem or self._read_problem or next(map(self._loss, self._altered), None)
 
     async def run(self) -> None:
-        """Read and write until cancelled."""
+        """Read and write until cancelled. Without the node's name, nothing is published."""
+        if not self._driver.node:
+            await asyncio.Event().wait()
         tasks = TaskGroup()
         tasks.start(self._read())
         tasks.start(self._write())
@@ -128,23 +157,29 @@ class Publisher:
     async def _read(self) -> None:
         failures = 0
         while True:
-            began = time.monotonic()
+            problem: ApiError | None = None
             try:
                 await self._follow()
             except ApiError as error:
-                self._version = ""
+                problem = error
+                if not (isinstance(error, Unavailable) and error.pause):
+                    # A server that asks for a pause still has the changes, and a list would cost it more.
+                    self._version = ""
                 if not isinstance(error, Expired):
                     self._read_problem = str(error)
                     self._read_tries.failed(logging.WARNING, "cannot read the ResourceSlices of this node", error=error)
-            failures = failures + 1 if time.monotonic() - began < _SHORT else 0
-            if failures:
-                await asyncio.sleep(_pause(failures))
+            failures = failures + 1 if time.monotonic() - self._watch_began < _SHORT else 0
+            if failures or problem:
+                await asyncio.sleep(_pause(failures, problem))
 
     async def _follow(self) -> None:
         """Take each change until the watch ends. Before, list all slices unless the last watch ended well."""
-        api = await in_thread(self._connect)
+        # A list that failed is never a success, however long the attempt took.
+        self._watch_began = math.inf
+        api = (await in_thread(self._connect)).impatient()
         if not self._version:
-            self._take(await in_thread(api.listed, _SLICES, **self._selectors))
+            self._take(*await self._list(api))
+        self._watch_began = time.monotonic()
         is_over = threading.Event()
         try:
             await in_thread(self._watch, api, asyncio.get_running_loop(), is_over)
@@ -157,13 +192,26 @@ class Publisher:
         for event in api.watch(_SLICES, self._version, seconds, **self._selectors):
             if is_over.is_set():
                 return
+            with _understood(api, _SLICES):
+                _version(event.object)
+                if event.kind != "BOOKMARK":
+                    _check(event.object)
             # Nobody waits for this thread at the end, so the loop may be closed.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._hear, event)
 
-    def _take(self, listed: Listed) -> None:
-        self._slices, self._must_list = _by_name(listed), False
-        self._version = listed.version
+    async def _list(self, api: Api) -> tuple[dict[str, Object], str]:
+        """The driver's slices of this node by name, and the version of the list. Raises ApiError."""
+        listed = await in_thread(api.listed, _SLICES, **self._selectors)
+        with _understood(api, _SLICES):
+            for each in listed.objects:
+                _check(each)
+            _number(listed.version)
+        return {each["metadata"]["name"]: each for each in listed.objects}, listed.version
+
+    def _take(self, slices: dict[str, Object], version: str) -> None:
+        self._slices, self._must_list = slices, False
+        self._version = version
         self._altered = {name: each for name, each in self._altered.items() if name in self._slices}
         self._read_problem = None
         self._read_tries.went_well()
@@ -195,10 +243,11 @@ class Publisher:
     async def _write(self) -> None:
         # The attempts in a row that failed, or that repaired what others had changed.
         tries, last = 0, -_PEACE
+        pause = 0.0
         while True:
             await self._due.wait()
             if tries and not self._new.is_set():
-                await done_within(self._new.wait(), _pause(tries))
+                await done_within(self._new.wait(), pause)
             await asyncio.sleep(_TOGETHER)
             is_new = self._new.is_set()
             self._new.clear()
@@ -212,23 +261,36 @@ class Publisher:
                 self._write_tries.failed(logging.WARNING, "cannot write the ResourceSlices of this node", error=error)
                 self._due.set()
                 tries += 1
+                pause = _pause(tries, error)
             else:
                 self._write_problem = None
                 self._write_tries.went_well()
                 tries += has_written and not is_new
+                pause = _pause(tries)
             last = time.monotonic()
 
     async def _bring(self) -> bool:
         """Write where the slices differ from what is wanted. Returns whether they did. Raises ApiError."""
-        if not self._is_registered or self._slices is None or not (self._must_list or self._changes()):
+        if not self._is_registered or self._slices is None:
             return False
-        api = await in_thread(self._connect)
+        writes = [] if self._must_list else self._changes()
+        if not (self._must_list or writes):
+            return False
+        api = (await in_thread(self._connect)).impatient()
+        is_old = self._must_list
         if self._must_list:
-            self._slices = _by_name(await in_thread(api.listed, _SLICES, **self._selectors))
-            self._must_list = False
-        # A node that joined again has another uid, and the slices of the former one are deleted.
-        self._uid = (await in_thread(api.node, self._driver.node))["metadata"]["uid"]
-        writes, problem = self._changes(), None
+            self._slices, self._must_list = (await self._list(api))[0], False
+            # The other instance created the slice.
+            self._instead = {name: other for name, other in self._instead.items() if name not in self._slices}
+        node = await in_thread(api.node, self._driver.node)
+        with _understood(api, Place("nodes", self._driver.node)):
+            # A node that joined again has another uid, and the slices of the former one are deleted.
+            uid = _text(node["metadata"]["uid"])
+        # What was wanted or seen meanwhile has made an attempt due.
+        if is_old or uid != self._uid or self._due.is_set():
+            self._uid = uid
+            writes = self._changes()
+        problem = None
         for write in writes:
             if not self._is_registered:
                 return True
@@ -250,13 +312,13 @@ class Publisher:
     def _changes(self) -> list[Write]:
         if self._wanted is None or self._slices is None:
             return []
-        return changes(self._driver, self._uid, self._wanted, list(self._slices.values()), self._is_same)
+        return changes(self._driver, self._uid, self._wanted, list(self._slices.values()), self._is_same, self._instead)
 
     async def _do(self, api: Api, write: Write) -> None:
         old, new = write
         if old is None:
             if new is not None:
-                self._keep(new, await in_thread(api.create, _SLICES, new))
+                await self._create(api, new)
             return
         name, uid = old["metadata"]["name"], old["metadata"]["uid"]
         place = _SLICES._replace(name=name)
@@ -265,10 +327,21 @@ class Publisher:
                 await self._permitted(old, api.delete, place, uid)
                 self._forget(name)
             else:
-                self._keep(new, await self._permitted(old, api.replace, place, new))
+                self._keep(api, new, await self._permitted(old, api.replace, place, new))
         except NotFound:
             self._forget(name)
             self._due.set()
+
+    async def _create(self, api: Api, new: Object) -> None:
+        try:
+            self._keep(api, new, await in_thread(api.create, _SLICES, new))
+        except AlreadyExists:
+            # Either the other instance created it, which the next list shows, or another node took the name, which
+            # any node can.
+            name = new["metadata"]["name"]
+            self._instead[name] = hashed_label(f"{name}/{os.urandom(16).hex()}")
+            self._must_list = True
+            raise
 
     async def _permitted(self, old: Object, request: Callable[..., T], *arguments: Any) -> T:
         """The answer to a request about an object that exists; where the server lacks it, raises NotFound.
@@ -288,7 +361,9 @@ class Publisher:
             await asyncio.sleep(pause)
             pause *= 2
 
-    def _keep(self, sent: Object, answer: Object) -> None:
+    def _keep(self, api: Api, sent: Object, answer: Object) -> None:
+        with _understood(api, _SLICES):
+            _check(answer)
         name = answer["metadata"]["name"]
         if content(answer) == content(sent):
             self._altered.pop(name, None)
@@ -310,14 +385,39 @@ class Publisher:
         )
 
 
-def _pause(number: int) -> float:
-    """The seconds before another attempt. number: of attempts that had no lasting success."""
-    longest: float = min(_LONGEST_PAUSE, _TOGETHER * 2 ** min(number, 16))
-    return longest * random.uniform(0.8, 1.0)  # noqa: S311 (no secret)
+def _pause(number: int, problem: ApiError | None = None) -> float:
+    """The seconds before another attempt. number: of attempts that had no lasting success. problem: of the last one."""
+    is_away = isinstance(problem, Unavailable)
+    longest: float = min(_LONGEST_AWAY if is_away else _LONGEST_PAUSE, _TOGETHER * 2 ** min(number, 16))
+    pause = longest * random.uniform(0.8, 1.0)  # noqa: S311 (no secret)
+    return max(pause, problem.pause) if isinstance(problem, Unavailable) else pause
 
 
-def _by_name(listed: Listed) -> dict[str, Object]:
-    return {each["metadata"]["name"]: each for each in listed.objects}
+@contextlib.contextmanager
+def _understood(api: Api, place: Place) -> Iterator[None]:
+    """Raise ApiError if the parts of an answer are not those of an API server."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise api.no_api_server(place, repr(error)) from error
+
+
+def _check(each: Object) -> None:
+    """Read what is ever read of a ResourceSlice here and by ``changes``. Raises the errors of ``_understood``."""
+    spec, pool = each["spec"], each["spec"]["pool"]
+    for part in (each["metadata"]["name"], each["metadata"]["uid"], pool["name"]):
+        _text(part)
+    for device in spec.get("devices") or ():
+        _text(device["name"])
+    if not isinstance(pool["generation"], int):
+        raise TypeError("the generation of a pool is no number")
+    _version(each)
+
+
+def _text(part: Any) -> str:
+    if not isinstance(part, str):
+        raise TypeError(f"{part!r} is no text")
+    return part
 
 
 def _version(each: Object) -> int:

@@ -34,7 +34,9 @@ def offered(slices: Iterable[Mapping[str, Any]], resources: Sequence[Resource]) 
     found: dict[str, list[str]] = {}
     for each in slices:
         for device in each["spec"].get("devices") or ():
-            resource, device_id = (device["attributes"].get(key, {}).get("string", "") for key in _KEYS)
+            # The API requires no attributes, and another program's slice may have none.
+            attributes = device.get("attributes") or {}
+            resource, device_id = (attributes.get(key, {}).get("string", "") for key in _KEYS)
             if resource in names:
                 found.setdefault(names[resource], []).append(device_id)
     return {name: tuple(sorted(ids)) for name, ids in found.items()}

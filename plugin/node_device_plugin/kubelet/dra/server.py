@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 from ...telemetry import metrics
@@ -48,17 +48,7 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
         self._prepared(claim)
         given = [name for device in claim.devices for name in device.cdi_names]
         log.info("prepared a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid, given=given)
-        return api.NodePrepareResourceResponse(
-            devices=[
-                api.Device(
-                    request_names=[device.request],
-                    pool_name=device.pool,
-                    device_name=device.name,
-                    cdi_device_ids=device.cdi_names,
-                )
-                for device in claim.devices
-            ]
-        )
+        return api.NodePrepareResourceResponse(devices=list(_answers(claim)))
 
     async def _unprepare(self, asked: ClaimId) -> api.NodeUnprepareResourceResponse:
         try:
@@ -67,6 +57,21 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
             return api.NodeUnprepareResourceResponse(error=_told("to release a claim", asked, error))
         log.info("released a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid)
         return api.NodeUnprepareResourceResponse()
+
+
+def _answers(claim: PreparedClaim) -> Iterator[api.Device]:
+    """The devices as the kubelet learns of them, each CDI name once for each request.
+
+    Devices may share a control device of another program's spec. A container gets all devices of a request, and some
+    runtimes do not start it if a name comes twice (kubernetes/kubernetes#140274).
+    """
+    told: set[tuple[str, str]] = set()
+    for device in claim.devices:
+        names = [name for name in device.cdi_names if (device.request, name) not in told]
+        told.update((device.request, name) for name in names)
+        yield api.Device(
+            request_names=[device.request], pool_name=device.pool, device_name=device.name, cdi_device_ids=names
+        )
 
 
 def _ids(claims: Sequence[api.Claim]) -> list[ClaimId]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
 
 from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, MAX_ATTRIBUTES, RESOURCE_ATTRIBUTE
@@ -117,18 +118,20 @@ def changes(
     pools: Sequence[Pool],
     existing: Collection[Object],
     is_same: Callable[[Object, Object], bool] | None = None,
+    instead: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Write]:
     """The writes after which the API server has these pools of the driver on its node, and no other.
 
     node_uid: of the Node object, which owns the slices. existing: the driver's slices of the node. is_same: whether the
     first object, which exists, needs no write to become the second; by default, whether their contents are equal.
+    instead: the names that others have, and the names of new slices instead.
     """
     before: dict[str, list[Object]] = {}
     for each in existing:
         before.setdefault(each["spec"]["pool"]["name"], []).append(each)
     writes: list[Write] = []
     for pool in pools:
-        writes += _of_pool(driver, node_uid, pool, before.pop(pool.name, []), is_same or _is_same)
+        writes += _of_pool(driver, node_uid, pool, before.pop(pool.name, []), is_same or _is_same, instead)
     return writes + [Write(each, None) for each in itertools.chain(*before.values())]
 
 
@@ -142,12 +145,17 @@ def _is_same(old: Object, new: Object) -> bool:
 
 
 def _of_pool(
-    driver: DraDriver, node_uid: str, pool: Pool, before: Sequence[Object], is_same: Callable[[Object, Object], bool]
+    driver: DraDriver,
+    node_uid: str,
+    pool: Pool,
+    before: Sequence[Object],
+    is_same: Callable[[Object, Object], bool],
+    instead: Mapping[str, str],
 ) -> list[Write]:
     """The writes for one pool: what is needed first, because a pool is used as soon as its generation is complete."""
     by_name = {each["metadata"]["name"]: each for each in before}
     number = max(1, -(-len(pool.devices) // MAX_DEVICES))
-    names = [_slice_name(driver, pool, index) for index in range(number)]
+    names = _names([_slice_name(driver, pool, index) for index in range(number)], by_name, instead)
     former = [by_name[name]["spec"].get("devices") or () if name in by_name else () for name in names]
     spread = _spread(pool.devices, [[each["name"] for each in devices] for devices in former])
 
@@ -175,21 +183,43 @@ def _spread(devices: Sequence[SliceDevice], former: Sequence[Collection[str]]) -
     """
     home = {name: index for index, names in enumerate(former) for name in names}
     # A slice that is missing gets its devices back.
-    order = sorted(range(len(former)), key=lambda index: bool(former[index]))
+    order = iter(sorted(range(len(former)), key=lambda index: bool(former[index])))
+    with_room = next(order)
     places: dict[str, int] = {}
     sizes = [0] * len(former)
     for device in sorted(devices, key=lambda each: each.name not in home):
         index = home.get(device.name, -1)
         if index < 0 or sizes[index] == MAX_DEVICES:
-            index = next(each for each in order if sizes[each] < MAX_DEVICES)
+            # A full slice stays full.
+            while sizes[with_room] == MAX_DEVICES:
+                with_room = next(order)
+            index = with_room
         places[device.name] = index
         sizes[index] += 1
-    return [[device for device in devices if places[device.name] == index] for index in range(len(former))]
+    spread: list[list[SliceDevice]] = [[] for _each in former]
+    for device in devices:
+        spread[places[device.name]].append(device)
+    return spread
 
 
 def _slice_name(driver: DraDriver, pool: Pool, index: int) -> str:
     # The same name each time, so that two instances of the plugin cannot create one slice twice.
     return hashed_label(f"{pool.name}/{index}/{driver.name}")
+
+
+def _names(first: Sequence[str], existing: Collection[str], instead: Mapping[str, str]) -> list[str]:
+    """The names of a pool's slices. first: the names that they have unless others have taken these.
+
+    A slice that exists keeps its name, so that a restart and two instances agree about the names instead.
+    """
+    others = iter(sorted(set(existing).difference(first)))
+    return [name if name in existing else next(others, None) or _free(name, instead) for name in first]
+
+
+def _free(name: str, instead: Mapping[str, str]) -> str:
+    while name in instead:
+        name = instead[name]
+    return name
 
 
 def _object(

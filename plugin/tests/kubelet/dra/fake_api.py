@@ -34,6 +34,10 @@ class FakeApi:
         self.requests: list[str] = []
         #: What a request gets instead of an answer: method and path to a code; None to go on.
         self.refuse: Callable[[str, str], int | None] = lambda _method, _path: None
+        #: The header Retry-After of refusals; empty for none.
+        self.retry_after = ""
+        #: What becomes of the content of an answer to a method, or of an event (WATCH), before it is sent.
+        self.spoil: Callable[[str, Any], Any] = lambda _method, content: content
         #: What becomes of an object before it is stored.
         self.admit: Callable[[dict[str, Any]], None] = lambda _object: None
         #: Called after an object was stored, before the answer.
@@ -134,8 +138,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, code: int, content: dict[str, Any]) -> None:
         self.send_response(code)
+        if code >= 400 and self.api.retry_after:
+            self.send_header("Retry-After", self.api.retry_after)
         self.end_headers()
-        self.wfile.write(json.dumps(content).encode())
+        self.wfile.write(json.dumps(self.api.spoil(self.command, copy.deepcopy(content))).encode())
         self.close_connection = True
 
     def _handle(self) -> None:
@@ -190,7 +196,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             self.wfile.flush()
             for event in self.api.watch(after, float(query["timeoutSeconds"]), query["fieldSelector"]):
-                self.wfile.write(json.dumps(event).encode() + b"\n")
+                self.wfile.write(json.dumps(self.api.spoil("WATCH", copy.deepcopy(event))).encode() + b"\n")
         self.close_connection = True
 
     def log_message(self, *_arguments: Any) -> None:

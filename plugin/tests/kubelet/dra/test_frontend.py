@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from node_device_plugin.daemon import main
-from node_device_plugin.declaration import names
+from node_device_plugin.declaration import DeclarationError, Resource, names
 from node_device_plugin.declaration.configuration_file import Source, load
+from node_device_plugin.declaration.model import DraDriver
 from node_device_plugin.devices.given import IN_DOUBT
 from node_device_plugin.devices.holdings import HeldId, Holding
-from node_device_plugin.kubelet.dra import connection, health
+from node_device_plugin.kubelet.dra import connection, frontend, health, slices
 from node_device_plugin.kubelet.plugin_watcher import socket_path
 from node_device_plugin.status_api import client
 from node_device_plugin.support.sockets import status_socket
@@ -209,6 +210,57 @@ async def test_the_name_of_the_node_may_come_from_its_pod(
         await plugin.resources.all_served()
         await kubelet.register()
         await until(lambda: published(cluster) == {"w2/camera.example.com": ["null"]})
+
+
+async def test_a_change_of_one_resource_builds_no_other_pool(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+
+    def pool_of(driver: DraDriver, of_resource: Resource, healthy: Any) -> Any:
+        built.append(of_resource.name)
+        return slices.pool_of(driver, of_resource, healthy)
+
+    monkeypatch.setattr(frontend, "pool_of", pool_of)
+    other = resource("zero", name="example.com/other")
+    async with node.running(resource("null"), other) as plugin, Kubelet(node.socket) as kubelet:
+        await kubelet.register()
+        await until(lambda: len(published(cluster)) == 2)
+        built.clear()
+        plugin.set_reasons(null="broken")
+        await until(lambda: published(cluster)["w1/camera.example.com"] == [])
+        assert set(built) == {CAMERA}
+
+
+async def test_a_driver_without_the_name_of_its_node_asks_for_nothing(node: Node, cluster: FakeApi) -> None:
+    """Such as one that only releases claims. Without a name, the requests would be for other nodes' objects."""
+    async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
+        configuration = node.configuration(resource("null"))
+        await until(lambda: cluster.watches)
+        await plugin.resources.apply(configuration._replace(dra=configuration.dra._replace(node="")))
+        await plugin.resources.all_served()
+        cluster.requests.clear()
+        await kubelet.register()
+        await asyncio.sleep(0.3)
+        assert cluster.requests == []
+
+
+async def test_resources_without_the_name_of_the_node_are_refused(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = node.folder / "config.yaml"
+    config.write_text(
+        f"{{cdi_spec_dirs: [], dynamic_cdi_dir: {node.folder}/cdi, kubelet_root_dir: {node.folder}, "
+        f"kubelet_device_plugin_dir: {node.folder}/dp, "
+        f"resources: [{{name: {CAMERA}, api: dra, devices: [{{id: 'null', nodes: [{{path: /dev/null}}]}}]}}]}}"
+    )
+    monkeypatch.delenv("NODE_NAME", raising=False)
+    with pytest.raises(DeclarationError) as refused:
+        await asyncio.wait_for(main.run(Source(str(config)), load(str(config))), 20)
+    assert [str(each) for each in refused.value.problems] == [
+        "dra.node: is missing: set the node's name in the cluster"
+    ]
+    assert cluster.requests == []
 
 
 def shown(answer: health_api.NodeWatchResourcesResponse) -> dict[str, Any]:

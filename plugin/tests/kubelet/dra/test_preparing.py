@@ -109,6 +109,21 @@ async def test_each_request_gets_its_devices_and_the_same_again(node: Node, clus
     assert os.listdir(node.folder / "cdi") == []
 
 
+async def test_a_control_device_of_two_devices_is_named_once_for_a_request(node: Node, cluster: FakeApi) -> None:
+    """Some runtimes do not start a container that gets a CDI name twice."""
+    gpus = [{"id": each, "cdi_devices": ["vendor.com/gpu=ctl", f"vendor.com/gpu={each}"]} for each in ("g0", "g1")]
+    of_gpu = {"name": "example.com/gpu"}
+    allocate(cluster, claim("u1", result("g0", "a", **of_gpu), result("g1", "a", **of_gpu)))
+    allocate(cluster, claim("u2", result("g0", "a", **of_gpu), result("g1", "b", **of_gpu)))
+    async with node.running({**of_gpu, "devices": gpus}), Kubelet(node.socket) as kubelet:
+        first = ["vendor.com/gpu=ctl", "vendor.com/gpu=g0"]
+        assert await kubelet.prepared("u1") == [first, ["vendor.com/gpu=g1"]]
+        assert await kubelet.prepared("u1") == [first, ["vendor.com/gpu=g1"]]
+        await kubelet.unprepare(asked("u1"))
+        # A container may use one request alone.
+        assert await kubelet.prepared("u2") == [first, ["vendor.com/gpu=ctl", "vendor.com/gpu=g1"]]
+
+
 async def test_the_numbers_of_variables_go_on_over_the_requests(node: Node, cluster: FakeApi) -> None:
     """A container may use one request or all, and some runtimes fail if a name comes twice."""
     keys = {"env": {"CAMERA_{index}": "{id}"}, "joined_env": {"CAMERAS": "{id}"}}

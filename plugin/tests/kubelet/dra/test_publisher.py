@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import functools
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,9 +13,10 @@ from typing import Any, Callable
 
 import pytest
 
-from node_device_plugin.cluster.api import Api, ApiError
+from node_device_plugin.cluster.api import Api, ApiError, Unavailable
 from node_device_plugin.declaration.model import DraDriver
 from node_device_plugin.kubelet.dra import publisher as module
+from node_device_plugin.kubelet.dra import slices
 from node_device_plugin.kubelet.dra.publisher import Publisher, connect
 from node_device_plugin.kubelet.dra.slices import Pool, SliceDevice
 
@@ -93,6 +96,21 @@ async def test_an_attribute_that_is_left_out_is_logged_once(api: FakeApi, caplog
     assert [each.getMessage() for each in caplog.records] == [
         'the API does not accept an attribute pool=w1/camera.example.com reason="d0: the attribute a is left out: b"'
     ]
+
+
+async def test_a_device_that_goes_and_returns_is_not_logged_again(
+    api: FakeApi, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_TOLD", 3)
+    publisher = Publisher(DRIVER, api.connect)
+    for _turn in range(3):
+        publisher.publish([pool(1)._replace(left_out=("d0: no a", "d0: no b"))])
+        publisher.publish([pool(0)])
+    assert len(caplog.records) == 2
+    # What is remembered does not grow with each device that ever was there.
+    for number in range(20):
+        publisher.publish([pool(1)._replace(left_out=(f"d{number}: no c",))])
+    assert len(publisher._told) <= 3
 
 
 async def test_nothing_is_written_while_the_kubelet_does_not_have_the_driver(api: FakeApi) -> None:
@@ -263,6 +281,73 @@ async def test_a_slice_that_is_gone_is_not_waited_for(
     assert "cannot" not in caplog.text
 
 
+#: What no API server answers, by a name: to which method, of which kind of answer or event, and what becomes of it.
+SPOILED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "node without uid": ("GET", "Node", lambda each: each["metadata"].pop("uid")),
+    "node of null": ("GET", "Node", lambda each: each.update(metadata=None)),
+    "null in a list": ("GET", "ResourceSliceList", lambda each: each.update(items=[None])),
+    "no list": ("GET", "ResourceSliceList", lambda each: each.update(items=1)),
+    "no metadata of a list": ("GET", "ResourceSliceList", lambda each: each.update(metadata=[1])),
+    "slice without pool": ("GET", "ResourceSliceList", lambda each: each["items"][0]["spec"].pop("pool")),
+    "created without version": ("POST", "ResourceSlice", lambda each: each["metadata"].pop("resourceVersion")),
+    "replaced without name": ("PUT", "ResourceSlice", lambda each: each["metadata"].pop("name")),
+    "event without pool": ("WATCH", "MODIFIED", lambda each: each["object"]["spec"].pop("pool")),
+    "event without version": ("WATCH", "ADDED", lambda each: each["object"]["metadata"].pop("resourceVersion")),
+    "event without metadata": ("WATCH", "ADDED", lambda each: each["object"].pop("metadata")),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+async def test_what_no_api_server_answers_is_told_and_tried_again(
+    api: FakeApi, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """A defect here would end the whole plugin, with the device plugins of the node."""
+    method, kind, change = SPOILED[name]
+
+    def spoil(asked: str, content: Any) -> Any:
+        if asked == method and kind in (content.get("kind"), content.get("type")):
+            change(content)
+        return content
+
+    async with running(api, pool(2)):
+        await until(has(api, 2))
+    api.spoil = spoil
+    async with running(api, pool(3), pool(1, "w1/disk.example.com")) as publisher:
+        await until(lambda: "does not answer as an API server" in caplog.text)
+        assert "Traceback" not in caplog.text
+        api.spoil = lambda _method, content: content
+        await until(has(api, 4))
+        await until(lambda: publisher.problem is None)
+
+
+def paths(part: Any) -> Iterator[tuple[Any, ...]]:
+    """The path of each part of JSON."""
+    for key, each in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+        yield (key,)
+        yield from ((key, *rest) for rest in paths(each))
+
+
+def test_every_part_that_is_read_of_a_slice_is_checked(api: FakeApi) -> None:
+    pools = [pool(2)]
+    (write,) = slices.changes(DRIVER, "u", pools, [])
+    whole = api.put("POST", write.new or {})[1]
+    outcomes = set()
+    for path in list(paths(whole)):
+        for instead in (None, 7, "x", [], {}, [None], {"name": []}):
+            spoiled = copy.deepcopy(whole)
+            functools.reduce(lambda part, key: part[key], path[:-1], spoiled)[path[-1]] = instead
+            try:
+                with module._understood(api.connect(), module._SLICES):
+                    module._check(spoiled)
+            except ApiError:
+                outcomes.add("refused")
+                continue
+            slices.changes(DRIVER, "u", pools, [spoiled])
+            slices.changes(DRIVER, "u", [], [spoiled])
+            outcomes.add("used")
+    assert outcomes == {"refused", "used"}
+
+
 async def test_a_missing_right_is_told_and_tried_again(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_UNTIL_PERMITTED", 0.05)
     api.refuse = lambda method, _path: 403 if method == "POST" else None
@@ -278,7 +363,7 @@ async def test_a_missing_right_is_told_and_tried_again(api: FakeApi, monkeypatch
 async def test_a_slice_that_the_server_refuses_keeps_no_other_away(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_pause", lambda number: 0.02 * 4**number)
+    monkeypatch.setattr(module, "_pause", lambda number, _problem=None: 0.02 * 4**number)
     refused = []
 
     def refuse(method: str, _path: str) -> int | None:
@@ -380,6 +465,57 @@ async def test_a_server_that_is_away_is_asked_again_without_haste(api: FakeApi) 
         await until(lambda: publisher.problem is None)
 
 
+async def test_a_refused_watch_waits_as_the_server_asks_and_lists_nothing_again(api: FakeApi) -> None:
+    def lists() -> int:
+        return sum(each.startswith("GET /apis/") for each in api.requests)
+
+    asked: list[float] = []
+
+    def refuse(method: str, _path: str) -> int | None:
+        if method != "WATCH":
+            return None
+        asked.append(time.monotonic())
+        return 429
+
+    api.refuse, api.retry_after = refuse, "1"
+    async with running(api, pool(1)) as publisher:
+        await until(lambda: len(asked) == 4)
+        assert all(after - before >= 0.99 for before, after in zip(asked, asked[1:]))
+        assert lists() == 1
+        assert "answered 429" in (publisher.problem or "")
+        api.refuse = lambda _method, _path: None
+        await until(lambda: api.watches)
+        api.delete()
+        await until(has(api, 1))
+
+
+async def test_a_refused_list_is_told_before_the_next_attempt(api: FakeApi) -> None:
+    """A client that tries again by itself each second would ask far more often than the pauses of all nodes allow."""
+    api.refuse, api.retry_after = lambda _method, _path: 429, "1"
+    async with running(api, pool(1)) as publisher:
+        await until(lambda: publisher.problem, SOON)
+        assert len(api.requests) == 1
+
+
+async def test_a_list_that_fails_late_is_asked_again_without_haste(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a list whose retries took longer than a watch that counts as good."""
+    monkeypatch.setattr(module, "_SHORT", 0.0)
+    api.refuse = lambda _method, _path: 503
+    async with running(api, pool(1)):
+        await until(lambda: api.requests)
+        await asyncio.sleep(1.5)
+        assert len(api.requests) < 20
+
+
+def test_an_overloaded_server_has_longer_pauses() -> None:
+    assert 8 <= module._pause(100, ApiError("refused")) <= 10
+    assert 24 <= module._pause(100, Unavailable("away")) <= 30
+    assert module._pause(1, Unavailable("busy", 60.0)) == 60
+    assert module._pause(1, Unavailable("away")) < 1
+
+
 async def test_credentials_are_read_again_after_a_failure(api: FakeApi) -> None:
     def renewed() -> Api:
         raise ApiError("the token has expired")
@@ -408,6 +544,30 @@ async def test_two_instances_agree_and_then_rest(api: FakeApi) -> None:
         assert len(api.writes) == number
         assert one.problem is None
         assert other.problem is None
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_name_that_another_node_took_is_not_needed(api: FakeApi, number: int) -> None:
+    """The names can be foreseen, and each node may create slices of any name for itself."""
+    for write in slices.changes(DRIVER, api.node_uid, [pool(130)], []):
+        assert write.new is not None
+        api.put("POST", {**write.new, "spec": {**write.new["spec"], "nodeName": "w2", "devices": []}})
+    stolen = set(api.slices)
+    async with contextlib.AsyncExitStack() as stack:
+        instances = [await stack.enter_async_context(running(api, pool(130))) for _instance in range(number)]
+        await until(lambda: len(api.slices) == 6 and len(devices(api)) == 130)
+        await until(lambda: all(each.problem is None for each in instances))
+        await asyncio.sleep(0.5)
+        names, count = set(api.slices), len(api.writes)
+        assert len(names - stolen) == 3
+    # The other names stay over a restart.
+    async with running(api, pool(130)) as publisher:
+        await until(lambda: api.watches > number)
+        await asyncio.sleep(0.3)
+        assert (set(api.slices), len(api.writes)) == (names, count)
+        publisher.publish([pool(129)])
+        await until(has(api, 129))
+        assert set(api.slices) == names
 
 
 async def test_a_quarrel_about_the_slices_slows_down(api: FakeApi) -> None:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from node_device_plugin.declaration import parse_resources
 from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.dra import RECORDS
 from node_device_plugin.kubelet.dra.claims import ClaimId, PreparedClaim, PreparedDevice
+from node_device_plugin.kubelet.dra.queries import offered
 from node_device_plugin.kubelet.dra.records import Records
 from node_device_plugin.kubelet.pod_resources import Claimed
 from node_device_plugin.kubelet.queries import HeldDevice, Holders, with_claims
@@ -22,6 +24,14 @@ def prepared(uid: str, name: str) -> PreparedClaim:
 
 def claimed(container: str, claim: str) -> Claimed:
     return Claimed("default", "viewer", container, claim, "d", DEVICE.pool, DEVICE.name)
+
+
+def test_a_device_without_attributes_is_of_no_resource() -> None:
+    """The field is optional, and a later version or another program may leave it out."""
+    (resource,) = parse_resources([{"name": "example.com/camera", "devices": [{"id": "c0", "nodes": ["/dev/c0"]}]}])
+    values = {"resource": {"string": "example.com/camera"}, "id": {"string": "c0"}}
+    named = [{"name": "a"}, {"name": "b", "attributes": None}, {"name": "c0", "attributes": values}]
+    assert offered([{"spec": {"devices": named}}, {"spec": {}}], [resource]) == {"example.com/camera": ("c0",)}
 
 
 async def test_each_container_of_a_claim_holds_its_devices(tmp_path: Path) -> None:

@@ -353,6 +353,20 @@ def test_a_slice_that_is_missing_comes_back_alone() -> None:
     assert (write.old, write.new and write.new["spec"]) == (None, lost["spec"])
 
 
+def test_slices_under_other_names_stay_until_they_are_not_needed() -> None:
+    server = Server()
+    writes = server.bring(pool(130))
+    names = [str(write.new["metadata"]["name"]) for write in writes if write.new]
+    instead = {names[0]: "other", "other": "another"}
+    server.objects["another"] = server.objects.pop(names[0])
+    server.objects["another"]["metadata"]["name"] = "another"
+    existing = list(server.objects.values())
+    assert changes(DRIVER, UID, [pool(130)], existing) == []
+    (write,) = changes(DRIVER, UID, [pool(130)], existing[:-1], instead=instead)
+    assert write.new is not None
+    assert write.new["metadata"]["name"] == "another"
+
+
 def test_a_foreign_slice_of_the_pool_goes_alone() -> None:
     server = Server()
     server.bring(pool(3))
