@@ -169,7 +169,7 @@ class _Node:
             "ledger": self._ledger(is_earlier),
             "settled": sorted({file["owner"] for file in self._files.values()}),
             "transaction_left": False,
-            "claims_prepared": False,
+            "claims_prepared": [],
             "locked_by": None,
         }
 

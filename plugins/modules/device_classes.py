@@ -11,15 +11,14 @@ description:
 options:
   state:
     description:
-      - V(present) creates the DeviceClasses that the hosts of the play declare. It deletes DeviceClasses of this
-        collection that no node uses any more. V(absent) does the same as if no host of the play declared a resource.
-        Run both once for all hosts of the play.
-      - V(unclaimed) changes nothing. It fails if an allocated ResourceClaim has devices of the host's node, and names
-        the claim. Without O(kubeconfig), the plugin's records on the node decide.
+      - V(present) creates the DeviceClasses that the hosts of the batch declare. It deletes DeviceClasses of this
+        collection that no node uses any more. A host that skips role C(device_plugin) keeps its classes. V(absent) does
+        the same as if no host of the batch declared a resource. Run both once for all hosts of the batch.
+      - V(unclaimed) changes nothing. It fails if the plugin has prepared a ResourceClaim with devices of the host's
+        node, and names the claim. The plugin's records on the node decide.
     type: str
     choices: [present, absent, unclaimed]
     required: true
-extends_documentation_fragment: nodedevices.kubernetes.shared.cluster
 author: The node-devices authors (!UNKNOWN)
 """
 

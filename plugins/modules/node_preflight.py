@@ -30,6 +30,9 @@ options:
     description: Whether containers get devices by CDI. If false, any version of runtime and kubelet is accepted.
     type: bool
     default: true
+  cdi_dir:
+    description: The directory of the plugin's CDI specs, if it differs from the default.
+    type: path
   command:
     description: Path of the plugin's command, which the caller runs on the node; read by the action.
     type: path
@@ -183,8 +186,12 @@ device_plugins:
   type: dict
   returned: always
 claims_prepared:
-  description: Whether pods may have devices of the plugin by ResourceClaims, which only its DRA driver can release.
-  type: bool
+  description:
+    - The ResourceClaims that the plugin's DRA driver has prepared, and that only this driver can release. Each has its
+      namespace and name (C(name)), the name of the driver (C(driver), or null if unknown), and the directory of CDI
+      specs with its record (C(directory)).
+  type: list
+  elements: dict
   returned: always
 dra:
   description:
@@ -220,7 +227,7 @@ from ..module_utils.account_numbers import numbers
 from ..module_utils.converge import registry
 from ..module_utils.device_plugins import device_plugin_facts
 from ..module_utils.environment import interpreter
-from ..module_utils.node_device_plugin.support import directory_names
+from ..module_utils.node_device_plugin.support import bounded_reads, directory_names
 from ..module_utils.node_device_plugin.support.bounded_reads import text_of
 from ..module_utils.node_device_plugin.support.kubelet_process import running_kubelet
 from ..module_utils.node_device_plugin.support.node_process import NotTrusted
@@ -234,6 +241,7 @@ _KUBELET_ROOT = "/var/lib/kubelet"
 _REGISTRY = "plugins_registry"
 # The plugin's records of claims, below its directory of CDI specs. Source: RECORDS in node_device_plugin.kubelet.dra.
 _RECORDS = "node-device-plugin-claims"
+_MOST_RECORDS = 10000
 _COMMANDS = ["/opt/node-devices/current/bin/node-device-plugin", "/usr/local/bin/node-device-plugin"]
 
 
@@ -313,24 +321,42 @@ def judged(runtime, module):
     return {**shown(runtime), "obstacles": obstacles}, configuration.spec_dirs(runtime)
 
 
-def has_claims(directories):
-    """Return whether the plugin has records of claims below a directory of CDI specs."""
-    return any(glob.glob(os.path.join(glob.escape(each), _RECORDS, "*.json")) for each in directories)
+def prepared_claims(directories):
+    """Return the claims of which the plugin has a record below a directory of CDI specs."""
+    claims = []
+    for directory in dict.fromkeys(map(directory_names.normal, directories)):
+        entries = bounded_reads.entries(os.path.join(directory, _RECORDS), _MOST_RECORDS)
+        # The plugin writes a record under a hidden name without this ending first.
+        paths = sorted(entry.path for entry in entries if entry.name.endswith(".json"))
+        claims += [{**_recorded(path), "directory": directory} for path in paths]
+    return claims
 
 
-def dra_access(driver):
-    """Return the access of a DRA driver. driver: the option, or None."""
+def _recorded(path):
+    """Return the name and the driver of a recorded claim. If the record is unreadable, its file names the claim."""
+    try:
+        data = bounded_reads.json_of(bounded_reads.read_file(path, follow=False))
+        claim, driver = data["claim"], data.get("driver")
+        name = "{}/{}".format(claim["namespace"], claim["name"])
+    except (AttributeError, KeyError, OSError, TypeError, ValueError):
+        name, driver = os.path.basename(path), None
+    return {"name": name, "driver": driver if isinstance(driver, str) else None}
+
+
+def dra_access(driver, kubelet_root):
+    """Return the access of a DRA driver. driver: the option, or None. kubelet_root: the kubelet's directory."""
     if driver is None:
         return {}
     from node_device_plugin.cluster import dra_access as access
     from node_device_plugin.declaration.model import DraDriver
 
-    return {"dra": access.look(DraDriver(**driver))._asdict()}
+    return {"dra": access.look(DraDriver(**driver), kubelet_root)._asdict()}
 
 
 def main():
     module = AnsibleModule(
         argument_spec={
+            "cdi_dir": {"type": "path"},
             "commands": {"type": "list", "elements": "path", "default": _COMMANDS},
             "cri_socket": {"type": "path"},
             "device_paths": {"type": "dict", "default": {}},
@@ -395,14 +421,14 @@ def main():
         accounts=numbers(**module.params["accounts"]),
         commands=[path for path in module.params["commands"] if os.access(path, os.X_OK)],
         cdi_directories=directories,
-        claims_prepared=has_claims(directories),
+        claims_prepared=prepared_claims([*directories, *filter(None, [module.params["cdi_dir"]])]),
         cdi_files=[path for each in directories for path in glob.glob(os.path.join(glob.escape(each), "*.json"))],
         spec_devices=spec_devices(own_specs, facts["specs"].present if "specs" in facts else None),
         device_plugins=plugins,
         transaction_left=bool(Places().left()),
         locked_by=locked_by,
         missing_host_paths=missing_of(module.params["host_paths"]),
-        **dra_access(module.params["dra"] if os.geteuid() == 0 else None),
+        **dra_access(module.params["dra"] if os.geteuid() == 0 else None, root_dir or _KUBELET_ROOT),
         **looked_for(module.params["device_paths"]),
         **of_ledger,
     )

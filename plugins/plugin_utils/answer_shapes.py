@@ -154,7 +154,7 @@ MODULES: dict[str, dict[str, Any]] = {
         },
         "kubelet": Null(_KUBELET),
         "kubelet_problem": Null(str),
-        "claims_prepared": bool,
+        "claims_prepared": [{"name": str, "driver": Null(str), "directory": str}],
         "dra?": {"problem": Null(str), "paths": _TEXTS},
         "identity": {"name": Null(str), "machine_id": Null(str), "system_uuid": Null(str)},
         "missing_devices": _TEXTS,

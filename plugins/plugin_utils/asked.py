@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_names
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 
 from . import host_devices, play, wheels
 from .declaration import plain
@@ -47,6 +48,12 @@ class Asked(NamedTuple):
     @property
     def host_paths(self) -> dict[str, Any]:
         return (self.declared or {}).get("host_paths", {})
+
+    @property
+    def dynamic_cdi_dir(self) -> str:
+        """The declared directory of the plugin's CDI specs."""
+        declared: str | None = places((self.declared or {}).get("configuration", {}))["cdi_dir"]
+        return declared or directory_names.CDI_DIRS[-1]
 
     @property
     def converge(self) -> dict[str, Any]:
@@ -93,6 +100,9 @@ def parse(
         rest["cdi"] = cdi
     if cri_socket is not None:
         rest.setdefault("cri_socket", cri_socket)
+    cdi_dir = places(settings)["cdi_dir"]
+    if cdi_dir is not None:
+        rest.setdefault("cdi_dir", cdi_dir)
     if not cdi:
         rest.get("converge", {}).pop("cdi_runtime", None)
     if declared or (cdi and "runtime" in requires):

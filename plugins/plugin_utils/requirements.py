@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 
 from . import host_devices
 from .asked import Asked
@@ -39,7 +40,8 @@ def problems(asked: Asked, facts: Mapping[str, Any], present: Mapping[str, Any],
             found += [problem for answer in _answers(facts, module) for problem in answer.get("problems") or ()]
         found += not_for_service(facts["python"]) if runs_units else ()
         # A run without a mode, such as an uninstall, has a check of its own.
-        found += without_dra(asked.declared.get("dra"), facts) if asked.declared and asked.mode else ()
+        if asked.declared and asked.mode:
+            found += without_dra(asked.declared.get("dra"), facts, asked.dynamic_cdi_dir)
     if asked.cdi and "runtime" in asked.requires:
         found += [problem for answer in _answers(facts, "cdi_specs") for problem in answer.get("crashing", ())]
     if asked.declared and asked.mode and not asked.takeover:
@@ -157,15 +159,20 @@ def not_for_service(python: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def without_dra(driver: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one message if the node cannot have a DRA driver, or cannot lose it. driver: the declared one, or none."""
+def without_dra(driver: Mapping[str, Any] | None, facts: Mapping[str, Any], cdi_dir: str) -> Iterator[str]:
+    """Yield one message if the node cannot have a DRA driver, or cannot lose or rename it.
+
+    driver: the declared one, or none. cdi_dir: the declared directory of the plugin's CDI specs.
+    """
+    claims = facts["claims_prepared"]
     if not driver:
-        if facts.get("claims_prepared"):
+        if claims:
             yield (
                 "pods have devices of this node by ResourceClaims, but no resource has api: dra any more, and without "
                 "the DRA driver these pods cannot end: end them first (kubectl drain)"
             )
         return
+    yield from _moved(claims, driver["name"], cdi_dir)
     kubelet = facts["kubelet"] or {}
     version = kubelet.get("version")
     if version and cdi_versions.version_tuple(version)[:2] < _FIRST_DRA:
@@ -176,6 +183,22 @@ def without_dra(driver: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> I
         if used and used != driver["kubeconfig"]:
             hint = f"; the running kubelet uses {used}: set dra.kubeconfig in node_devices_settings to it"
         yield f"resources with api: dra cannot use {driver['kubeconfig']}: {problem}{hint}"
+
+
+def _moved(claims: Iterable[Mapping[str, Any]], driver: str, cdi_dir: str) -> Iterator[str]:
+    """Yield one message for each changed setting with which the plugin could not release the prepared claims."""
+    # If a record has no driver, nothing shows that the driver was another one.
+    for former in sorted({each["driver"] for each in claims} - {None, driver}):
+        yield (
+            f"dra.driver in node_devices_settings: is {driver}, but pods have devices by ResourceClaims that only the "
+            f"driver {former} can release: end these pods first (kubectl drain), or set dra.driver to {former}"
+        )
+    declared = directory_names.normal(cdi_dir)
+    for former in sorted({each["directory"] for each in claims} - {declared}):
+        yield (
+            f"dynamic_cdi_dir in node_devices_settings: is {cdi_dir}, but pods have devices by ResourceClaims whose "
+            f"records are in {former}: end these pods first (kubectl drain), or set dynamic_cdi_dir to {former}"
+        )
 
 
 def taken(plugins: Mapping[str, Any], names: list[str], mode: str, kinds: Iterable[str] = ()) -> Iterator[str]:

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 import stand_in
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
+    device_classes as cluster_classes,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import dra_access
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
+    Api,
+    Conflict,
+    LacksRights,
+    Place,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DraDriver
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
@@ -68,30 +76,25 @@ def test_another_driver_replaces_the_selector(cluster, node):
     )
 
 
-def test_the_claims_of_a_node(cluster, node):
-    run(cluster, use(NODE, RESOURCES[0]))
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "viewer"},
-        "spec": {
-            "devices": {"requests": [{"name": "cam", "exactly": {"deviceClassName": "camera.example.com"}}]},
-        },
-    }
-    place = f"{API}/namespaces/default/resourceclaims"
-    created = cluster.ask("POST", place, claim)
-    api = Api.of(cluster.kubeconfig())
-    assert list(device_classes.claims(api, DRIVER, NODE)) == []
-    result = {"request": "cam", "driver": DRIVER, "pool": f"{NODE}/camera.example.com", "device": "front"}
-    created["status"] = {
-        "allocation": {"devices": {"results": [result]}},
-        "reservedFor": [{"resource": "pods", "name": "viewer", "uid": "1"}],
-    }
-    cluster.ask("PUT", f"{place}/viewer/status", created)
-    assert list(device_classes.claims(api, DRIVER, NODE)) == ["default/viewer (pod viewer)"]
-    assert list(device_classes.claims(api, DRIVER, "another")) == []
-    assert list(device_classes.claims(api, "d.example.com", NODE)) == []
-    cluster.ask("DELETE", f"{place}/viewer")
+def test_names_of_objects(cluster, node):
+    other = cluster.node({"cpu": "2"})
+    assert Api.of(cluster.kubeconfig()).names(Place("nodes")) >= {NODE, other.name}
+    other.delete()
+
+
+def test_a_class_for_most_nodes_that_kubernetes_supports(cluster, node):
+    # Kubernetes supports 5,000 nodes.
+    names = [f"ip-10-{number // 256}-{number % 256}-7.eu-central-1.compute.internal" for number in range(5000)]
+    assert run(cluster, *(use(name, RESOURCES[0]) for name in names)) == ["deviceclass camera.example.com"]
+    room = cluster_classes.MOST_BYTES - cluster_classes.size(there(cluster)["camera.example.com"])
+    content = there(cluster)["camera.example.com"]["metadata"]["annotations"]
+    assert room > 0
+    api = Api.of(cluster.kubeconfig(), dry_run=True)
+    place = cluster_classes.CLASSES._replace(name="camera.example.com")
+    text = content[cluster_classes.NODES]
+    api.merge(place, {"metadata": {"annotations": {cluster_classes.NODES: text + "x" * room}}})
+    with pytest.raises(Conflict, match="may not be more than 262144 bytes"):
+        api.merge(place, {"metadata": {"annotations": {cluster_classes.NODES: text + "x" * (room + 1)}}})
 
 
 def look(cluster, token, node=NODE):

@@ -19,7 +19,7 @@ FACTS = {
     "runtime": {"name": "containerd"},
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "cdi_files": [],
-    "claims_prepared": False,
+    "claims_prepared": [],
     "spec_devices": [],
     "ledger": {},
 }

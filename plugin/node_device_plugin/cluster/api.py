@@ -23,6 +23,7 @@ from .kubeconfig import Access
 from .proxy import Proxy, ProxyError, proxy_for
 from .transport import TookTooLong, TooLarge, Transport
 
+_JSON = "application/json"
 #: Our field manager name in managedFields.
 FIELD_MANAGER = "nodedevices"
 # If the server refuses an eviction for one of these reasons, the eviction may succeed later.
@@ -170,6 +171,7 @@ class Api:
     def __init__(self, access: Access, dry_run: bool = False) -> None:
         self._access = access
         self._patience = _COME_AGAIN
+        self._accept = _JSON
         self.dry_run = dry_run
         try:
             url = access.proxy or proxy_for(access.server, urllib.request.getproxies_environment())
@@ -259,6 +261,12 @@ class Api:
     def list(self, place: Place, **selectors: str) -> list[dict[str, Any]]:
         """All objects of a kind, read in pages. selectors: labelSelector, fieldSelector. Raises ApiError."""
         return self.listed(place, **selectors).objects
+
+    def names(self, place: Place) -> set[str]:
+        """The names of all objects of a kind. The server sends only their metadata. Raises ApiError."""
+        client = copy.copy(self)
+        client._accept = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+        return {each["metadata"]["name"] for each in client.list(place)}
 
     def listed(self, place: Place, **selectors: str) -> Listed:
         """All objects of a kind, as in ``list``, with the version of the list."""
@@ -411,7 +419,7 @@ class Api:
         return f"{self._access.server}{place.path}" + (f"?{urllib.parse.urlencode(query)}" if query else "")
 
     def _headers(self) -> dict[str, str]:
-        return {**self._access.headers, "Accept": "application/json", "User-Agent": FIELD_MANAGER}
+        return {**self._access.headers, "Accept": self._accept, "User-Agent": FIELD_MANAGER}
 
     def _ask(self, method: str, place: Place, query: dict[str, str], content: Any, kind: str, limit: int = 0) -> bytes:
         """The content of the answer. limit: maximum bytes of the answer; 0 for the place's default. Raises ApiError."""

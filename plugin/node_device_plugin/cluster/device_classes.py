@@ -16,6 +16,8 @@ from .manifests.deployment import MANAGED_BY
 
 #: The annotation with the names of nodes, a list in JSON.
 NODES = "nodedevices.kubernetes/nodes"
+#: Maximum bytes of an object's annotations. Source: TotalAnnotationSizeLimitB of k8s.io/apimachinery.
+MOST_BYTES = 256 << 10
 #: All DeviceClasses.
 CLASSES = Place("deviceclasses", group=API_VERSION)
 #: Selects the DeviceClasses of this project.
@@ -42,6 +44,12 @@ def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any
 def record(nodes: Collection[str]) -> dict[str, str]:
     """The annotation for the nodes that use a DeviceClass."""
     return {NODES: json.dumps(sorted(nodes))}
+
+
+def size(device_class: Mapping[str, Any]) -> int:
+    """The bytes of a DeviceClass's annotations, as Kubernetes counts them."""
+    annotations = device_class["metadata"]["annotations"].items()
+    return sum(len(key.encode()) + len(value.encode()) for key, value in annotations)
 
 
 def nodes_of(device_class: Mapping[str, Any]) -> frozenset[str]:

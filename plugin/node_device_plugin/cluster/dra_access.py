@@ -6,12 +6,13 @@ Ansible's preflight executes this on a node before a role writes anything.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..declaration.dra_api import API_VERSION
 from ..declaration.fields import plain_characters
 from ..declaration.model import DraDriver
+from ..support import directory_names
 from . import kubeconfig
 from .api import Api, ApiError, NotFound, Place
 
@@ -28,8 +29,11 @@ class Access(NamedTuple):
     paths: tuple[str, ...]
 
 
-def look(driver: DraDriver) -> Access:
-    """The access of a driver with a kubeconfig. Asks the API server, and stores nothing there."""
+def look(driver: DraDriver, kubelet_root: str = "") -> Access:
+    """The access of a driver with a kubeconfig. Asks the API server, and stores nothing there.
+
+    kubelet_root: the kubelet's directory, which the sandbox hides.
+    """
     try:
         files = kubeconfig.files(driver.kubeconfig)
         api = Api(kubeconfig.read(driver.kubeconfig, runs_programs=False), dry_run=True)
@@ -37,6 +41,7 @@ def look(driver: DraDriver) -> Access:
         return Access(str(error), ())
     paths = tuple(sorted(shown(files)))
     unusable = [f"{path} {problem}" for path in paths if (problem := plain_characters(path))]
+    unusable += [problem for file in files for problem in _hidden(file, kubelet_root)]
     return Access(next(iter(unusable), None) or _refusal(api, driver), paths)
 
 
@@ -53,6 +58,23 @@ def shown(files: Iterable[str]) -> set[str]:
         else:
             paths.add(file)
     return directories | {path for path in paths if os.path.dirname(path) not in directories}
+
+
+def _hidden(file: str, kubelet_root: str) -> Iterator[str]:
+    """Yield why the sandbox must not or cannot show a file."""
+    is_link = os.path.islink(file)
+    for directory in (os.path.dirname(file), os.path.dirname(os.path.realpath(file))):
+        hides = directory_names.above(directory, directory_names.NEVER_SHOWN)
+        if not hides and is_link and os.path.realpath(directory) in map(os.path.realpath, _private(kubelet_root)):
+            hides = directory
+        if hides:
+            # The directories of a link and of its target have to be shown, so that a new target is visible.
+            way = "move it, or name the link's target" if is_link else "move it to another directory"
+            yield f"{file} needs {directory}, but the sandbox of the plugin's service hides {hides}: {way}"
+
+
+def _private(kubelet_root: str) -> list[str]:
+    return [*directory_names.HIDDEN, *filter(None, [kubelet_root])]
 
 
 def _refusal(api: Api, driver: DraDriver) -> str | None:
@@ -75,7 +97,8 @@ def _refusal(api: Api, driver: DraDriver) -> str | None:
 
 def _trial(driver: DraDriver) -> dict[str, object]:
     """A ResourceSlice without devices, for a dry run."""
-    pool = {"name": f"{driver.node}/trial", "generation": 1, "resourceSliceCount": 1}
+    # The name of the node and more may be too long for a pool.
+    pool = {"name": "trial", "generation": 1, "resourceSliceCount": 1}
     return {
         "apiVersion": API_VERSION,
         "kind": "ResourceSlice",

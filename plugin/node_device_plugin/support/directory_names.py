@@ -5,11 +5,29 @@ Ansible modules import this file, too (plugins/module_utils/node_device_plugin):
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable
 
 #: The directories of the role's specs and of the plugin's specs. All runtimes read them by default.
 CDI_DIRS = ("/etc/cdi", "/var/run/cdi")
+#: The directories below which the plugin's unit can show nothing, because of its ProtectHome and PrivateTmp.
+NEVER_SHOWN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 (they are only named)
+#: All directories that the unit hides, also by TemporaryFileSystem and InaccessiblePaths. See
+#: roles/device_plugin/templates/node-device-plugin.service.j2.
+HIDDEN = (
+    *("/home", "/root", "/tmp", "/var/tmp", "/run", "/var/lib/kubelet"),  # noqa: S108
+    *("/etc/cni", "/etc/containerd", "/etc/crio", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/ssh"),
+    *("/var/lib/cloud", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/etcd"),
+    *("/var/lib/k0s", "/var/lib/node-devices", "/var/lib/rancher", "/var/snap"),
+)
+
+
+def above(path: str, directories: Iterable[str]) -> str | None:
+    """Return the first of the directories that contains ``path``, or is it; None if there is none. Follows links."""
+    path = os.path.realpath(path)
+    # Some systems have links there, such as /home to /var/home.
+    return next((each for each in directories if f"{path}/".startswith(f"{os.path.realpath(each)}/")), None)
 
 
 def normal(path: str) -> str:

@@ -14,6 +14,7 @@ import yaml
 
 from node_device_plugin.cluster import dra_access
 from node_device_plugin.declaration.model import DraDriver
+from node_device_plugin.support import directory_names
 
 NODES, SLICES = "/api/v1/nodes/worker", "/apis/resource.k8s.io/v1/resourceslices"
 Answers = dict[str, tuple[int, dict[str, Any]]]
@@ -69,6 +70,13 @@ def kubeconfig(tmp_path: pathlib.Path) -> Callable[..., str]:
     return write
 
 
+@pytest.fixture(autouse=True)
+def sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    """A sandbox that hides directories of the test, and shows /tmp."""
+    monkeypatch.setattr(directory_names, "NEVER_SHOWN", (f"{tmp_path}/home",))
+    monkeypatch.setattr(directory_names, "HIDDEN", (f"{tmp_path}/home", f"{tmp_path}/etc/kubernetes"))
+
+
 def look(path: str) -> dra_access.Access:
     return dra_access.look(DraDriver("d.example.com", "worker", path))
 
@@ -83,7 +91,8 @@ def test_an_access_that_works_stores_nothing(
     assert "fieldSelector=spec.nodeName%3Dworker%2Cspec.driver%3Dd.example.com" in asked[1][1]
     assert "dryRun=All" in asked[2][1]
     spec = asked[2][2]["spec"]
-    assert (spec["driver"], spec["nodeName"]) == ("d.example.com", "worker")
+    # With the longest name of a node, another name of the pool would be too long.
+    assert (spec["driver"], spec["nodeName"], spec["pool"]["name"]) == ("d.example.com", "worker", "trial")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +158,54 @@ def test_a_renewed_certificate_stays_visible_and_nothing_else_becomes_so(
     files = [str(tmp_path / "kubelet.conf"), str(pki / "current.pem"), str(pki / "ca.crt"), str(other / "ca.crt")]
     assert dra_access.shown(files) == {files[0], str(pki), str(other / "ca.crt")}
     assert dra_access.shown([str(other / "moved.pem")]) == {str(pki), str(other)}
+
+
+HIDES = "but the sandbox of the plugin's service hides"
+LINK, FILE = "move it, or name the link's target", "move it to another directory"
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "says"),
+    [
+        (None, "etc/kubernetes/kubelet.conf", None),
+        (None, "kubelet/kubeconfig", None),
+        ("srv/kubelet.conf", "kubelet/pki/kubelet.conf", None),
+        (
+            "etc/kubernetes/kubelet.conf",
+            "srv/a.conf",
+            f"{{link}} needs {{root}}/etc/kubernetes, {HIDES} {{root}}/etc/kubernetes: {LINK}",
+        ),
+        (
+            "srv/kubelet.conf",
+            "etc/kubernetes/a.conf",
+            f"{{link}} needs {{root}}/etc/kubernetes, {HIDES} {{root}}/etc/kubernetes: {LINK}",
+        ),
+        ("kubelet/kubeconfig", "srv/a.conf", f"{{link}} needs {{root}}/kubelet, {HIDES} {{root}}/kubelet: {LINK}"),
+        ("srv/kubelet.conf", "home/me/a.conf", f"{{link}} needs {{root}}/home/me, {HIDES} {{root}}/home: {LINK}"),
+        (None, "home/me/a.conf", f"{{target}} needs {{root}}/home/me, {HIDES} {{root}}/home: {FILE}"),
+    ],
+)
+def test_a_sandbox_shows_no_directory_of_secrets(
+    api: tuple[str, Answers, list[tuple[str, str, Any]]],
+    kubeconfig: Callable[..., str],
+    tmp_path: pathlib.Path,
+    link: str | None,
+    target: str,
+    says: str | None,
+) -> None:
+    given = pathlib.Path(kubeconfig(api[0]))
+    place = tmp_path / target
+    place.parent.mkdir(parents=True)
+    given.rename(place)
+    path = place
+    if link:
+        path = tmp_path / link
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(place)
+    found = dra_access.look(DraDriver("d.example.com", "worker", str(path)), f"{tmp_path}/kubelet").problem
+    assert found == (says and says.format(link=path, target=place, root=tmp_path))
+    # A refused file leads to no request.
+    assert bool(api[2]) is not bool(says)
 
 
 def test_the_files_that_a_kubeconfig_names(kubeconfig: Callable[..., str], tmp_path: pathlib.Path) -> None:

@@ -10,17 +10,9 @@ from __future__ import annotations
 import os
 import sysconfig
 
+from ..node_device_plugin.support import directory_names
 from ..node_device_plugin.support.node_process import not_roots_alone
 from .build import base_python
-
-#: The directories that the unit hides: by ProtectHome, PrivateTmp, TemporaryFileSystem and InaccessiblePaths. See
-#: roles/device_plugin/templates/node-device-plugin.service.j2.
-HIDDEN = (
-    *("/home", "/root", "/tmp", "/var/tmp", "/run", "/var/lib/kubelet"),  # noqa: S108 (they are only named)
-    *("/etc/cni", "/etc/containerd", "/etc/crio", "/etc/docker", "/etc/kubernetes", "/etc/rancher", "/etc/ssh"),
-    *("/var/lib/cloud", "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/etcd"),
-    *("/var/lib/k0s", "/var/lib/node-devices", "/var/lib/rancher", "/var/snap"),
-)
 
 
 def obstacle():
@@ -37,10 +29,7 @@ def obstacle():
 
 def hidden_below(path):
     """Return the directory that the sandbox hides and that contains ``path``; None if the service sees ``path``."""
-    path = os.path.realpath(path)
-    # Some systems have links there, such as /home to /var/home.
-    places = {os.path.realpath(directory): directory for directory in HIDDEN}
-    return next((shown for real, shown in places.items() if f"{path}/".startswith(f"{real}/")), None)
+    return directory_names.above(path, directory_names.HIDDEN)
 
 
 def _files():

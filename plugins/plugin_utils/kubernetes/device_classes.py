@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the DeviceClasses of resources that pods get by ResourceClaims, and finds the claims on a node's devices."""
+"""Keeps the DeviceClasses of resources that pods get by ResourceClaims."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import device_classes
@@ -15,11 +15,9 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
     again_after_conflict,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import API_VERSION
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 
 from .objects import Change, DeploymentError, is_ours
-
-_CLAIMS = Place("resourceclaims", group=API_VERSION)
 
 
 class Use(NamedTuple):
@@ -67,25 +65,40 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
         if drivers:
             raise
         return []
-    still = functools.cache(lambda: {each["metadata"]["name"] for each in api.list(Place("nodes"))})
+    still = functools.cache(lambda: api.names(Place("nodes")))
     of_play = {use.node for use in uses}
-    changes = []
+    # Each class of a play, before and after. All are checked before the first write.
+    puts = []
     for resource, names in sorted(drivers.items()):
         (driver,) = names
         mine = {use.node for use in uses if resource in use.resources}
-        wanted = device_classes.content(driver, resource, mine)
-        before = there.pop(wanted["metadata"]["name"], None)
+        before = there.pop(class_name(resource), None)
         others = _others(before, of_play, still)
+        wanted = device_classes.content(driver, resource, mine | others)
         if others and _selectors(before) != _selectors(wanted):
             raise DeploymentError(
                 f"deviceclass {wanted['metadata']['name']} selects other devices, and {', '.join(sorted(others))} uses "
-                "it: set the same dra.driver in node_devices_settings for all nodes of a cluster"
+                "it: set the same dra.driver in node_devices_settings for all nodes of a cluster, and run site.yml for "
+                "all of them in one batch"
             )
-        changes.append(_put(api, before, device_classes.content(driver, resource, mine | others)))
+        _require_room(wanted)
+        puts.append((before, wanted))
+    changes = [_put(api, before, wanted) for before, wanted in puts]
     for before in there.values():
         others = _others(before, of_play, still)
         changes.append(_keep(api, before, others) if others else _delete(api, before))
     return changes
+
+
+def _require_room(wanted: Mapping[str, Any]) -> None:
+    """Raise DeploymentError if a class has too many nodes for the API server."""
+    size = device_classes.size(wanted)
+    if size > device_classes.MOST_BYTES:
+        raise DeploymentError(
+            f"deviceclass {wanted['metadata']['name']}: its annotation with the names of "
+            f"{len(device_classes.nodes_of(wanted))} nodes would have {size} bytes, and Kubernetes accepts "
+            f"{device_classes.MOST_BYTES}: give some of these nodes a resource of another name"
+        )
 
 
 def _others(before: Mapping[str, Any] | None, of_play: set[str], still: Callable[[], set[str]]) -> set[str]:
@@ -132,18 +145,3 @@ def _delete(api: Api, before: dict[str, Any]) -> Change:
     place = device_classes.CLASSES._replace(name=before["metadata"]["name"])
     api.delete(place, before["metadata"]["uid"])
     return Change(str(place), _shown(before), None)
-
-
-def claims(api: Api, driver: str, node: str) -> Iterator[str]:
-    """Yield each claim on devices of a node, such as ``default/cam (pod viewer)``. Raises ApiError."""
-    try:
-        found = api.list(_CLAIMS)
-    except NotFound:
-        return
-    for claim in found:
-        status = claim.get("status") or {}
-        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-        if any(each["driver"] == driver and each["pool"].startswith(f"{node}/") for each in results):
-            users = [f"{each['resource'].rstrip('s')} {each['name']}" for each in status.get("reservedFor") or ()]
-            metadata = claim["metadata"]
-            yield f"{metadata['namespace']}/{metadata['name']}" + (f" ({', '.join(users)})" if users else "")

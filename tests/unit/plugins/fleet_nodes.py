@@ -27,7 +27,7 @@ FACTS = {
     "device_links": {},
     "transaction_left": False,
     "cdi_files": [],
-    "claims_prepared": False,
+    "claims_prepared": [],
     "spec_devices": [],
     "ledger": [CONFIGURATION],
     "converged": {},

@@ -37,7 +37,7 @@ _PREFLIGHT = {
     "device_links": {},
     "cdi_directories": [],
     "cdi_files": [],
-    "claims_prepared": False,
+    "claims_prepared": [],
     "spec_devices": [],
     "device_plugins": {"instance": None, "registered": [], "others": [], "drivers": []},
     "ledger": [],

@@ -6,7 +6,6 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import LacksRights
 from ansible_collections.nodedevices.kubernetes.plugins.action import device_classes as action_module
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes, duplicate_nodes
@@ -39,7 +38,7 @@ def run(monkeypatch):
             args={"state": state, **arguments}, check_mode=check, get_play=lambda: play
         )
         action._templar = types.SimpleNamespace(template=lambda value: value)
-        variables = {**hosts[host], "inventory_hostname": host, "ansible_play_hosts": list(hosts), "hostvars": hosts}
+        variables = {**hosts[host], "inventory_hostname": host, "ansible_play_batch": list(hosts), "hostvars": hosts}
         return action.run(None, variables), dict(asked)
 
     return run_action
@@ -50,12 +49,12 @@ def host(*resources, kubeconfig="/k", node="", **variables):
     return {"node_devices_kubeconfig": kubeconfig, "device_plugin_node": known, **variables}
 
 
-def test_all_hosts_of_the_play_count(run, monkeypatch):
+def test_all_hosts_of_the_batch_count(run, monkeypatch):
     monkeypatch.setattr(duplicate_nodes, "identity", lambda path: path.rstrip("2"))
     hosts = {
         "a": host(CAMERA, PLAIN, node="node-a"),
         "b": host(PLAIN, node="b", kubeconfig="/k2"),
-        "c": {"node_devices_kubeconfig": "/k", "node_devices_node_name": "node-c"},
+        "c": host(kubeconfig="/k", node_devices_node_name="node-c"),
         "d": host(CAMERA, node="d", kubeconfig="/other"),
         "e": host(PLAIN, node="e", kubeconfig=None),
         "pool": {"node_devices_kubeconfig": "/k", "node_devices_profile": True},
@@ -66,10 +65,19 @@ def test_all_hosts_of_the_play_count(run, monkeypatch):
         "/k": {
             Use("node-a", frozenset(["example.com/camera"]), DRIVER),
             Use("b", nothing, DRIVER),
-            Use("node-c", nothing, ""),
+            Use("node-c", nothing, DRIVER),
         },
         "/other": {Use("d", frozenset(["example.com/camera"]), DRIVER)},
     }
+
+
+@pytest.mark.parametrize("variables", [{}, {"device_plugin_node": {"changed": False, "skipped": True}}])
+def test_a_host_that_skips_the_role_keeps_its_classes(run, variables):
+    hosts = {"a": host(CAMERA, node="a"), "b": {"node_devices_kubeconfig": "/k", **variables}}
+    _, asked = run("present", hosts)
+    assert asked == {"/k": {Use("a", frozenset(["example.com/camera"]), DRIVER)}}
+    _, asked = run("absent", hosts)
+    assert asked == {"/k": {Use("a", frozenset(), ""), Use("b", frozenset(), "")}}
 
 
 def test_a_class_needs_a_cluster(run):
@@ -83,67 +91,65 @@ def test_an_uninstall_uses_nothing(run):
     assert asked == {"/k": {Use("a", frozenset(), "")}}
 
 
+def claim(name):
+    return {"name": name, "driver": DRIVER, "directory": "/run/cdi"}
+
+
 @pytest.fixture
-def claims(monkeypatch):
-    """The claims at each look, of which the last ones stay."""
-    looks = [[]]
+def node(monkeypatch):
+    """The node's claims at each look, of which the last ones stay. known: in the facts of the play's preflight."""
+    node = types.SimpleNamespace(looks=[[]], asked=[])
 
-    def found(_api, driver, node):
-        assert (driver, node) == (claims.driver, "a")
-        each = looks.pop(0) if len(looks) > 1 else looks[0]
-        if isinstance(each, Exception):
-            raise each
-        return iter(each)
+    def on_node(_self, module, arguments):
+        node.asked.append((module, arguments))
+        names = node.looks.pop(0) if len(node.looks) > 1 else node.looks[0]
+        return names if isinstance(names, dict) else {"runtime": {}, "claims_prepared": [claim(each) for each in names]}
 
-    claims = types.SimpleNamespace(looks=looks, driver=DRIVER)
-    monkeypatch.setattr(device_classes, "claims", found)
+    def know(names):
+        monkeypatch.setattr(preflight.Preflight, "known", {"claims_prepared": [claim(each) for each in names]})
+
+    node.know = know
     monkeypatch.setattr(action_module, "_PAUSE", 0)
-    monkeypatch.setattr(preflight.Preflight, "node_name", lambda self, given: "a")
+    monkeypatch.setattr(preflight.Preflight, "on_node", on_node)
     monkeypatch.setattr(preflight.Preflight, "known", None)
-    return claims
+    return node
 
 
+@pytest.mark.parametrize("kubeconfig", [None, "/k"])
 @pytest.mark.parametrize("check", [False, True])
-def test_claims_stop_an_uninstall(run, claims, monkeypatch, check):
+def test_claims_stop_an_uninstall(run, node, monkeypatch, check, kubeconfig):
     monkeypatch.setattr(action_module, "_GRACE", 0.01)
-    claims.looks[:] = [["default/one (pod viewer)", "default/two"]]
-    result, _ = run("unclaimed", {"a": host()}, check=check)
+    node.know(["default/one"])
+    node.looks[:] = [["default/two", "default/one"]]
+    result, _ = run("unclaimed", {"a": host(kubeconfig=kubeconfig)}, check=check)
     assert result["failed"]
     assert result["msg"] == (
-        "a: the claims default/one (pod viewer), default/two have devices of this node, and their pods cannot end "
-        "without the plugin: end these pods first (kubectl drain)"
+        "a: the claims default/one, default/two have devices of this node, and their pods cannot end without the "
+        "plugin: end these pods first (kubectl drain)"
     )
 
 
-def test_a_claim_may_take_some_seconds_to_become_free(run, claims):
-    claims.looks[:] = [["default/one"], ["default/one"], []]
+def test_a_claim_may_take_some_seconds_to_become_free(run, node):
+    node.looks[:] = [["default/one"], ["default/one"], []]
     result, _ = run("unclaimed", {"a": host()})
     assert not result.get("failed")
-    assert claims.looks == [[]]
+    assert node.looks == [[]]
 
 
-def test_the_drivers_name_is_the_declared_one(run, claims):
-    claims.driver = "d.example.com"
-    result, _ = run("unclaimed", {"a": host(node_devices_settings={"dra": {"driver": "d.example.com"}})})
-    assert not result.get("failed")
+def test_the_records_are_in_the_declared_directory(run, node):
+    run("unclaimed", {"a": host(node_devices_settings={"dynamic_cdi_dir": "/srv/cdi"})})
+    assert node.asked == [("node_preflight", {"cdi_dir": "/srv/cdi"})]
 
 
-@pytest.mark.parametrize(("drivers", "fails"), [([], False), ([DRIVER], True)])
-def test_a_user_without_rights_on_claims(run, claims, monkeypatch, drivers, fails):
-    claims.looks[:] = [LacksRights("may not list resourceclaims")]
-    monkeypatch.setattr(preflight.Preflight, "known", {"device_plugins": {"drivers": drivers}})
+def test_a_node_that_does_not_tell_keeps_its_plugin(run, node):
+    node.looks[:] = [{"failed": True, "msg": "boom"}]
     result, _ = run("unclaimed", {"a": host()})
-    assert bool(result.get("failed")) is fails
+    assert result["failed"]
+    assert "boom" in result["msg"]
 
 
-def test_without_a_cluster_nothing_is_asked(run, claims):
-    claims.looks[:] = [AssertionError("asked")]
-    for variables in (host(kubeconfig=None), host(node_devices_profile=True)):
+def test_a_node_without_claims_costs_nothing(run, node):
+    node.know([])
+    for variables in (host(), host(node_devices_profile=True), host(node_devices_api_only=True)):
         assert not run("unclaimed", {"a": variables})[0].get("failed")
-
-
-@pytest.mark.parametrize(("now", "fails"), [(True, True), (False, False)])
-def test_without_a_cluster_the_records_of_the_node_stop_an_uninstall(run, claims, monkeypatch, now, fails):
-    monkeypatch.setattr(preflight.Preflight, "known", {"claims_prepared": True})
-    monkeypatch.setattr(preflight.Preflight, "on_node", lambda self, module, arguments: {"claims_prepared": now})
-    assert bool(run("unclaimed", {"a": host(kubeconfig=None)})[0].get("failed")) is fails
+    assert node.asked == []

@@ -38,7 +38,7 @@ FACTS = {
     "kubelet": None,
     "commands": [],
     "cdi_files": [],
-    "claims_prepared": False,
+    "claims_prepared": [],
     "spec_devices": [],
     "ledger": [],
     "missing_devices": [],
@@ -109,15 +109,50 @@ def test_a_dra_driver_needs_the_node_s_access(look, mode, refused):
 def test_what_the_node_knows_of_a_dra_driver(tmp_path):
     driver = {"name": "d.example.com", "node": "node1", "kubeconfig": str(tmp_path / "kubelet.conf")}
     problem = f"{tmp_path}/kubelet.conf: No such file or directory"
-    assert module.dra_access(driver) == {"dra": {"problem": problem, "paths": ()}}
-    assert module.dra_access(None) == {}
-    directories = [str(tmp_path / "missing"), str(tmp_path)]
-    assert not module.has_claims(directories)
-    (tmp_path / RECORDS).mkdir()
-    (tmp_path / RECORDS / ".u1.half").touch()
-    assert not module.has_claims(directories)
-    (tmp_path / RECORDS / "u1.json").touch()
-    assert module.has_claims(directories)
+    assert module.dra_access(driver, "/var/lib/kubelet") == {"dra": {"problem": problem, "paths": ()}}
+    assert module.dra_access(None, "/var/lib/kubelet") == {}
+
+
+def test_the_claims_that_a_node_has_prepared(tmp_path):
+    directories = [str(tmp_path / "missing"), str(tmp_path), f"{tmp_path}/"]
+    records = tmp_path / RECORDS
+    records.mkdir()
+    for name in (".u3.staged", "note.txt"):
+        (records / name).write_text("{")
+    assert module.prepared_claims(directories) == []
+    claim = {"uid": "u1", "namespace": "default", "name": "viewer"}
+    (records / "u1.json").write_text(json.dumps({"claim": claim, "driver": "d.example.com"}))
+    (records / "u2.json").write_text(json.dumps({"claim": claim}))
+    (records / "u3.json").write_text("{")
+    (records / "u4.json").write_text(json.dumps({"claim": claim, "driver": ["d"]}))
+    assert [(each["name"], each["driver"], each["directory"]) for each in module.prepared_claims(directories)] == [
+        ("default/viewer", "d.example.com", str(tmp_path)),
+        ("default/viewer", None, str(tmp_path)),
+        ("u3.json", None, str(tmp_path)),
+        ("default/viewer", None, str(tmp_path)),
+    ]
+
+
+@pytest.mark.parametrize("settings", [{}, {"dynamic_cdi_dir": "/srv/cdi"}])
+def test_the_node_looks_for_claims_where_the_plugin_records_them(look, settings):
+    _result, (given,) = look(requires=["python"], variables={"node_devices_settings": settings})
+    assert given.get("cdi_dir") == settings.get("dynamic_cdi_dir")
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("service", True), (None, False)])
+def test_the_settings_of_prepared_claims_stay(look, mode, refused):
+    driver = {"name": "new.example.com", "node": "node1", "kubeconfig": "/kubelet.conf"}
+    settings = {"dynamic_cdi_dir": "/srv/cdi"}
+    declared = {**declaration.read({"node_devices_settings": settings}, lambda value: value).as_data(), "dra": driver}
+    claim = {"name": "default/viewer", "driver": "old.example.com", "directory": "/run/cdi"}
+    facts = {**FACTS, "claims_prepared": [claim]}
+    arguments = {"mode": mode} if mode else {}
+    result, _ = look(facts, requires=["python"], declaration=declared, **arguments)
+    lines = result.get("msg", "").splitlines()[1:]
+    assert [line.partition(": is ")[0] for line in lines] == [
+        "node1: dra.driver in node_devices_settings",
+        "node1: dynamic_cdi_dir in node_devices_settings",
+    ] * refused
 
 
 HOME = "/home/deploy/.pyenv/versions/3.11.7/bin/python3.11"

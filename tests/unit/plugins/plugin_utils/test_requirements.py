@@ -32,6 +32,7 @@ GOOD = {
     "other_than_devices": {},
     "device_links": {},
     "device_plugins": {"registered": []},
+    "claims_prepared": [],
 }
 PATHS = {
     "/dev/a": {"device": "example.com/serial a", "required": True, "exclusive": True},
@@ -186,6 +187,13 @@ def test_no_working_resource_loses_all_its_devices():
     assert unmet(ALL, bad, {}, host_paths=optional) == []
 
 
+CDI_DIR = "/var/run/cdi"
+
+
+def claim(driver="d.example.com", directory="/run/cdi"):
+    return {"name": "default/viewer", "driver": driver, "directory": directory}
+
+
 DRIVER = {"name": "d.example.com", "node": "worker1", "kubeconfig": "/etc/kubernetes/kubelet.conf"}
 
 
@@ -216,11 +224,23 @@ DRIVER = {"name": "d.example.com", "node": "worker1", "kubeconfig": "/etc/kubern
 )
 def test_a_node_that_cannot_have_a_dra_driver(kubelet, problem, says):
     facts = node(kubelet=kubelet, dra={"problem": problem, "paths": []})
-    assert list(without_dra(DRIVER, facts)) == says
-    assert list(without_dra({}, facts)) == []
+    assert list(without_dra(DRIVER, facts, CDI_DIR)) == says
+    assert list(without_dra({}, facts, CDI_DIR)) == []
 
 
 def test_a_node_keeps_its_dra_driver_while_claims_need_it():
-    (says,) = without_dra({}, node(kubelet=None, claims_prepared=True))
+    prepared = node(kubelet=None, claims_prepared=[claim()])
+    (says,) = without_dra({}, prepared, CDI_DIR)
     assert says.startswith("pods have devices of this node by ResourceClaims, but no resource has api: dra any more")
-    assert list(without_dra(DRIVER, node(kubelet=None, claims_prepared=True))) == []
+    assert list(without_dra(DRIVER, prepared, CDI_DIR)) == []
+
+
+def test_a_driver_stays_what_its_claims_know():
+    claims = [claim(), claim(driver="old.example.com"), claim(driver=None), claim(directory="/srv/cdi")]
+    assert list(without_dra(DRIVER, node(kubelet=None, claims_prepared=claims), CDI_DIR)) == [
+        "dra.driver in node_devices_settings: is d.example.com, but pods have devices by ResourceClaims that only the "
+        "driver old.example.com can release: end these pods first (kubectl drain), or set dra.driver to "
+        "old.example.com",
+        "dynamic_cdi_dir in node_devices_settings: is /var/run/cdi, but pods have devices by ResourceClaims whose "
+        "records are in /srv/cdi: end these pods first (kubectl drain), or set dynamic_cdi_dir to /srv/cdi",
+    ]

@@ -8,7 +8,10 @@ import sysconfig
 
 import pytest
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.environment import interpreter
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import node_process
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import (
+    directory_names,
+    node_process,
+)
 
 UNIT = pathlib.Path(__file__).resolve().parents[5] / "roles/device_plugin/templates/node-device-plugin.service.j2"
 
@@ -20,8 +23,8 @@ class Machine:
         self.root, self.python = root, "usr/bin/python3"
         self.place("usr/lib/python3.11/os.py")
         self.place("usr/bin/python3")
-        hidden = tuple(f"{root}{directory}" for directory in interpreter.HIDDEN)
-        monkeypatch.setattr(interpreter, "HIDDEN", hidden)
+        hidden = tuple(f"{root}{directory}" for directory in directory_names.HIDDEN)
+        monkeypatch.setattr(directory_names, "HIDDEN", hidden)
         monkeypatch.setattr(interpreter, "base_python", lambda: os.path.realpath(root / self.python))
         monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(self.stdlib))
         monkeypatch.setattr(node_process, "_not_roots", self.not_roots)
@@ -117,4 +120,4 @@ def test_the_unit_hides_these_directories():
     ):
         assert f"\n{setting}\n" in text
         inaccessible |= directories
-    assert set(interpreter.HIDDEN) == inaccessible
+    assert set(directory_names.HIDDEN) == inaccessible

@@ -25,18 +25,18 @@ class Cluster:
     """The part of Api that the code uses, with objects in memory. refusal: of a list of classes."""
 
     def __init__(self, *nodes, refusal=None):
-        self.nodes, self.classes, self.claims, self.writes, self.refusal = list(nodes), {}, [], [], refusal
+        self.nodes, self.classes, self.writes, self.refusal = list(nodes), {}, [], refusal
         self.before_write = lambda: None
 
     def list(self, place, labelSelector=None):
-        if place.kinds == "nodes":
-            return [{"metadata": {"name": name}} for name in self.nodes]
         if self.refusal:
             raise self.refusal
-        if place.kinds == "resourceclaims":
-            return self.claims
         assert (place, labelSelector) == (Place("deviceclasses", group=API), "app.kubernetes.io/managed-by=nodedevices")
         return [copy.deepcopy(each) for each in self.classes.values() if each["metadata"]["labels"] == OURS]
+
+    def names(self, place):
+        assert place == Place("nodes")
+        return set(self.nodes)
 
     def get(self, place):
         return self.classes.get(place.name)
@@ -174,25 +174,15 @@ def test_a_cluster_without_dra_matters_only_to_a_node_with_dra(refusal):
         run(cluster, use("a", CAMERA))
 
 
-def claim(name, driver=DRIVER, pool="a/camera.example.com", users=("viewer",)):
-    return {
-        "metadata": {"namespace": "default", "name": name},
-        "status": {
-            "allocation": {"devices": {"results": [{"driver": driver, "pool": pool}]}},
-            "reservedFor": [{"resource": "pods", "name": user} for user in users],
-        },
-    }
-
-
-def test_the_claims_that_have_devices_of_a_node():
-    cluster = Cluster("a")
-    cluster.claims = [
-        claim("ours"),
-        claim("unused", users=()),
-        claim("of-others", driver="d.example.com"),
-        claim("elsewhere", pool="a2/camera.example.com"),
-        {"metadata": {"namespace": "default", "name": "pending"}},
-    ]
-    assert list(device_classes.claims(cluster, DRIVER, "a")) == ["default/ours (pod viewer)", "default/unused"]
-    cluster.refusal = NotFound("no such kind")
-    assert list(device_classes.claims(cluster, DRIVER, "a")) == []
+def test_a_class_for_too_many_nodes_is_refused_before_the_first_write(monkeypatch):
+    cluster = Cluster()
+    names = [f"node-{number:05}" for number in range(20000)]
+    with pytest.raises(DeploymentError) as error:
+        device_classes.converge(
+            cluster, [use(name, CAMERA, DONGLE) for name in names[:3]] + [use(each, "z.io/z") for each in names]
+        )
+    assert str(error.value) == (
+        "deviceclass z.z.io: its annotation with the names of 20000 nodes would have 280028 bytes, and Kubernetes "
+        "accepts 262144: give some of these nodes a resource of another name"
+    )
+    assert (cluster.writes, cluster.classes) == ([], {})
