@@ -8,7 +8,21 @@ from cluster_api import Cluster, advertises, expect, extended, is_pending, no_po
 
 CONTROL_PLANE, NODE = "resources-control-plane", "resources-worker"
 NODES = (CONTROL_PLANE, NODE)
+TAINT = "example.com/joining"
 ANNOTATION = "nodedevices.kubernetes/extended-resources"
+
+
+def tainted(cluster: Cluster) -> None:
+    """Give the node the startup taint that its host declares."""
+    taint = {"key": TAINT, "effect": "NoSchedule"}
+    content = {"spec": {"taints": [taint]}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{NODE}", content, "application/merge-patch+json")
+
+
+def untainted(cluster: Cluster) -> None:
+    """Check that the play removed the startup taint, and that the node object shows the plugin's devices."""
+    assert TAINT not in [each["key"] for each in cluster.ask("GET", f"/api/v1/nodes/{NODE}")["spec"].get("taints", ())]
+    advertises(cluster, NODE, "github.com.ihcsim/", {"github.com.ihcsim/crand": "3"})
 
 
 def static(cluster: Cluster) -> None:
@@ -55,4 +69,4 @@ def heartbeats(cluster: Cluster) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    expect(static, reset, restored, no_pods, nothing_left)
+    expect(tainted, untainted, static, reset, restored, no_pods, nothing_left)
