@@ -110,7 +110,7 @@ def force_deleted(cluster: Cluster) -> None:
     print(f"the device is allocated again after {time.monotonic() - begin:.1f} s")
     events = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
     (said,) = until(lambda: [each["message"] for each in cluster.ask("GET", events)["items"]], bool)
-    assert said.endswith("is still prepared for claim default/stubborn, which the kubelet has not released yet"), said
+    assert "is still prepared for claim default/stubborn, which the kubelet has not released yet" in said, said
 
     def look() -> str:
         # The kubelet tries again after a minute, or when the pod changes.

@@ -26,10 +26,6 @@ CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-async def no_containers():
-    return ()
-
-
 class Claims:
     """Claims of this node's pods, and what prepares them."""
 
@@ -39,7 +35,7 @@ class Claims:
         devices = [{"id": "front", "nodes": [{"path": "/dev/null"}]}]
         (self.resource,) = parse_resources([{"name": CAMERA, "devices": devices}])
         client = functools.partial(connect, driver)
-        self.preparing = Preparing(driver, self._find, client, BoundedCalls(), lambda path: path, no_containers)
+        self.preparing = Preparing(driver, self._find, client, BoundedCalls(), lambda path: path)
         self.preparing.directory = str(folder)
 
     def _find(self, pool: str, name: str) -> Offered | None:

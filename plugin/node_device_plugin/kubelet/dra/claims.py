@@ -147,15 +147,6 @@ def again(claim: Mapping[str, Any] | None, prepared: PreparedClaim, driver: str)
     return prepared
 
 
-def still_has(prepared: PreparedClaim, claim: Mapping[str, Any] | None) -> bool:
-    """Whether a claim may have what it is prepared with. claim: the object from the API server; None if it is gone."""
-    if claim is None or claim["metadata"]["uid"] != prepared.id.uid:
-        return False
-    devices = ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
-    keys = {device.key for device in prepared.devices}
-    return any(each["driver"] == prepared.driver and _key(each) in keys for each in devices.get("results") or ())
-
-
 def _results(asked: ClaimId, claim: Mapping[str, Any] | None, driver: str) -> list[Mapping[str, Any]]:
     """What is allocated of this driver's devices. Raises Refused."""
     if claim is None:

@@ -16,8 +16,6 @@ from ...devices.table import DeviceTable
 from ...support.task_group import TaskGroup
 from ...telemetry.logs import Log
 from ..frontend import Held, HoldersUnknown, ResourceStatus
-from ..pod_resources import Claimed, PodResourcesClient
-from ..queries import POD_RESOURCES_SOCKET
 from .claims import Offered, PreparedClaim, PreparedDevice
 from .connection import DriverConnection
 from .health import DeviceHealth, HealthServer
@@ -175,7 +173,7 @@ class DraFrontend:
         client = functools.partial(connect, driver)
         publisher = Publisher(driver, client)
         links = self._scanner.links
-        preparing = Preparing(driver, self._find, client, links.calls, links.real, functools.partial(_claimed, root))
+        preparing = Preparing(driver, self._find, client, links.calls, links.real)
         health = HealthServer(self._device_health)
         connection = DriverConnection(
             driver.name,
@@ -253,12 +251,6 @@ class DraFrontend:
             for offer in self._offers.values()
             for device, reason in offer.table.shown()
         ]
-
-
-async def _claimed(root: str) -> Sequence[Claimed]:
-    """What containers have by claims. root: the kubelet's. Raises PodResourcesError."""
-    async with PodResourcesClient(os.path.join(root, POD_RESOURCES_SOCKET)) as kubelet:
-        return (await kubelet.pods()).claims
 
 
 def _holding(claim: PreparedClaim, device: PreparedDevice) -> Holding:

@@ -7,7 +7,6 @@ import functools
 import logging
 import time
 import weakref
-from collections.abc import Awaitable, Iterable
 from typing import Any, Callable
 
 from ...cluster.api import Api, ApiError, Place
@@ -17,9 +16,8 @@ from ...devices.commands import pre_start
 from ...support.bounded_calls import BoundedCalls, Key, in_thread
 from ...support.cancel_safe import to_the_end
 from ...telemetry.logs import Log, Tries
-from ..pod_resources import Claimed, PodResourcesError
 from . import record_path
-from .claims import ClaimId, Find, Held, Offered, PreparedClaim, Refused, again, plan, still_has
+from .claims import ClaimId, Find, Held, Offered, PreparedClaim, Refused, again, plan
 from .records import RecordError, Records
 
 log = Log(__name__)
@@ -28,9 +26,6 @@ log = Log(__name__)
 _FRESH = 60.0
 #: Most calls of the API server at once. Each takes two threads, for up to a minute.
 _MOST_CALLS = 8
-#: Seconds in which the kubelet releases what no pod has any more, if it knows the claim: by default, it
-#: looks each minute (reconcileLoop in pkg/kubelet/cm/dra of Kubernetes).
-_RELEASING = 120.0
 #: Names the calls for records.
 _READ = Key("the record of prepared claims", "")
 
@@ -39,8 +34,7 @@ class Preparing:
     """Prepares claims in any number at once, but does one thing at a time with each claim.
 
     find: the driver's devices. connect: a new client with the current credentials. calls: run reads and writes of
-    files. real: resolves the links in a host path. in_use: what containers have by claims; may raise
-    PodResourcesError.
+    files. real: resolves the links in a host path.
     """
 
     def __init__(
@@ -50,14 +44,12 @@ class Preparing:
         connect: Callable[[], Api],
         calls: BoundedCalls,
         real: Callable[[str], str],
-        in_use: Callable[[], Awaitable[Iterable[Claimed]]],
     ) -> None:
         #: The directory of our CDI specs, below which the records are.
         self.directory = ""
         #: The claims that have devices, as last known, by uid.
         self.known: dict[str, PreparedClaim] = {}
         self._driver, self._find, self._connect, self._calls, self._real = driver, find, connect, calls, real
-        self._in_use = in_use
         self._records = Records()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._planning = asyncio.Lock()
@@ -66,8 +58,6 @@ class Preparing:
         #: The client in use, with the time when it was made (monotonic seconds).
         self._client: tuple[Api, float] | None = None
         self._free, self._tries = asyncio.Semaphore(_MOST_CALLS), Tries(log)
-        #: Since when the kubelet seems to have lost a prepared claim (monotonic seconds), by uid.
-        self._lost_since: dict[str, float] = {}
 
     async def prepared(self) -> list[PreparedClaim]:
         """The claims that have devices, or get them now. Raises RecordError and OSError."""
@@ -83,7 +73,7 @@ class Preparing:
         async with self._lock_of(asked.uid):
             claim = await self._claim(asked)
             try:
-                planned, is_known = await self._plan_without_lost(asked, claim)
+                planned, is_known = await self._plan(asked, claim)
                 if not is_known:
                     await self._pre_start(planned)
                 # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
@@ -93,7 +83,6 @@ class Preparing:
             finally:
                 self._under_way.pop(asked.uid, None)
         self.known[asked.uid] = planned
-        self._lost_since.pop(asked.uid, None)
         return planned
 
     async def unprepare(self, asked: ClaimId) -> None:
@@ -102,30 +91,13 @@ class Preparing:
             return
         async with self._lock_of(asked.uid):
             try:
-                await self._remove(asked)
+                await self._change(asked, self._records.remove, self.directory, asked.uid)
             except OSError as error:
                 raise Refused(f"{asked}: cannot release what it has: {error}") from error
-
-    async def _remove(self, claim: ClaimId) -> None:
-        await self._change(claim, self._records.remove, self.directory, claim.uid)
-        self.known.pop(claim.uid, None)
-        self._lost_since.pop(claim.uid, None)
-
-    async def _plan_without_lost(self, asked: ClaimId, claim: dict[str, Any] | None) -> tuple[PreparedClaim, bool]:
-        """Like ``_plan``, but a claim that the kubelet has lost blocks no device."""
-        while True:
-            try:
-                return await self._plan(asked, claim)
-            except Held as error:
-                if not await self._removed_as_lost(error.holder):
-                    path = record_path(self.directory, error.holder.id.uid)
-                    raise Refused(
-                        f"{error}, which the kubelet has not released yet: end the pods of that claim. If none is left "
-                        f"after some minutes, remove {path} on the node"
-                    ) from error
+        self.known.pop(asked.uid, None)
 
     async def _plan(self, asked: ClaimId, claim: dict[str, Any] | None) -> tuple[PreparedClaim, bool]:
-        """What a claim gets, and whether it has that already. Raises Refused, Held, RecordError and OSError."""
+        """What a claim gets, and whether it has that already. Raises Refused, RecordError and OSError."""
         async with self._planning:
             # Before the read, because a claim that is under way now may be recorded after it.
             under_way = tuple(self._under_way.values())
@@ -134,39 +106,16 @@ class Preparing:
             if known is not None:
                 return again(claim, known, self._driver.name), True
             others = [*prepared.values(), *under_way]
-            planned = plan(asked, claim, self._driver.name, self._find, others, self._real)
+            try:
+                planned = plan(asked, claim, self._driver.name, self._find, others, self._real)
+            except Held as error:
+                path = record_path(self.directory, error.holder.id.uid)
+                raise Refused(
+                    f"{error}, which the kubelet has not released yet: end the pods of that claim. If none is left "
+                    f"after some minutes, remove {path} on the node"
+                ) from error
             self._under_way[asked.uid] = planned
             return planned, False
-
-    async def _removed_as_lost(self, holder: PreparedClaim) -> bool:
-        """Remove the record of a claim that the kubelet does not know any more, and so never releases."""
-        lock = self._lock_of(holder.id.uid)
-        if lock.locked():
-            # The kubelet prepares or releases the claim now.
-            return False
-        async with lock:
-            if not await self._is_lost(holder):
-                return False
-            await self._remove(holder.id)
-        log.warning("removed the record of a claim that the kubelet has lost", claim=holder.id, uid=holder.id.uid)
-        return True
-
-    async def _is_lost(self, holder: PreparedClaim) -> bool:
-        """Whether neither the API server nor a container has had the claim for longer than the kubelet needs."""
-        uid = holder.id.uid
-        if still_has(holder, await self._claim(holder.id)) or await self._may_be_in_use(holder):
-            self._lost_since.pop(uid, None)
-            return False
-        now = time.monotonic()
-        return now - self._lost_since.setdefault(uid, now) >= _RELEASING
-
-    async def _may_be_in_use(self, holder: PreparedClaim) -> bool:
-        claim = f"{holder.id.namespace}/{holder.id.name}"
-        devices = {(claim, holder.driver, device.pool, device.name) for device in holder.devices}
-        try:
-            return any((each.claim, each.driver, each.pool, each.device) in devices for each in await self._in_use())
-        except PodResourcesError:
-            return True
 
     def _lock_of(self, uid: str) -> asyncio.Lock:
         return self._locks.setdefault(uid, asyncio.Lock())

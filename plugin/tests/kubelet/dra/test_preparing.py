@@ -18,17 +18,10 @@ from node_device_plugin.devices.holdings import HeldId
 from node_device_plugin.kubelet.dra import RECORDS, is_needed, preparing
 from node_device_plugin.kubelet.dra.records import Records
 from node_device_plugin.kubelet.frontend import HoldersUnknown
-from node_device_plugin.kubelet.queries import POD_RESOURCES_SOCKET
-from node_device_plugin.support.channels import unix_server
 from node_device_plugin.wire import dra_v1_pb2 as api
-from node_device_plugin.wire import pod_resources_v1_pb2 as pod_resources
-from node_device_plugin.wire.pod_resources_v1_pb2_grpc import (
-    PodResourcesListerServicer,
-    add_PodResourcesListerServicer_to_server,
-)
 
 from .fake_api import FakeApi, serving
-from .node import CAMERA, DRIVER, Kubelet, Node, asked, claim, resource, result, until
+from .node import CAMERA, Kubelet, Node, asked, claim, resource, result, until
 
 FREE = "/dev/null"
 UNREAD = "claim default/claim-u1: cannot read it from the API server, the kubelet tries again; see the plugin's log"
@@ -325,55 +318,18 @@ async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi)
         goes_on.set()
 
 
-class PodResources(PodResourcesListerServicer):
-    """Lists one container, which has the devices of a claim while ``claim`` names one."""
-
-    def __init__(self) -> None:
-        self.claim = ""
-
-    async def List(self, request: object, context: object) -> pod_resources.ListPodResourcesResponse:
-        answer = pod_resources.ListPodResourcesResponse()
-        if self.claim:
-            container = answer.pod_resources.add(name="pod", namespace="default").containers.add(name="main")
-            device = {"driver_name": DRIVER, "pool_name": "w1/camera.example.com", "device_name": "null"}
-            claim = container.dynamic_resources.add(claim_name=self.claim, claim_namespace="default")
-            claim.claim_resources.add(**device)
-        return answer
-
-
-@pytest.mark.parametrize(
-    "now", [None, claim("new", result("null"), name="claim-u1"), claim("u1"), claim("u1", result("zero"))]
-)
-async def test_a_claim_that_the_kubelet_has_lost_gives_its_device_back(
-    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch, now: Any
-) -> None:
-    """As after the removal of the kubelet's state: it never releases what it does not know."""
-    refusal = "is still prepared for claim default/claim-u1"
-    pods = PodResources()
-    socket = node.folder / POD_RESOURCES_SOCKET
-    socket.parent.mkdir()
+async def test_a_claim_that_the_kubelet_has_not_released_keeps_its_device(node: Node, cluster: FakeApi) -> None:
+    """After a forced deletion, neither the cluster nor the kubelet tells of a container that still runs."""
     allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
         await kubelet.prepared("u1")
-        monkeypatch.setattr(preparing, "_RELEASING", 0.0)
-        async with unix_server(str(socket), lambda server: add_PodResourcesListerServicer_to_server(pods, server)):
-            # The cluster still has the claim.
-            assert refusal in await kubelet.refused("u2")
-            del cluster.claims["default/claim-u1"]
-            if now:
-                allocate(cluster, now)
-            pods.claim = "claim-u1"
-            assert refusal in await kubelet.refused("u2")
-            pods.claim = ""
-        # Nothing tells what containers have.
-        assert refusal in await kubelet.refused("u2")
-        async with unix_server(str(socket), lambda server: add_PodResourcesListerServicer_to_server(pods, server)):
-            # The kubelet may release the claim yet, as after a forced deletion.
-            monkeypatch.setattr(preparing, "_RELEASING", 60.0)
-            assert refusal in await kubelet.refused("u2")
-            monkeypatch.setattr(preparing, "_RELEASING", 0.0)
-            assert await kubelet.prepared("u2") == [[f"{CAMERA}=null"]]
-        assert node.specs == [f"{RECORDS}/u2.json"]
+        del cluster.claims["default/claim-u1"]
+        assert (await kubelet.refused("u2")).endswith(
+            "is still prepared for claim default/claim-u1, which the kubelet has not released yet: end the pods of "
+            f"that claim. If none is left after some minutes, remove {node.folder}/cdi/{RECORDS}/u1.json on the node"
+        )
+        os.unlink(node.folder / "cdi" / RECORDS / "u1.json")
+        assert await kubelet.prepared("u2") == [[f"{CAMERA}=null"]]
 
 
 async def test_the_command_does_not_run_for_an_administrator(node: Node, cluster: FakeApi) -> None:
