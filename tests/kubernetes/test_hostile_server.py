@@ -106,7 +106,11 @@ def test_all_pages_of_a_list_together_are_bounded(monkeypatch):
 
     def page(query):
         number = int(query.get("continue", 0))
-        return 200, {"kind": "NodeList", "metadata": {"continue": str(number + 1)}, "items": ["x" * (1000 << 10)]}
+        return 200, {
+            "kind": "NodeList",
+            "metadata": {"continue": str(number + 1)},
+            "items": [{"x": "x" * (1000 << 10)}],
+        }
 
     asked = []
     with answering(pages(page, asked)) as address, pytest.raises(api.ApiError, match="cannot read "):
@@ -160,10 +164,10 @@ def test_a_list_is_read_page_by_page():
     def page(query):
         number = int(query.get("continue", 0))
         metadata = {"continue": str(number + 1)} if number < 2 else {}
-        return 200, {"kind": "NodeList", "metadata": metadata, "items": [number]}
+        return 200, {"kind": "NodeList", "metadata": metadata, "items": [{"number": number}]}
 
     with answering(pages(page, asked)) as address:
-        assert client_of(address).list(NODES, labelSelector="a=b") == [0, 1, 2]
+        assert client_of(address).list(NODES, labelSelector="a=b") == [{"number": number} for number in range(3)]
     assert [each.get("continue") for each in asked] == [None, "1", "2"]
     assert {(each["limit"], each["labelSelector"]) for each in asked} == {("500", "a=b")}
 
@@ -174,10 +178,14 @@ def test_a_list_whose_rest_is_gone_is_read_again_at_once():
     def page(query):
         if "continue" in query:
             return 410, {"kind": "Status", "message": "The provided continue parameter is too old"}
-        return 200, {"kind": "NodeList", "metadata": {"continue": "x"} if "limit" in query else {}, "items": [1]}
+        return 200, {
+            "kind": "NodeList",
+            "metadata": {"continue": "x"} if "limit" in query else {},
+            "items": [{"number": 1}],
+        }
 
     with answering(pages(page, asked)) as address:
-        assert client_of(address).list(NODES) == [1]
+        assert client_of(address).list(NODES) == [{"number": 1}]
     assert [sorted(each) for each in asked] == [["limit"], ["continue", "limit"], []]
 
 
