@@ -15,6 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DraDriver
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
 
@@ -97,21 +98,30 @@ def test_a_class_for_most_nodes_that_kubernetes_supports(cluster, node):
         api.merge(place, {"metadata": {"annotations": {cluster_classes.NODES: text + "x" * (room + 1)}}})
 
 
+@pytest.fixture
+def shown(monkeypatch):
+    """The sandbox hides the directories of tests."""
+    monkeypatch.setattr(directory_names, "NEVER_SHOWN", ())
+
+
 def look(cluster, token, node=NODE):
     return dra_access.look(DraDriver(DRIVER, node, cluster.kubeconfig({"token": token}))).problem
 
 
+@pytest.mark.usefixtures("shown")
 def test_the_kubelets_credentials_suffice_and_nothing_is_stored(cluster, node):
     assert look(cluster, "kubelet-token") is None
     assert cluster.ask("GET", f"{API}/resourceslices")["items"] == []
 
 
+@pytest.mark.usefixtures("shown")
 def test_another_user_lacks_rights(cluster, node):
     assert 'User "reader" cannot list resource "resourceslices"' in look(cluster, "reader-token")
     assert 'User "nobody" cannot get resource "nodes"' in look(cluster, "nobody-token")
     assert "does not accept the token of the user test" in look(cluster, "wrong-token")
 
 
+@pytest.mark.usefixtures("shown")
 def test_a_kubelet_may_only_speak_for_its_node(cluster, node):
     other = cluster.node({"cpu": "2"})
     assert "kubelet-node" in look(cluster, "kubelet-token", other.name)

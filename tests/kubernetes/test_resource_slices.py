@@ -33,6 +33,10 @@ class Counted:
     def __init__(self, driver: DraDriver, counts: collections.Counter[str]) -> None:
         self._api, self._counts = connect(driver), counts
 
+    def impatient(self) -> Counted:
+        self._api = self._api.impatient()
+        return self
+
     def __getattr__(self, name: str):
         if name in ("create", "replace", "delete"):
             self._counts[name] += 1
