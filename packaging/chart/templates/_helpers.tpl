@@ -99,7 +99,6 @@ labels:
 {{- end -}}
 {{- end -}}
 
-<<<<<<< HEAD
 {{/* The labels of a profile's nodes. Arguments: root, key, name, profile. */}}
 {{- define "node-device-plugin.nodeSelector" -}}
 {{- $label := .root.Values.profileLabel -}}
@@ -109,14 +108,15 @@ labels:
 {{- .profile.nodeSelector | default (dict "kubernetes.io/os" "linux") | toYaml -}}
 {{- else -}}
 {{- merge (dict $label .key) (.profile.nodeSelector | default dict) | toYaml -}}
-=======
+{{- end -}}
+{{- end -}}
+
 {{/* Refuses DRA, because the chart gives the pods no rights on slices and claims. Arguments: key, config. */}}
 {{- define "node-device-plugin.refuseDra" -}}
 {{- range $resource := .config.resources -}}
 {{- if eq "dra" ($resource.api | default $.config.api | default "") -}}
 {{- printf "profiles.%s: %s has api: dra, which needs rights on ResourceSlices and ResourceClaims, and this version gives them to no pod: run the plugin as a service, or set api: device_plugin" $.key $resource.name | fail -}}
 {{- end -}}
->>>>>>> dra-a
 {{- end -}}
 {{- end -}}
 
