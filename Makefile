@@ -102,6 +102,7 @@ lint:
 	tools/generate_reference --check
 	tools/generate_packaging --check
 	tools/check_language
+	! git grep -nE '^(<{7}|>{7}) ' # what a merge left
 # Two tests for each core, because about half of a test's time is waiting.
 unit:
 	pytest --numprocesses $$((2 * $$(nproc))) --dist worksteal -k 'not real_api_server' plugin/tests \
