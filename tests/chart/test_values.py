@@ -164,6 +164,25 @@ def test_labels_and_annotations_of_the_pods(objects):
     }
 
 
+def test_probes_and_the_security_context(objects):
+    given = {
+        "probes": {"liveness": {"failureThreshold": 9}},
+        "securityContext": {"seccompProfile": {"type": "Unconfined"}},
+    }
+    container = spec(objects({**given, "selinuxType": "container_device_plugin_t"}))["containers"][0]
+    liveness = container["livenessProbe"]
+    assert (liveness["periodSeconds"], liveness["failureThreshold"], liveness["timeoutSeconds"]) == (10, 9, 10)
+    assert container["startupProbe"]["failureThreshold"] == 600
+    assert container["securityContext"] == {
+        "privileged": False,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "Unconfined"},
+        "seLinuxOptions": {"type": "container_device_plugin_t"},
+    }
+
+
 def test_a_quota_admits_the_priority(objects):
     quota = objects({"resourceQuota": {"enabled": True, "pods": 5}})["ResourceQuota", "mine-node-device-plugin"]["spec"]
     assert quota["hard"] == {"pods": "5"}
@@ -198,6 +217,8 @@ RESOURCE = CONFIG["resources"][0]
         ({"profiles": {"gpu": {"nodeSelector": {}}}}, "/profiles/gpu", "missing property 'config'"),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "/podLabels/app.kubernetes.io~1name", "false schema"),
         ({"profiles": {"GPU": {"config": CONFIG}}}, "/profiles", "'GPU' not allowed"),
+        ({"securityContext": {"runAsUser": 1000}}, "/securityContext", "additional properties 'runAsUser' not allowed"),
+        ({"probes": {"startup": {"periodSeconds": 0}}}, "/probes/startup/periodSeconds", "minimum: got 0, want 1"),
         ({"maxUnavailable": 0}, "/maxUnavailable", "minimum: got 0, want 1"),
         # The roles set this label to the name of a DaemonSet.
         ({"profileLabel": "nodedevices.kubernetes/device-plugin"}, "/profileLabel", "'not' failed"),

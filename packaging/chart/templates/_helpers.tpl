@@ -146,19 +146,3 @@ the default profile leaves out the nodes of other profiles. Arguments: root, key
 - {{ toJson . }}
 {{- end -}}
 {{- end -}}
-
-{{/* A probe over the plugin's own socket. Arguments: socket, instance, page, period, failures. */}}
-{{- define "node-device-plugin.probe" -}}
-exec:
-  command:
-    - /opt/node-device-plugin/bin/python
-    - -I
-    - -m
-    - node_device_plugin.status_api.probe
-    - {{ .socket }}
-    - {{ .page }}
-    - {{ .instance }}
-periodSeconds: {{ .period }}
-failureThreshold: {{ .failures }}
-timeoutSeconds: 10
-{{- end -}}
