@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 
 import pytest
 import yaml
-from chart_objects import CHART, in_list
+from chart_objects import CHART, ROOT, in_list
 
 CONFIG = {"resources": [{"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}]}
 
@@ -36,6 +37,16 @@ def terms(objects):
 def test_lint(helm):
     code, text = helm("lint", "--strict", str(CHART))
     assert code == 0, text
+
+
+def test_the_values_of_the_page(objects):
+    page = (ROOT / "docs/helm.md").read_text()
+    given = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(# my-values\.yaml\n.*?)```", page, re.S)]
+    found = [set(objects(values)) for values in given]
+    sets = [{name for kind, name in each if kind == "DaemonSet"} for each in found]
+    assert sets == [{"mine-node-device-plugin", f"mine-node-device-plugin-{key}"} for key in ("gpu", "video")]
+    # Only the startup taint needs rights.
+    assert [("ServiceAccount", "mine-node-device-plugin-video") in each for each in found] == [False, True]
 
 
 def test_names(objects):
