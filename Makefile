@@ -134,13 +134,13 @@ test: system dev
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
-	  --beside-programs lint-slowly \
 	  --needs-programs scenario-operator_day scenario-daemonset scenario-profiles scenario-api_faults \
 	  scenario-dra scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
 	  cdi-judge api-server chart \
-	  --two-at-a-time scenario-upgrade faults scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
+	  --two-at-a-time scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
 	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap \
-	  image-test molecule-example
+	  molecule-example \
+	  --without-nodes lint-ansible faults image-test api-server cdi-judge chart
 
 # Runs the README's commands in a shell that knows no built program and no cache.
 .PHONY: newcomer
@@ -164,10 +164,10 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old, alert-rules
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old, alert-rules
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak runtimes-all oldest-python oldest-python-faults \
+	@tests/run 'make nightly' $(MAKE) matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults \
 	  scale profiles-old-kubelet chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
@@ -181,11 +181,6 @@ runtimes-all: system dev
 profiles-old-kubelet: system dev
 	@built=$$(KUBERNETES_VERSION=1.36 lab/programs/build kubernetes) || exit; \
 	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-profiles
-
-# Two at a time: each of these keeps one core busy.
-.PHONY: lint-slowly
-lint-slowly: dev
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint-ansible sanity
 
 # Runs the plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9. The faults have a target of their own.
 .PHONY: oldest-python oldest-python-faults

@@ -116,26 +116,44 @@ def test_what_comes_before_the_programs_is_made_alone_without_them(run):
     assert [line.split()[-1] for line in lines if line.startswith("=== ")] == ["newcomer", "minutes"]
 
 
-def test_a_step_beside_the_programs_runs_beside_all_others_with_a_low_priority(run, tmp_path):
+def test_a_step_without_nodes_runs_beside_all_others(run, tmp_path):
     """It waits for the last of the others."""
-    wait = f"until [ -e {tmp_path}/last ]; do sleep 0.01; done; echo niceness $(nice)"
+    wait = f"until [ -e {tmp_path}/last ]; do sleep 0.01; done; echo at last"
     (tmp_path / "make").write_text(
         f"#!/bin/sh\ncase $2 in slow) {wait} ;; last) touch {tmp_path}/last; exit 3 ;; esac\n"
     )
-    code, lines = run("programs", "--beside-programs", "slow", beside=["first", "last"])
+    code, lines = run("programs", "--without-nodes", "slow", beside=["first", "last"])
     assert code == 1
     at = lines.index("=== make it: slow")
-    assert lines[at + 1] == f"niceness {min(os.nice(0) + 10, 19)}"
+    assert lines[at + 1] == "at last"
     assert lines[-1].startswith("failed: last; not run: nothing;")
-    assert run("--only", "slow", "programs", "--beside-programs", "slow", beside=["last"])[0] == 0
+    assert run("--only", "slow", "programs", "--without-nodes", "slow", beside=["last"])[0] == 0
 
 
-def test_steps_beside_the_programs_run_one_after_the_other(run, tmp_path):
+def test_steps_without_nodes_run_one_after_the_other(run, tmp_path):
     first, second = (f"touch {tmp_path}/1; sleep 0.3; rm {tmp_path}/1", f"[ ! -e {tmp_path}/1 ]")
     (tmp_path / "make").write_text(f"#!/bin/sh\ncase $2 in first) {first} ;; second) {second} ;; esac\n")
-    code, lines = run("programs", "--beside-programs", "first", "second")
+    code, lines = run("programs", "--without-nodes", "first", "second")
     assert code == 0
-    assert [line.split()[-1] for line in lines[-4:-1]] == ["programs", "first", "second"]
+    assert sorted(line.split()[-1] for line in lines[-4:-1]) == ["first", "programs", "second"]
+
+
+def test_a_step_without_nodes_that_needs_the_programs_waits_for_them(run, tmp_path):
+    """It runs once, beside a step with nodes, and not at all without the programs."""
+    wait = f"until [ -e {tmp_path}/judge ]; do sleep 0.01; done"
+    script = f"""#!/bin/sh
+case $2 in
+  programs) [ ! -e {tmp_path}/judge ]; exit ${{BUILD:-0}} ;;
+  judge) touch {tmp_path}/judge ;;
+  node) {wait} ;;
+esac
+"""
+    (tmp_path / "make").write_text(script)
+    code, lines = run("programs", "--without-nodes", "judge", beside=["node"], needs=["judge"])
+    assert code == 0
+    assert sorted(line.split()[-1] for line in lines[-4:-1]) == ["judge", "node", "programs"]
+    code, lines = run("programs", "--without-nodes", "judge", needs=["judge"], BUILD="2", ALLOW_STAND_IN="1")
+    assert (code, lines[-1].endswith("these steps did not run: judge")) == (0, True)
 
 
 def test_programs_that_cannot_be_built_fail_the_run(run):
