@@ -487,16 +487,17 @@ RESOURCE: dict[str, Field] = {
         "dynamic_cdi_dir.",
     ),
     "env": _named_texts(
-        "Environment variables that Allocate adds for each device. In names and values, {index} is the device's "
-        "number within the container, from 0. Values may also contain {id}, {path} and {host_path} (both of the first "
-        "node), and the name of any property in braces."
+        "Environment variables that a container gets for each device. In names and values, {index} is the device's "
+        "number within the container (with api: dra, within the claim), from 0. Values may also contain {id}, {path} "
+        "and {host_path} (both of the first node), and the name of any property in braces."
     ),
     "container_edits": _mapping(
         model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this resource."
     ),
     "joined_env": _named_texts(
-        "Environment variables that have one value for all devices of a container: the devices' values, separated by "
-        "commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same placeholders as env."
+        "Environment variables that have one value for all devices of a container (with api: dra, of a request): the "
+        "devices' values, separated by commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same "
+        "placeholders as env."
     ),
     "cdi_kind": _text("CDI kind (vendor/class). The default is the resource's name."),
     "replicas": _number("How many containers may share each device.", minimum=1, maximum=LARGEST_CAPACITY, default=1),
@@ -578,8 +579,8 @@ DRA: dict[str, Field] = {
         rule=node_name_problem,
     ),
     "kubeconfig": _text(
-        "Path of the node's kubeconfig file, whose user needs the rights of a kubelet. If left out, the role "
-        "device_plugin sets the file that the running kubelet uses.",
+        "Path of a kubeconfig file on the node, whose user needs the rights of a kubelet. The default is the path that "
+        "kubeadm uses.",
         default=model.DraDriver().kubeconfig,
         rule=rules.directory,
     ),

@@ -9,14 +9,21 @@ import pytest
 import the_project as project
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node as fleet_node
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import resources as fleet_resources
 from documented_blocks import PAGES, ROOT, text_of
 
 from node_device_plugin.cli import main as command_line
+from node_device_plugin.cluster import device_classes
 from node_device_plugin.cluster.manifests import deployment
 from node_device_plugin.daemon.state import State
-from node_device_plugin.declaration import cdi
+from node_device_plugin.declaration import cdi, dra_api
+from node_device_plugin.declaration.model import Attributes
+from node_device_plugin.declaration.names import MAX_ATTRIBUTE_TEXT
 from node_device_plugin.devices.health import cdi_names
+from node_device_plugin.kubelet.dra import slices
 from node_device_plugin.runtime.configuration import containerd_obstacles
+from node_device_plugin.support import directory_names
 from node_device_plugin.telemetry import metrics
 
 
@@ -171,3 +178,52 @@ def test_pages_list_the_roles_in_the_order_of_a_run(page, row):
     site = (ROOT / "playbooks" / "site.yml").read_text()
     order = list(dict.fromkeys(re.findall(r"name: nodedevices\.kubernetes\.(\w+)\n +rolespec_validate", site)))
     assert re.findall(row, text_of(page), re.MULTILINE) == order
+
+
+def test_attributes_of_devices():
+    of_bus = [slices._camel_case(name) for name in (*Attributes._fields, "numa_node")]
+    all_names = [
+        dra_api.RESOURCE_ATTRIBUTE,
+        dra_api.ID_ATTRIBUTE,
+        "path",
+        *(slices._STANDARD.get(n, n) for n in of_bus),
+    ]
+    assert len(all_names) == dra_api.OUR_MOST
+    assert sorted(first_column("docs/dra.md", "attribute")) == sorted(all_names)
+
+
+def test_what_dra_cannot_say():
+    keys = [key for key, _default, _why in dra_api._WITHOUT_COUNTERPART]
+    named = [name.partition(":")[0] for name in first_column("docs/dra.md", "key")]
+    assert sorted(named) == sorted([*keys, "registration", "api"])
+
+
+def test_limits_of_dra():
+    page = " ".join(text_of("docs/dra.md").split())
+    assert f"text of at most {MAX_ATTRIBUTE_TEXT} bytes" in page
+    assert f"A device may have {dra_api.MAX_ATTRIBUTES - dra_api.OUR_MOST} declared attributes" in page
+    assert f"A claim can have at most {dra_api.MAX_CLAIMED} devices" in page
+    assert f"Kubernetes has {device_classes.MOST_BYTES:,} bytes" in page
+
+
+def test_where_no_kubeconfig_of_the_dra_driver_may_be():
+    said = sentence("docs/dra.md", "The kubeconfig, or a file that it names, is below")
+    assert tuple(re.findall(r"`(/[^`]+)`", said)) == directory_names.NEVER_SHOWN
+
+
+@pytest.mark.parametrize(
+    ("heading", "states"), [("a node is", fleet_node.STATES), ("a resource is", fleet_resources.STATES)]
+)
+def test_states_of_the_report(heading, states):
+    assert sorted(first_column("docs/status.md", heading)) == sorted(states)
+
+
+def test_the_devices_that_every_node_offers():
+    shown = re.findall(r"^\| `([^`/]+/[^`]+)` \| .* \| (\d+) \|$", text_of("docs/helm.md"), re.M)
+    resources = yaml.safe_load((ROOT / "packaging/kubectl/nodes/_default.yaml").read_text())["resources"]
+    assert shown == [(each["name"], str(each.get("replicas", 1))) for each in resources]
+
+
+def test_the_number_of_recipes():
+    (number,) = re.findall(r"\[(\d+) recipes\]", text_of("CHANGELOG.md"))
+    assert int(number) == len(list((ROOT / "examples/cookbook").glob("*/declaration.yml")))
