@@ -34,6 +34,7 @@ for page in PAGES:
 def test_there_are_recipes():
     assert len(RECIPES) > 20
     assert set(SHOWN) <= set(FILES)
+    assert f"[{len(RECIPES)} recipes]" in text_of("CHANGELOG.md")
 
 
 @pytest.mark.parametrize("path", FILES)

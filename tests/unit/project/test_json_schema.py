@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 import jsonschema
 import pytest
@@ -101,3 +103,10 @@ def test_an_editor_shows_descriptions_and_defaults(validator):
     settings = validator("variables").schema["properties"]["node_devices_settings"]["properties"]
     assert settings["log_level"]["default"] == "info"
     assert settings["log_level"]["description"] == "Lowest level of log messages."
+
+
+def test_the_page_puts_the_schema_outside_of_the_inventory():
+    """Ansible reads every file in an inventory's directory as a part of the inventory."""
+    (found,) = re.findall(r"^# (\S+)\n# yaml-language-server: \$schema=(\S+)$", text_of("docs/declaration.md"), re.M)
+    file, path = found
+    assert os.path.normpath(os.path.join(os.path.dirname(file), path)) == "inventories/node-devices.schema.json"

@@ -38,6 +38,13 @@ def test_pages_have_one_title_and_no_image_from_elsewhere():
         assert not re.search(r"!\[[^]]*\]\(https?:", text), page
 
 
+def test_the_readers_inventory_is_no_part_of_the_collection():
+    # docs/collection.md builds an archive of the checkout.
+    made = {path for page in PAGES for path in re.findall(r"cp -r inventories/example (\S+)", text_of(page))}
+    assert made
+    assert made <= set(yaml.safe_load((ROOT / "galaxy.yml").read_text())["build_ignore"])
+
+
 def test_the_site_is_no_part_of_the_collection_or_the_repository():
     assert ".site" in yaml.safe_load((ROOT / "galaxy.yml").read_text())["build_ignore"]
     assert "/.site/\n" in (ROOT / ".gitignore").read_text()

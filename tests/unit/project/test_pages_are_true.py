@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import types
 
@@ -157,6 +158,27 @@ def test_the_oldest_kubelet_and_containerd():
     assert f"A kubelet before {dotted[0]} drops" in page
     assert f"a containerd before {containerd}." in page
     assert f"The oldest tested kubelet is {dotted[1]}." in page
+    readme = " ".join(text_of("README.md").split())
+    assert f"nodes need containerd {containerd} or later" in readme
+    assert f"and kubelet {dotted[0]} or later." in readme
+    kubelets, containerds = (
+        sorted(tuple(map(int, path.name.rpartition("-")[2].split("."))) for path in (ROOT / "lab/programs").glob(each))
+        for each in ("kubernetes-*", "containerd-*")
+    )
+    ends = ("%d.%d to %d.%d" % (each[0] + each[-1]) for each in (kubelets, containerds))
+    assert "The tests run kubelets from {} and containerd from {} ".format(*ends) in readme
+
+
+def test_what_the_wheels_need():
+    targets = json.loads((ROOT / "requirements/node-wheels.json").read_text())
+    minors = sorted(int(re.fullmatch(r"cp3(\d+)-\w+", name)[1]) for name in targets)
+    pythons = f"Python 3.{minors[0]} to 3.{minors[-1]} "
+    machines = " or ".join(sorted({name.partition("-")[2] for name in targets}, reverse=True))
+    glibc = ".".join(map(str, max(each["glibc"] for each in targets.values())))
+    for page in ("README.md", "docs/bare-metal.md"):
+        text = " ".join(text_of(page).split())
+        assert pythons in text
+        assert f"on {machines} with glibc {glibc} or later" in text
 
 
 def test_the_page_names_what_the_manifests_need_beside_the_roles_keys():
