@@ -9,6 +9,7 @@ import pytest
 import the_project as project
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node_code
 from documented_blocks import PAGES, ROOT, text_of
 
 from node_device_plugin.cli import main as command_line
@@ -125,6 +126,22 @@ def sentence(page, begin):
     """The sentence of a page that begins so, in one line."""
     (found,) = re.findall(rf"{re.escape(begin)}[^.]*(?:\.[^\s][^.]*)*\.", " ".join(text_of(page).split()))
     return found
+
+
+def test_the_links_that_doctor_checks():
+    source = (ROOT / "plugin/node_device_plugin/diagnostics/doctor.py").read_text()
+    links = re.findall(r'self\.(?:ok|wrong|warning|unknown)\(\s*"([^"]+)"', source)
+    links += re.findall(r'\blink(?:, \w+)? = "([^"]+)"', source)
+    rows = text_of("docs/commands.md").partition("\n| link |")[2].partition("\n\n")[0].splitlines()[2:]
+    # Without a node, doctor checks no link.
+    assert sorted(row.split(" | ")[0].removeprefix("| ") for row in rows) == sorted({*links} - {"node"})
+
+
+def test_the_size_of_the_code_on_a_node():
+    (most,) = re.findall(
+        r"less than (\d+) MB in `/var/lib/node-devices/code`", " ".join(text_of("roles/node_tools/README.md").split())
+    )
+    assert len(node_code.archive()) < int(most) * 1_000_000
 
 
 def test_the_order_of_known_sockets():
