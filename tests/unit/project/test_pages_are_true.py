@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import types
 
 import pytest
@@ -105,6 +106,17 @@ def test_what_the_architecture_names_is_there(page, least):
     there = {f"/{path.relative_to(ROOT)}" for top in tops for path in (top, *top.rglob("*"))}
     assert len(names) > least
     assert not [name for name in names if not any(path.endswith(f"/{name.rstrip('/')}") for path in there)]
+
+
+def test_the_architecture_names_every_directory_and_layer():
+    tops = {path.partition("/")[0] for path in project.tracked() if "/" in path and not path.startswith(".")}
+    page = text_of("docs/architecture.md")
+    named = {name.partition("/")[0] for name in first_column("docs/architecture.md", "directory | contents")}
+    assert named == tops
+    layers = runpy.run_path(str(ROOT / "plugin/tests/test_layers.py"))["LAYERS"]
+    rows = re.findall(r"^\| (\d+) \| ((?:`\w+/`(?:, )?)+) \|", page, re.M)
+    found = {name: len(layers) - place for place, names in enumerate(layers) for name in names}
+    assert {name: int(layer) for layer, names in rows for name in re.findall(r"\w+", names)} == found
 
 
 def test_messages_of_the_troubleshooting_page():
