@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 
-from ..declaration.configuration_file import load
+from . import declared
 from .shared import CONFIG_OR_STDIN, OUTPUT, RUNTIME, ask, command, option, show
 
 
@@ -80,7 +80,7 @@ def verify(options: argparse.Namespace) -> int:
     from ..verification import verify as verification
     from ..verification.scope import Scope
 
-    configuration = load(options.config).configuration
+    configuration = declared.read(options.config).configuration
     # The options have the names of the fields.
     given = {
         **vars(options),

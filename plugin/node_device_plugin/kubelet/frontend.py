@@ -1,4 +1,4 @@
-"""The interface of a kubelet device API: v1beta1 device plugins now, and possibly also DRA."""
+"""The interface of a kubelet device API: device plugins (v1beta1), or DRA."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from node_device_plugin.cli.main import main, parser
+from node_device_plugin.declaration import Configuration
 from node_device_plugin.kubelet.cdi_holders import CdiHolders
 from node_device_plugin.kubelet.queries import Holders
 from node_device_plugin.runtime.errors import CriError
@@ -330,6 +331,20 @@ def test_verify_fails_where_it_found_a_problem(
     monkeypatch.setattr("node_device_plugin.verification.verify.verify", verified)
     assert main(["verify", "--config", config]) == len(problems)
     assert capsys.readouterr().out.splitlines()[2:] == ["problem: %s" % problem for problem in problems]
+
+
+def test_verify_reads_the_file_of_an_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def verified(configuration: Configuration, _scope: object) -> Report:
+        asked.extend(each.name for each in configuration.resources)
+        return Report("containerd 2.3.1", "running", [], [], {}, {}, None)
+
+    monkeypatch.setattr("node_device_plugin.verification.verify.verify", verified)
+    path = tmp_path / "null.yml"
+    path.write_text("node_devices_resources: [{name: example.com/null, devices: [/dev/null]}]\n")
+    assert main(["verify", str(path)]) == 0
+    assert asked == ["example.com/null"]
 
 
 def test_what_the_options_of_verify_ask_for(config: str, monkeypatch: pytest.MonkeyPatch) -> None:

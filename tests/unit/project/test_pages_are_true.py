@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import types
 
 import pytest
 import the_project as project
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device_plugin.support import kubelet_process
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node as fleet_node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import resources as fleet_resources
 from documented_blocks import PAGES, ROOT, text_of
@@ -114,6 +116,17 @@ def test_what_the_architecture_names_is_there(page, least):
     assert not [name for name in names if not any(path.endswith(f"/{name.rstrip('/')}") for path in there)]
 
 
+def test_the_architecture_names_every_directory_and_layer():
+    tops = {path.partition("/")[0] for path in project.tracked() if "/" in path and not path.startswith(".")}
+    page = text_of("docs/architecture.md")
+    named = {name.partition("/")[0] for name in first_column("docs/architecture.md", "directory | contents")}
+    assert named == tops
+    layers = runpy.run_path(str(ROOT / "plugin/tests/test_layers.py"))["LAYERS"]
+    rows = re.findall(r"^\| (\d+) \| ((?:`\w+/`(?:, )?)+) \|", page, re.M)
+    found = {name: len(layers) - place for place, names in enumerate(layers) for name in names}
+    assert {name: int(layer) for layer, names in rows for name in re.findall(r"\w+", names)} == found
+
+
 def test_messages_of_the_troubleshooting_page():
     """A reader searches the page for the message that they see, so the code has each quoted message's fixed words."""
     directories = ("plugin/node_device_plugin", "plugins", "playbooks")
@@ -133,6 +146,22 @@ def sentence(page, begin):
     """The sentence of a page that begins so, in one line."""
     (found,) = re.findall(rf"{re.escape(begin)}[^.]*(?:\.[^\s][^.]*)*\.", " ".join(text_of(page).split()))
     return found
+
+
+def test_the_links_that_doctor_checks():
+    source = (ROOT / "plugin/node_device_plugin/diagnostics/doctor.py").read_text()
+    links = re.findall(r'self\.(?:ok|wrong|warning|unknown)\(\s*"([^"]+)"', source)
+    links += re.findall(r'\blink(?:, \w+)? = "([^"]+)"', source)
+    rows = text_of("docs/commands.md").partition("\n| link |")[2].partition("\n\n")[0].splitlines()[2:]
+    # Without a node, doctor checks no link.
+    assert sorted(row.split(" | ")[0].removeprefix("| ") for row in rows) == sorted({*links} - {"node"})
+
+
+def test_the_size_of_the_code_on_a_node():
+    (most,) = re.findall(
+        r"less than (\d+) MB in `/var/lib/node-devices/code`", " ".join(text_of("roles/node_tools/README.md").split())
+    )
+    assert len(node_code.archive()) < int(most) * 1_000_000
 
 
 def test_the_order_of_known_sockets():

@@ -58,12 +58,11 @@ class Records:
     def write(self, directory: str, claim: PreparedClaim) -> None:
         """Write a claim's spec, then its record, so that what a record names exists. Raises OSError."""
         os.makedirs(directory, mode=0o755, exist_ok=True)
-        with _locked(directory):
+        with _locked(os.path.join(directory, RECORDS)):
             devices = claim.spec_devices()
             if devices:
                 writer.write_claim(directory, claim.id.uid, CDI_KIND, devices)
             path = record_path(directory, claim.id.uid)
-            os.makedirs(os.path.dirname(path), mode=PRIVATE_MODE, exist_ok=True)
             staged = os.path.join(os.path.dirname(path), f".{claim.id.uid}.{os.urandom(6).hex()}")
             with replacing(path, staged) as file:
                 file.write(json.dumps(_to_data(claim)).encode("utf-8"))
@@ -73,25 +72,45 @@ class Records:
 
         A claim without a record may have a spec, if the plugin was killed while it prepared the claim.
         """
-        if not os.path.lexists(directory):
+        parent = os.path.join(directory, RECORDS)
+        if not os.path.lexists(parent):
+            # Do not create the directory, for which a full disk has no room.
+            writer.remove_claim(directory, uid)
             return
-        with _locked(directory):
+        with _locked(parent):
             writer.remove_claim(directory, uid)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(record_path(directory, uid))
             if not record_paths(directory):
-                _remove_directory(os.path.join(directory, RECORDS))
+                _remove_directory(parent)
 
 
 @contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    """Let nobody else change a record meanwhile, also no other instance: the last release removes their directory."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+def _locked(parent: str) -> Iterator[None]:
+    """Let nobody else change a record meanwhile, also no other instance: the last release removes the directory.
+
+    parent: the directory of the records, created if missing. Only root can open it, so no other user can lock it.
+    """
+    descriptor = _taken(parent)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _taken(parent: str) -> int:
+    """Open and lock the directory. Raises OSError."""
+    while True:
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as on_failure:
+            descriptor = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+            on_failure.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # The former holder of the lock may have removed the directory.
+            if os.path.samestat(os.stat(parent), os.fstat(descriptor)):
+                on_failure.pop_all()
+                return descriptor
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(parent, PRIVATE_MODE)
 
 
 def _remove_directory(parent: str) -> None:

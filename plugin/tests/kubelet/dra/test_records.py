@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
 import os
@@ -150,6 +151,27 @@ def test_a_release_and_a_preparation_do_not_meet(tmp_path: Path) -> None:
         thread.join()
     assert errors == []
     assert os.listdir(tmp_path) == []
+
+
+def test_no_other_user_can_hold_the_lock(tmp_path: Path) -> None:
+    """Every user may open the directory of CDI specs, and whoever may open a directory may lock it."""
+    records, is_done = Records(), threading.Event()
+
+    def work() -> None:
+        records.write(str(tmp_path), CLAIM)
+        records.write(str(tmp_path), OTHER)
+        records.remove(str(tmp_path), "u1")
+        is_done.set()
+
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        # The thread must not keep a failed test from its end.
+        threading.Thread(target=work, daemon=True).start()
+        assert is_done.wait(10)
+    finally:
+        os.close(descriptor)
+    assert records.read(str(tmp_path)) == {"u2": OTHER}
 
 
 def configured(directory: Path, driver: str = DRIVER) -> Configuration:
