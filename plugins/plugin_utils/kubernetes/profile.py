@@ -61,9 +61,9 @@ def withdraw(
     text = cluster.data().get(manifests.DEFAULT)
     if text is None:
         return [], stays
-    found = nodes(cluster)
-    if not cluster.api.dry_run and _writes_specs(text):
-        empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
+    found, configuration = nodes(cluster), manifests.read_configuration_text(text)
+    if not cluster.api.dry_run and any(resource.injection == "cdi" for resource in configuration.resources):
+        empty = manifests.configuration_text(configuration._replace(resources=()))
         cluster.write({}, {manifests.DEFAULT: empty})
         stays += _stays(cluster, [node["metadata"]["name"] for node in found if is_ready(node)], empty, timeout)
     changes = [change for node in found for change in cluster.forget_proofs(node)]
@@ -89,10 +89,6 @@ def _stays(cluster: DaemonSet, names: Iterable[str], empty: str, timeout: float)
 def _some(names: Sequence[str]) -> str:
     """Return at most ten names, and how many others there are."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _writes_specs(text: str) -> bool:
-    return any(resource.injection == "cdi" for resource in manifests.read_configuration_text(text).resources)
 
 
 def runtime_of(node: Mapping[str, Any]) -> str:
