@@ -29,6 +29,12 @@ def counted(number: int, noun: str) -> str:
     return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
+def some(names: Sequence[str], most: int = 10) -> str:
+    """At most ``most`` of the names, and how many others there are."""
+    more = " and %d more" % (len(names) - most) if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def printable(text: str) -> str:
     """Escape unprintable characters, because a device's path may contain any character but NUL."""
     if text.isprintable():
