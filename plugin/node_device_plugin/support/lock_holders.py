@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the processes that hold an flock. Any user who may open a file or directory may lock it.
 
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
 Also runs on controllers, which may have macOS.
 """
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manages the environments of role node_tools on a node.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Manages the environments of role node_tools on a node."""
 
 from __future__ import annotations
 
