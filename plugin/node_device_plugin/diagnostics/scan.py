@@ -26,6 +26,7 @@ from ..devices.discovery.sysfs import upward
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..support.bounded_calls import Key
 from ..support.tables import printable, shortened, table
+from .discovered import shown_nodes
 from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, usb_name
 
 #: The domain of suggested resources if the user names none.
@@ -298,13 +299,7 @@ def _devices(devices: Sequence[Device], names: Any) -> Iterator[dict[str, Any]]:
 
 def _place(device: Mapping[str, Any]) -> str:
     """The nodes of a device, or else its CDI names, or else its id, which contains a PCI device's address."""
-    return _nodes(device["nodes"]) or ", ".join(device["cdi_devices"]) or str(device["id"])
-
-
-def _nodes(nodes: Sequence[Mapping[str, str]]) -> str:
-    return ", ".join(
-        node["path"] if node["path"] == node["host_path"] else "{path} -> {host_path}".format(**node) for node in nodes
-    )
+    return shown_nodes(device["nodes"]) or ", ".join(device["cdi_devices"]) or str(device["id"])
 
 
 def _block(mapping: Mapping[str, Any], indent: int) -> Iterator[str]:
