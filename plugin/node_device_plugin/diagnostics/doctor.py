@@ -26,7 +26,7 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.kubelet_process import KubeletProcess, running_kubelet
 from ..support.node_process import NotTrusted
 from ..support.sockets import PRIVATE_MODE, status_socket
-from ..support.tables import counted
+from ..support.tables import counted, few
 from .cdi_specs import read_specs
 from .findings import Findings
 from .instances import POD, SERVICE, ending, pods_configuration, running_instances
@@ -392,11 +392,12 @@ class Doctor(Findings):
         mild = [f"{loss.resource}: {loss.text}" for loss in found.losses if not loss.fails]
         shown = "node-device-plugin status    # each device with its reason and its pod"
         if harm:
-            self.wrong(link, _joined(harm), shown)
+            self.wrong(link, "; ".join(few(harm, _MOST_TOLD)), shown)
         elif mild or unusable:
-            self.warning(link, _joined([*mild, *unusable]), shown)
+            self.warning(link, "; ".join(few([*mild, *unusable], _MOST_TOLD)), shown)
         else:
-            left_out = f"; optional devices that are not there: {_joined(absent)}" if absent else ""
+            not_there = "; ".join(few(absent, _MOST_TOLD))
+            left_out = f"; optional devices that are not there: {not_there}" if absent else ""
             self.ok(link, f"no device is lost{left_out}")
 
 
@@ -481,11 +482,6 @@ async def _absent(found: Status) -> tuple[list[str], list[str]]:
 
 def _are_there(paths: Sequence[str]) -> bool:
     return bool(paths) and all(map(os.path.exists, paths))
-
-
-def _joined(sentences: Sequence[str]) -> str:
-    more = [f"and {len(sentences) - _MOST_TOLD} more"] if len(sentences) > _MOST_TOLD else []
-    return "; ".join([*sentences[:_MOST_TOLD], *more])
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -25,7 +25,7 @@ from ..devices.discovery.root import Root
 from ..devices.discovery.sysfs import upward
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..support.bounded_calls import Key
-from ..support.tables import printable, shortened, table
+from ..support.tables import few, printable, shortened, table
 from .discovered import shown_nodes
 from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, usb_name
 
@@ -242,8 +242,7 @@ def reason_not_to_paste(declaration: Any) -> str | None:
 
 def _as_comments(texts: Sequence[str]) -> list[str]:
     """Texts as comments of one line each."""
-    shown = [shortened(text, _LONGEST) for text in texts if text]
-    return [*shown[:_MOST], f"and {len(shown) - _MOST} more"] if len(shown) > _MOST else shown
+    return few([shortened(text, _LONGEST) for text in texts if text], _MOST)
 
 
 def _left_out(kind: str, device: Device, reason: str) -> Unsuggested:

@@ -35,6 +35,12 @@ def some(names: Sequence[str], most: int = 10) -> str:
     return ", ".join(names[:most]) + more
 
 
+def few(sentences: Sequence[str], most: int) -> list[str]:
+    """At most ``most`` of the sentences, and a last one with the number of the others."""
+    more = ["and %d more" % (len(sentences) - most)] if len(sentences) > most else []
+    return [*sentences[:most], *more]
+
+
 def printable(text: str) -> str:
     """Escape unprintable characters, because a device's path may contain any character but NUL."""
     if text.isprintable():
