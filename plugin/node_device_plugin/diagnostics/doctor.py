@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile
-from ..declaration import Configuration, DeclarationError, Problem, cdi
+from ..declaration import Configuration, DeclarationError, Problem, cdi, dra_api
 from ..declaration.configuration_file import DEFAULT_PATH, KubeletPlaces, LoadedConfiguration, kubelet_places, load
 from ..declaration.model import DRA
 from ..declaration.problems import first
@@ -37,8 +37,6 @@ _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the 
 #: Maximum number of losses, or of devices that are left out, that one finding names.
 _MOST_TOLD = 5
 _TRIGGER = "udevadm trigger --action=add    # if the device is plugged in; role host_devices loads kernel modules"
-#: The first minor with resource.k8s.io/v1 and the kubelet's API v1.DRAPlugin.
-_FIRST_DRA_KUBELET = (1, 34)
 _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
 
 
@@ -338,9 +336,9 @@ class Doctor(Findings):
         link, driver = "DRA", configuration.dra
         kubelet = self._kubelet
         resources = [each for each in configuration.resources if each.api == DRA]
-        if kubelet is not None and kubelet.release is not None and kubelet.release[:2] < _FIRST_DRA_KUBELET:
+        if kubelet is not None and kubelet.release is not None and kubelet.release[:2] < dra_api.FIRST_KUBELET:
             found = "kubelet %s does not know the API v1 of DRA drivers; use %s or later"
-            versions = _dotted(kubelet.release), _dotted(_FIRST_DRA_KUBELET)
+            versions = _dotted(kubelet.release), _dotted(dra_api.FIRST_KUBELET)
             self.wrong(link, found % versions, f"set api: device_plugin, or upgrade the node, then:\n{_PROVISION}")
             return
         if kubelet is not None and kubelet.dra_is_off:
