@@ -12,42 +12,13 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.diagnostics import scan
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import printable
 
-DOCUMENTATION = r"""
-name: scan_groups
-short_description: Show the scans of all hosts, with one declaration for equal nodes
-description:
-  - Nodes are equal if the same resources are suggested for them. The declaration of each group of equal nodes is a
-    variable for the inventory.
-positional: hostvars
-options:
-  _input:
-    description: Names of hosts.
-    type: list
-    elements: str
-    required: true
-  hostvars:
-    description: The variables of all hosts, with the result of M(nodedevices.kubernetes.node_scan) in
-      C(node_devices_scan).
-    type: dict
-    required: true
-"""
-
-EXAMPLES = r"""
-- name: Print the declarations
-  nodedevices.kubernetes.printed:
-    text: "{{ ansible_play_hosts_all | nodedevices.kubernetes.scan_groups(hostvars) }}"
-  run_once: true
-"""
-
-RETURN = r"""
-_value:
-  description: YAML; each group of nodes is a part of its own.
-  type: str
-"""
-
 
 def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the suggestions for ``hosts`` as one text. A host without a scan has a line with the reason."""
+    """Return the suggestions for ``hosts`` as one text. A host without a scan has a line with the reason.
+
+    hostvars: the variables of all hosts, with the result of module node_scan in ``node_devices_scan``. Each group of
+    nodes is a part of the text, and its declaration is a variable for the inventory.
+    """
     groups: dict[str, dict[str, Mapping[str, Any]]] = {}
     failed = []
     for host in hosts:

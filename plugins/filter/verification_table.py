@@ -9,45 +9,15 @@ from typing import Any
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import report as states
 
-DOCUMENTATION = r"""
-name: verification_table
-short_description: Show the reports of role verification as one table
-description: Each row is a resource of a node, with capacity, healthy devices, the devices in a container, and state.
-  A static capacity has no devices; its row has the allocatable quantity.
-positional: hostvars
-options:
-  _input:
-    description: Names of hosts.
-    type: list
-    elements: str
-    required: true
-  hostvars:
-    description: The variables of all hosts, with the reports in C(verification_report), and the results of role
-      extended_resources in C(extended_resources_result). C(node_devices_node.joined) is false for a skipped host.
-    type: dict
-    required: true
-"""
-
-EXAMPLES = r"""
-- name: Print the verification table
-  nodedevices.kubernetes.printed:
-    text: "{{ ansible_play_hosts_all | nodedevices.kubernetes.verification_table(hostvars) }}"
-  run_once: true
-"""
-
-RETURN = r"""
-_value:
-  description: The table.
-  type: str
-"""
-
 _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 
 
 def verification_table(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the reports of ``hosts`` as one text table.
 
-    A host without a report has the row "not verified", or "not joined" if the play skipped the host.
+    hostvars: the variables of all hosts, with the reports in ``verification_report``, and the results of role
+    extended_resources in ``extended_resources_result``. A host without a report has the row "not verified", or "not
+    joined" if the play skipped the host (``node_devices_node.joined`` is false).
     """
     lines: list[tuple[str, ...]] = []
     for host in hosts:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes and removes a systemd unit for the next boot. The unit exists only while a change is incomplete.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Writes and removes a systemd unit for the next boot. The unit exists only while a change is incomplete."""
 
 from __future__ import annotations
 

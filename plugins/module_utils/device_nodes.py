@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads device nodes from tmpfiles.d lines, from the node, and from the ledger.
 
-Runs on nodes: Python 3.9, standard library only. The ledger has an entry such as this for each declared device node:
+The ledger has an entry such as this for each declared device node:
 
     {"kind": "node", "owner": "host_devices nodes", "type": "c", "major": 1, "minor": 8, "before": null}
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes the ledger: the record of our changes on a node and of the state before them.
 
-Runs on nodes: Python 3.9, standard library only. The ledger is one JSON file. We write an entry before its change, and
-delete the entry after the change is undone. After a power cut, an entry may describe an unchanged path. Such an entry
-is harmless.
+The ledger is one JSON file. We write an entry before its change, and delete the entry after the change is undone. After
+a power cut, an entry may describe an unchanged path. Such an entry is harmless.
 
 Entries have absolute paths as keys, and values such as these:
 

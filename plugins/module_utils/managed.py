@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans what wanted files, directories and links need, makes these changes, and records them in the ledger.
 
-`Managed` makes its changes at once. A `transaction` makes the changes of a plan step by step. Runs on nodes:
-Python 3.9, standard library only.
+`Managed` makes its changes at once. A `transaction` makes the changes of a plan step by step.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 
 The code is one archive, which the controller builds and names by its hash. Role node_tools keeps the archive on the
 node. If the node does not have it, the action sends a temporary copy (plugin_utils/node_action.py).
-
-Runs on nodes: Python 3.9, standard library only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds which node of its cluster this machine is: by its kubelet's certificate, and by the ids that kubelets report.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Finds which node of its cluster this machine is, by its kubelet's certificate and the ids that kubelets report."""
 
 from __future__ import annotations
 

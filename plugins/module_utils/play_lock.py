@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Takes, renews and releases the node lock, which admits one play at a time to a node.
 
-Runs on nodes: Python 3.9, standard library only. The lock is a file in /run with the play and the start time. A play
-removes its lock at its end, even after a failure. Each of our modules on the node renews the lock. Therefore the lock
-of a killed play expires soon, and the lock of a running play does not expire. A lock is valid for one boot. The expiry
-time is the kernel's time since boot, including suspend. Therefore a change of the clock has no effect. Each access
-holds a kernel lock (flock) on the file, so that only one of two simultaneous plays gets the node lock.
+The lock is a file in /run with the play and the start time. A play removes its lock at its end, even after a failure.
+Each of our modules on the node renews the lock. Therefore the lock of a killed play expires soon, and the lock of a
+running play does not expire. A lock is valid for one boot. The expiry time is the kernel's time since boot, including
+suspend. Therefore a change of the clock has no effect. Each access holds a kernel lock (flock) on the file, so that
+only one of two simultaneous plays gets the node lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the plugin's command on the node, and reads its answers.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Runs the plugin's command on the node, and reads its answers."""
 
 from __future__ import annotations
 

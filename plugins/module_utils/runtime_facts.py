@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads facts about the kubelet's container runtime, for example its version, unit and configuration.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Reads facts about the kubelet's container runtime, for example its version, unit and configuration."""
 
 from __future__ import annotations
 

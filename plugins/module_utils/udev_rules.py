@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the devices that a udev rule may affect.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Finds the devices that a udev rule may affect."""
 
 from __future__ import annotations
 

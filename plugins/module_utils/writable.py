@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the reason why a file cannot be replaced. Writes nothing.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Finds the reason why a file cannot be replaced. Writes nothing."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ description:
     the module removes that file or restores its previous content. If someone else has changed the file since, the file
     stays, and the module prints a warning.
   - The module creates missing directories. It removes these directories when they are empty and no owner needs them.
+    After it has removed the file of a systemd unit, it makes systemd read its units again.
 options:
   owner:
     description: Role that owns the files.

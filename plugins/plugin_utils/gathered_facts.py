@@ -16,6 +16,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.suppor
     AnswerError,
     shaped,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import some
 
 _PREFIX = "ansible_"
 #: Facts that are not part of the answer's meaning.
@@ -90,8 +91,7 @@ def selected(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> tuple[di
             except AnswerError as error:
                 refused.append(str(error))
     if unknown:
-        more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
-        refused.append(f"unknown facts are left out: {', '.join(unknown[:_MOST_NAMED])}{more}")
+        refused.append(f"unknown facts are left out: {some(unknown, _MOST_NAMED)}")
     return found, refused
 
 

@@ -24,6 +24,13 @@ _SAME = 4
 _SIMILAR = 0.8
 # The variable with the names of the user's own variables.
 _OWN = "node_devices_own_variables"
+# The variables of the playbooks that users set (docs/playbooks.md).
+_OF_PLAYBOOKS = """
+    node_devices_drain node_devices_drain_delete_emptydir_data node_devices_drain_force node_devices_drain_minutes
+    node_devices_gather_facts node_devices_hosts node_devices_in_use node_devices_in_use_minutes node_devices_lock_break
+    node_devices_lock_minutes node_devices_max_fail_percentage node_devices_report_dir node_devices_scan_domain
+    node_devices_serial node_devices_version
+"""
 # Variables with a copy of all variables, or with other hosts' variables.
 _COPIES = frozenset(("hostvars", "vars", "groups", "ansible_facts", "node_devices_node"))
 
@@ -125,11 +132,9 @@ def _written() -> Iterator[str]:
 # The strategy imports this module before it forks a process for each host, so the files are read once.
 _PREFIXES = ("node_devices_", *(f"{role}_" for role in role_arguments.OPTIONS))
 _TEXTS = list(_written())
-#: The variables that users set: the roles' options, and the variables that the comments of the playbooks explain.
+#: The variables that users set.
 _PUBLIC = sorted(
-    {name for options in role_arguments.OPTIONS.values() for name in options}
-    | {"node_devices_hosts", "node_devices_gather_facts", _OWN}
-    | {name for text in _TEXTS for name in re.findall(r"^#   (\w+)", text, re.MULTILINE)}
+    {_OWN, *_OF_PLAYBOOKS.split(), *(name for options in role_arguments.OPTIONS.values() for name in options)}
 )
 #: All variables in the playbooks and roles, among them their registered results.
 _KNOWN = {*_PUBLIC, *(name for text in _TEXTS for name in re.findall(r"\w+", text) if name.startswith(_PREFIXES))}

@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.node_process import stat_of
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
 
 #: Seconds between two renewals of the lock while an action waits.
@@ -137,12 +138,8 @@ def _controller() -> str:
 def _started(pid: int) -> str:
     """Return a process's start time; empty if the process does not exist. A later process has another start time."""
     if os.path.isdir("/proc/self"):
-        try:
-            # Read field 22 of /proc/PID/stat, see proc(5). Count after the command's name, which may have any text.
-            text = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-        return text.rpartition(")")[2].split()[19]
+        fields = stat_of(pid)
+        return fields[19] if fields else ""
     said = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return said.stdout.strip()
 

@@ -12,14 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import dra_api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 
 from . import host_devices
 from .asked import Asked
 from .kubernetes import drain
 
-# The first release of the kubelet with the API v1 of DRA drivers.
-_FIRST_DRA = (1, 34)
 # Matches a shell's error for a missing program.
 _MISSING = re.compile("not found|no such file")
 # Matches an error of a Python older than 3.9, in lower case. The last one is the error of Python 3.8.
@@ -175,7 +174,7 @@ def without_dra(driver: Mapping[str, Any] | None, facts: Mapping[str, Any], cdi_
     yield from _moved(claims, driver["name"], cdi_dir)
     kubelet = facts["kubelet"] or {}
     version = kubelet.get("version")
-    if version and cdi_versions.version_tuple(version)[:2] < _FIRST_DRA:
+    if version and cdi_versions.version_tuple(version)[:2] < dra_api.FIRST_KUBELET:
         yield f"kubelet {version} has no DRA API v1, which api: dra needs: upgrade it to 1.34 or later"
     problem = (facts.get("dra") or {}).get("problem")
     if problem:

@@ -1,4 +1,4 @@
-"""Writes the CDI specs of one owner, by default of the plugin, in a directory for dynamic specs.
+"""Writes the plugin's CDI specs in a directory for dynamic specs.
 
 A kind has one owner. The role owns kinds with only declared devices, in /etc/cdi, unless only the plugin reaches the
 node (``cdi_owner``). The plugin owns kinds with discovered devices, including their declared ones. If a declared node
@@ -16,7 +16,7 @@ import fcntl
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 from ..declaration import Device, Resource, cdi
 from ..declaration.model import DeviceNode
@@ -34,24 +34,8 @@ log = Log(__name__)
 
 #: Behind the host path of a device node that belongs to another device now, so that no runtime finds the node.
 _TAKEN = " (another device has this path now)"
-
-
-class Owner(NamedTuple):
-    """Who owns specs in a directory for dynamic specs, and never touches the specs of others there.
-
-    prefix: of the names of its files. owns: whether the spec of a resource is this owner's; the second resource is the
-    first one with its links resolved.
-    """
-
-    prefix: str
-    owns: Callable[[Resource, Resource], bool]
-
-
-#: The plugin, for the kinds of its resources. If a declared node is a link, the plugin writes the kind, too.
-PLUGIN = Owner(cdi.FILE_PREFIX, lambda declared, followed: declared.dynamic_cdi or followed is not declared)
-
-
-#: The prefix of the names of specs that one claim has. No ``Owner`` has it, so ``prune`` leaves these specs alone.
+#: The prefix of the names of specs that one claim has. It is not that of a kind's spec, so ``prune`` leaves these specs
+#: alone.
 _CLAIM_PREFIX = "node-device-plugin-claim_"
 
 
@@ -78,9 +62,8 @@ def write(
     before: Written | None = None,
     kept: Collection[str] = (),
     blocked: Collection[str] = (),
-    owner: Owner = PLUGIN,
 ) -> Written | None:
-    """Write the spec of a resource if ``owner`` owns the spec; a file that is up to date is not touched.
+    """Write the spec of a resource if the plugin owns the spec; a file that is up to date is not touched.
 
     Devices that the resource no longer has stay in the file until ``prune``. If the role now owns the spec, devices
     that are in this file stay and follow the declaration, because this file takes precedence over the role's file.
@@ -89,8 +72,8 @@ def write(
     that must keep their meaning while containers hold them. blocked: names whose device nodes belong to other devices
     now; no container with such a name starts, also if the role owns the spec. Raises NotWritten.
     """
-    resource, is_ours = _given(declared, links, owner)
-    path = os.path.join(directory, cdi.file_name(resource.cdi_kind, owner.prefix))
+    resource, is_ours = _given(declared, links)
+    path = os.path.join(directory, cdi.file_name(resource.cdi_kind))
     stay, closed = (
         frozenset(name for name in names if name.startswith(resource.cdi_kind + "=")) for names in (kept, blocked)
     )
@@ -103,15 +86,15 @@ def write(
     return None if found is None else Written(resource, stay, found)
 
 
-def missing(resources: Sequence[Resource], links: Links, directory: str, owner: Owner = PLUGIN) -> frozenset[str]:
-    """The fully qualified names that are missing from the owner's specs. resources: with all their devices."""
-    return _names_of(resources, links, owner).difference(devices(directory, owner))
+def missing(resources: Sequence[Resource], links: Links, directory: str) -> frozenset[str]:
+    """The fully qualified names that are missing from our specs. resources: with all their devices."""
+    return _names_of(resources, links).difference(devices(directory))
 
 
-def _given(resource: Resource, links: Links, owner: Owner) -> tuple[Resource, bool]:
-    """The resource with its links resolved, and whether the owner has its spec."""
+def _given(resource: Resource, links: Links) -> tuple[Resource, bool]:
+    """The resource with its links resolved, and whether the plugin owns its spec."""
     given = links.followed(resource) if resource.injection == "cdi" else resource
-    return given, owner.owns(resource, given)
+    return given, resource.dynamic_cdi or given is not resource
 
 
 def _with_closed(resource: Resource, names: Collection[str]) -> Resource:
@@ -153,34 +136,29 @@ def _write(resource: Resource, path: str, is_ours: bool, kept: Collection[str], 
 
 
 def prune(
-    resources: Sequence[Resource],
-    links: Links,
-    held: Collection[str],
-    directory: str,
-    dry_run: bool = False,
-    owner: Owner = PLUGIN,
+    resources: Sequence[Resource], links: Links, held: Collection[str], directory: str, dry_run: bool = False
 ) -> list[str]:
-    """Remove devices that no resource has and no pod holds from the owner's specs, and specs without devices.
+    """Remove devices that no resource has and no pod holds from our specs, and specs without devices.
 
     resources: with all their devices. held: the ids of held devices. The id decides, because it is unique on the node,
     while the resource or its kind may have been renamed since a pod got the device. Returns the fully qualified names
     that were removed (with dry_run: that would be). Raises OSError if a file cannot be read, written or removed.
     """
-    known = _names_of(resources, links, owner)
-    gone = [name for name in devices(directory, owner) if name not in known and name.partition("=")[2] not in held]
+    known = _names_of(resources, links)
+    gone = [name for name in devices(directory) if name not in known and name.partition("=")[2] not in held]
     if not dry_run:
-        omit(frozenset(gone), directory, owner)
-        _remove_half_written(directory, owner.prefix)
+        omit(frozenset(gone), directory)
+        _remove_half_written(directory, cdi.FILE_PREFIX)
     return gone
 
 
-def omit(names: Collection[str], directory: str, owner: Owner = PLUGIN) -> list[str]:
-    """Remove devices from the owner's specs by their fully qualified names, and specs without devices.
+def omit(names: Collection[str], directory: str) -> list[str]:
+    """Remove devices from our specs by their fully qualified names, and specs without devices.
 
     Returns and raises like ``prune``.
     """
     gone = []
-    for path, spec in _own_files(directory, owner):
+    for path, spec in _own_files(directory):
         there = {_qualified(spec, name): name for name in _names(spec)}
         stay = [name for qualified, name in there.items() if qualified not in names]
         gone += [qualified for qualified in there if qualified in names]
@@ -239,16 +217,16 @@ def offered(directory: str) -> dict[str, frozenset[str]]:
 
 def given(directory: str) -> Iterator[tuple[str, Sequence[resolution.HostPath]]]:
     """The fully qualified name of each device of our specs, with the host paths that it gives."""
-    return (each for _path, spec in _own_files(directory, PLUGIN) for each in resolution.paths_by_name(spec).items())
+    return (each for _path, spec in _own_files(directory) for each in resolution.paths_by_name(spec).items())
 
 
-def devices(directory: str, owner: Owner = PLUGIN) -> list[str]:
-    """The fully qualified names in the owner's specs."""
-    return [_qualified(spec, name) for _, spec in _own_files(directory, owner) for name in _names(spec)]
+def devices(directory: str) -> list[str]:
+    """The fully qualified names in our specs."""
+    return [_qualified(spec, name) for _, spec in _own_files(directory) for name in _names(spec)]
 
 
-def _names_of(resources: Sequence[Resource], links: Links, owner: Owner) -> frozenset[str]:
-    return cdi_names(resource for resource in resources if _given(resource, links, owner)[1])
+def _names_of(resources: Sequence[Resource], links: Links) -> frozenset[str]:
+    return cdi_names(resource for resource in resources if _given(resource, links)[1])
 
 
 def cdi_names(resources: Iterable[Resource]) -> frozenset[str]:
@@ -261,20 +239,20 @@ def _qualified(spec: Mapping[str, Any], name: str) -> str:
     return qualified_cdi_name(str(spec.get("kind")), name)
 
 
-def _own_files(directory: str, owner: Owner) -> Iterator[tuple[str, dict[str, Any]]]:
-    return ((path, _read(path)) for path in _own_paths(directory, owner))
+def _own_files(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((path, _read(path)) for path in _own_paths(directory))
 
 
-def _own_paths(directory: str, owner: Owner) -> Iterator[str]:
+def _own_paths(directory: str) -> Iterator[str]:
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(directory)):
-            if name.startswith(owner.prefix) and name.endswith(".json"):
+            if name.startswith(cdi.FILE_PREFIX) and name.endswith(".json"):
                 yield os.path.join(directory, name)
 
 
-def exists(directory: str, owner: Owner = PLUGIN) -> bool:
-    """Whether the directory has a spec of the owner. Raises OSError if it cannot be read."""
-    return next(_own_paths(directory, owner), None) is not None
+def exists(directory: str) -> bool:
+    """Whether the directory has a spec of ours. Raises OSError if it cannot be read."""
+    return next(_own_paths(directory), None) is not None
 
 
 def _names(spec: Mapping[str, Any]) -> list[str]:

@@ -10,6 +10,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..support.tables import some
 from . import quantity
 from .extended_resources import capacities_of
 
@@ -21,8 +22,6 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 HEARTBEAT = 300.0
 #: Seconds that a difference must last until a true condition becomes false, because the kubelet writes every 10 s.
 PATIENCE = 15.0
-#: Maximum number of resources that a message names.
-_MOST_TOLD = 10
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -70,7 +69,7 @@ class Verdict(NamedTuple):
 def judge(node: Mapping[str, Any], offered: Offered) -> Verdict:
     """Whether the node object's allocatable shows exactly what the plugin offers, 0 included."""
     if offered.unregistered:
-        return Verdict(False, "NotRegistered", "not registered with the kubelet: " + _some(offered.unregistered))
+        return Verdict(False, "NotRegistered", "not registered with the kubelet: " + some(offered.unregistered))
     shown = capacities_of(node, "allocatable")
     wrong = [
         "%s (offered: %d, allocatable: %s)" % (name, count, shown.get(name, "none"))
@@ -78,7 +77,7 @@ def judge(node: Mapping[str, Any], offered: Offered) -> Verdict:
         if not quantity.same(shown.get(name), count)
     ]
     if wrong:
-        return Verdict(False, "NotAllocatable", "the node object does not show yet: " + _some(wrong))
+        return Verdict(False, "NotAllocatable", "the node object does not show yet: " + some(wrong))
     # The text is the same for every declaration, so that a reload writes nothing.
     return Verdict(True, "Allocatable", "the node object shows the number of devices that the plugin offers")
 
@@ -143,8 +142,3 @@ def _age(condition: Mapping[str, Any], now: datetime.datetime) -> float:
     # A time in the future is of a clock that was wrong.
     age = (now - at).total_seconds()
     return age if age >= 0 else HEARTBEAT
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = " and %d more" % (len(texts) - _MOST_TOLD) if len(texts) > _MOST_TOLD else ""
-    return ", ".join(texts[:_MOST_TOLD]) + more

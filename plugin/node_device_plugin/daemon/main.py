@@ -23,6 +23,7 @@ from ..status_api.pages import Outcome, private_pages, public_pages
 from ..status_api.server import Endpoint
 from ..support.bounded_calls import NoAnswer
 from ..support.sockets import status_socket
+from ..support.tables import some
 from ..support.task_group import TaskGroup
 from ..telemetry import logs
 from . import systemd
@@ -289,9 +290,8 @@ async def _report(resources: ResourceManager) -> None:
 
 def _status(served: Sequence[ServedResource]) -> str:
     missing = [each.name for each in served if not each.status.is_registered]
-    more = " and %d more" % (len(missing) - _MOST_TOLD) if len(missing) > _MOST_TOLD else ""
     return "STATUS=%d of %d resources registered with the kubelet%s" % (
         len(served) - len(missing),
         len(served),
-        "; waiting for {}{}".format(", ".join(missing[:_MOST_TOLD]), more) if missing else "",
+        f"; waiting for {some(missing, _MOST_TOLD)}" if missing else "",
     )

@@ -15,6 +15,8 @@ from .problems import Problem
 
 #: Kubernetes' group and version. Source: 1.34 is the first release with it.
 API_VERSION = "resource.k8s.io/v1"
+#: The first minor of the kubelet with the API v1 of DRA drivers.
+FIRST_KUBELET = (1, 34)
 #: Maximum number of a device's attributes and capacities.
 MAX_ATTRIBUTES = 32
 #: Maximum number of the devices of a claim (AllocationResultsMaxSize).

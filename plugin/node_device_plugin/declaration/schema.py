@@ -80,17 +80,17 @@ class Field(NamedTuple):
     attribute: str = ""
 
 
-def _text(description: str, **others: Any) -> Field:
+def text(description: str, **others: Any) -> Field:
     """A text."""
     return Field("str", description, **others)
 
 
-def _texts(description: str, rule: rules.Rule | None = None) -> Field:
+def texts(description: str, rule: rules.Rule | None = None) -> Field:
     """A list of text."""
     return Field("list", description, default=[], elements="str", rule=rule)
 
 
-def _named_texts(description: str, rule: rules.Rule | None = None) -> Field:
+def named_texts(description: str, rule: rules.Rule | None = None) -> Field:
     """A mapping with any keys and text values."""
     return Field("dict", description, default={}, elements="str", rule=rule)
 
@@ -132,10 +132,10 @@ def _resource(name: str, cdi_kind: str | None, api: str | None, **others: Any) -
 def _bus_id(whose: str, example: str) -> Field:
     """A vendor, product or device id of a bus."""
     description = f'{whose} id: four hexadecimal digits, e.g. "{example}". If left out, any id matches.'
-    return _text(description, rule=rules.bus_id, read=str.lower)
+    return text(description, rule=rules.bus_id, read=str.lower)
 
 
-_PLACEHOLDER = _text(
+_PLACEHOLDER = text(
     "Name of a placeholder for env, joined_env and annotations, e.g. tty for {tty}. Its value is the path of this node "
     "inside the container.",
     rule=placeholder_problem,
@@ -143,7 +143,7 @@ _PLACEHOLDER = _text(
 
 #: The value of an attribute that is a version.
 VERSION: dict[str, Field] = {
-    "version": _text(
+    "version": text(
         'A version of Semantic Versioning 2.0.0, e.g. "1.2.3".',
         required=True,
         rule=dra_api.version_problem,
@@ -167,12 +167,12 @@ def _attributes(whose: str) -> Field:
 
 
 DEVICE_NODE: dict[str, Field] = {
-    "path": _text("Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
-    "host_path": _text(
+    "path": text("Absolute path of the device node inside the container.", required=True, rule=rules.node_path),
+    "host_path": text(
         "Absolute path of the device node on the host. The default is the value of path. Symbolic links are followed.",
         rule=rules.node_path,
     ),
-    "permissions": _text(
+    "permissions": text(
         "What the container may do with the device node: any of r (read), w (write) and m (mknod).",
         default="rw",
         rule=rules.permissions,
@@ -185,13 +185,13 @@ DEVICE_NODE: dict[str, Field] = {
         "Group of the device node inside the container: a number, or the name of a group on the node, which the roles "
         "replace by its number. The default is the container's own group."
     ),
-    "mode": _text(
+    "mode": text(
         'Octal file mode of the device node inside the container, e.g. "0660". If left out, the runtime uses either '
         "0666 or the mode on the host.",
         rule=rules.mode,
         read=functools.partial(int, base=8),
     ),
-    "type": _text(
+    "type": text(
         "Required type of the host's device node: c (character) or b (block). If left out, both types are accepted.",
         choices=("c", "b"),
     ),
@@ -205,31 +205,31 @@ DEVICE_NODE: dict[str, Field] = {
 }
 
 MOUNT: dict[str, Field] = {
-    "host_path": _text(
+    "host_path": text(
         "Source of the mount: an absolute path on the host, or a name such as tmpfs.",
         required=True,
         rule=rules.not_empty,
     ),
-    "container_path": _text("Absolute path of the mount inside the container.", required=True, rule=rules.absolute),
-    "type": _text("File system type, e.g. tmpfs. If left out, the mount is a bind mount.", rule=rules.not_empty),
-    "options": _texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
+    "container_path": text("Absolute path of the mount inside the container.", required=True, rule=rules.absolute),
+    "type": text("File system type, e.g. tmpfs. If left out, the mount is a bind mount.", rule=rules.not_empty),
+    "options": texts("Mount options, e.g. [ro, nosuid, nodev, bind].", rule=rules.not_empty),
 }
 
 HOOK: dict[str, Field] = {
-    "name": _text(
+    "name": text(
         "Point of the container's lifecycle at which the runtime runs the hook, as the OCI runtime specification "
         "names it.",
         required=True,
         choices=("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"),
     ),
-    "path": _text("Absolute path of the hook's program.", required=True, rule=rules.absolute),
-    "args": _texts("Arguments of the program. The first argument is the program's own name."),
-    "env": _texts("Environment of the program, as NAME=value.", rule=rules.assignment),
+    "path": text("Absolute path of the hook's program.", required=True, rule=rules.absolute),
+    "args": texts("Arguments of the program. The first argument is the program's own name."),
+    "env": texts("Environment of the program, as NAME=value.", rule=rules.assignment),
     "timeout": _number("Time limit of the hook in seconds.", minimum=1, maximum=LONGEST_TIME),
 }
 
 CONTAINER_EDITS: dict[str, Field] = {
-    "env": _texts(
+    "env": texts(
         "Environment variables, as NAME=value. Values are literal: to use placeholders, set env of the resource.",
         rule=rules.assignment,
     ),
@@ -251,7 +251,7 @@ CONTAINER_EDITS: dict[str, Field] = {
 }
 
 DEVICE: dict[str, Field] = {
-    "id": _text(
+    "id": text(
         "Name of the device, unique among all devices of the node. If a spec of this project contains the device, this "
         "is also its CDI device name.",
         required=True,
@@ -259,12 +259,12 @@ DEVICE: dict[str, Field] = {
     ),
     "nodes": _mappings(_device_node, DEVICE_NODE, "Device nodes that a container gets.", shorthands.NODE),
     "container_edits": _mapping(model.ContainerEdits, CONTAINER_EDITS, "CDI edits that apply only to this device."),
-    "cdi_devices": _texts(
+    "cdi_devices": texts(
         "Fully qualified names of devices in other programs' CDI specs, e.g. nvidia.com/gpu=0. A container that gets "
         "the device gets these as well.",
         rule=foreign_cdi_name_problem,
     ),
-    "properties": _named_texts(
+    "properties": named_texts(
         "Values for placeholders in env, joined_env and annotations. Unlike a device's id, a value may be any text."
     ),
     "required": Field(
@@ -282,7 +282,7 @@ DEVICE: dict[str, Field] = {
 
 def _driver(whose: str) -> Field:
     """The driver of a device on a bus."""
-    return _text(
+    return text(
         f"Name or pattern of the driver that the kernel bound to {whose}. If left out, a device matches with any "
         "driver, or without one.",
         rule=rules.exclusion,
@@ -292,7 +292,7 @@ def _driver(whose: str) -> Field:
 USB_SELECTOR: dict[str, Field] = {
     "vendor": _bus_id("Vendor", "0403"),
     "product": _bus_id("Product", "6001"),
-    "serial": _text(
+    "serial": text(
         "Pattern of the serial number, e.g. A50*. If left out, a device matches with any serial number, or without "
         "one.",
         rule=pattern_problem,
@@ -303,7 +303,7 @@ USB_SELECTOR: dict[str, Field] = {
 PCI_SELECTOR: dict[str, Field] = {
     "vendor": _bus_id("Vendor", "10de"),
     "device": _bus_id("Device", "1eb8"),
-    "class_code": _text(
+    "class_code": text(
         'First two, four or all six hexadecimal digits of the class code, e.g. "0302". If left out, any class matches.',
         rule=rules.class_code,
         read=str.lower,
@@ -312,8 +312,8 @@ PCI_SELECTOR: dict[str, Field] = {
 }
 
 UDEV_SELECTOR: dict[str, Field] = {
-    "subsystem": _text("Subsystem of the device nodes, e.g. video4linux.", required=True, rule=rules.subsystem),
-    "properties": _named_texts(
+    "subsystem": text("Subsystem of the device nodes, e.g. video4linux.", required=True, rule=rules.subsystem),
+    "properties": named_texts(
         "Patterns of properties, by name, e.g. ID_SERIAL: Logitech*. A device must have all of them. The names and "
         "values are those that udevadm info prints after E:, except links, tags and USEC_INITIALIZED. No wildcard "
         "matches a '/'.",
@@ -322,17 +322,17 @@ UDEV_SELECTOR: dict[str, Field] = {
 }
 
 CDI_SELECTOR: dict[str, Field] = {
-    "kind": _text(
+    "kind": text(
         "CDI kind (vendor/class) of another program's specs, e.g. nvidia.com/gpu.",
         required=True,
         rule=foreign_kind_problem,
     ),
-    "match": _texts("Patterns of device names. If left out, every name matches.", rule=rules.exclusion),
-    "exclude": _texts("Patterns of device names to leave out.", rule=rules.exclusion),
+    "match": texts("Patterns of device names. If left out, every name matches.", rule=rules.exclusion),
+    "exclude": texts("Patterns of device names to leave out.", rule=rules.exclusion),
 }
 
 GROUPED_NODE: dict[str, Field] = {
-    "path": _text(
+    "path": text(
         "Absolute path with placeholders ({match1}, {address} …) and wildcards. With paths, udev and cdi, the plugin "
         "adds every existing node that matches. With usb, pci and vfio, a path with a wildcard matches only nodes of "
         "the device itself, and a path without one adds any existing node.",
@@ -340,7 +340,7 @@ GROUPED_NODE: dict[str, Field] = {
         rule=rules.path_template,
     ),
     "optional": Field("bool", "Whether the plugin lists a device without this node.", default=False),
-    "container_path": _text(
+    "container_path": text(
         "Absolute path of the node inside a container. The default is the path on the host. Accepts the same "
         "placeholders as path, and {name} for the last part of the path on the host. If several nodes have the same "
         "path inside a container, the container gets only the first node.",
@@ -355,7 +355,7 @@ GROUPED_NODE: dict[str, Field] = {
 _ACCESS: dict[str, Field] = {name: DEVICE_NODE[name] for name in ("permissions", "uid", "gid", "mode")}
 
 DISCOVER: dict[str, Field] = {
-    "paths": _texts(
+    "paths": texts(
         "Patterns of device nodes, or of links to device nodes. Each match is a device, named after the matching "
         "path. The properties match1, match2 … contain the texts that the wildcards matched.",
         rule=rules.path_pattern,
@@ -405,26 +405,26 @@ DISCOVER: dict[str, Field] = {
         "nodes exist that are not optional.",
         shorthands.NODE,
     ),
-    "container_path": _text(
+    "container_path": text(
         "For paths and udev: absolute path of the matching node inside a container. The default is the matching path. "
         "Placeholders are the device's properties, and {name} for the last part of the matching path. A path without a "
         "placeholder requires container_limit: 1.",
         rule=rules.container_path,
     ),
-    "exclude": _texts(
+    "exclude": texts(
         "Patterns of devices to exclude. With paths, a pattern may match the path or the target of a link. With "
         "udev, it may match the device node, or its by-id or by-path link. With usb, pci and vfio, it may match a "
         "device node, the USB port or the PCI address (with vfio, of any function in the IOMMU group). With cdi, it "
         "may match the name of a device. A USB port is 1-1.2, or 0000:00:14.0-1.2 with its controller.",
         rule=rules.exclusion,
     ),
-    "id_prefix": _text(
+    "id_prefix": text(
         "Text before the id of each discovered device, e.g. rack- for rack-ttyUSB0. Set it if devices of another "
         "resource have the same ids.",
         default="",
         rule=rules.id_prefix,
     ),
-    "identify_by": _text(
+    "identify_by": text(
         "What a USB device keeps while it stays the same device. With serial, these are vendor, product and serial "
         "number. With port, a device that matches any selector is the same device as long as it is at the same port. "
         "Set port if a device changes its ids, for example when its firmware is loaded.",
@@ -435,7 +435,7 @@ DISCOVER: dict[str, Field] = {
 }
 
 PRE_START: dict[str, Field] = {
-    "command": _texts(
+    "command": texts(
         "Absolute path of the program and its arguments. The program's environment has RESOURCE_NAME, DEVICE_ID, "
         "DEVICE_PATH (the first node's path on the host) and DEVICE_PROPERTY_<NAME> for each property. For a "
         "discovered device, the environment also has, as far as known, DEVICE_PCI_ADDRESS, DEVICE_PCIE_ROOT, "
@@ -457,7 +457,7 @@ HEALTH: dict[str, Field] = {
         "off there.",
         default=False,
     ),
-    "command": _texts(
+    "command": texts(
         "Absolute path of a program and its arguments. Exit code 0 means that the device is healthy. Otherwise, the "
         "device is unhealthy, and the last line on stderr is the reason. The program's environment is the same as for "
         "pre_start."
@@ -471,7 +471,7 @@ HEALTH: dict[str, Field] = {
 _APIS = (model.DEVICE_PLUGIN, model.DRA)
 
 RESOURCE: dict[str, Field] = {
-    "name": _text(
+    "name": text(
         "Name of the extended resource, e.g. devices.example.com/serial.", required=True, rule=resource_name_problem
     ),
     "devices": _mappings(
@@ -486,7 +486,7 @@ RESOURCE: dict[str, Field] = {
         "How the plugin finds more devices while it runs. If the kind needs a CDI spec, the plugin then writes it, in "
         "dynamic_cdi_dir.",
     ),
-    "env": _named_texts(
+    "env": named_texts(
         "Environment variables that a container gets for each device. In names and values, {index} is the device's "
         "number within the container (with api: dra, within the claim), from 0. Values may also contain {id}, {path} "
         "and {host_path} (both of the first node), and the name of any property in braces."
@@ -494,12 +494,12 @@ RESOURCE: dict[str, Field] = {
     "container_edits": _mapping(
         model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this resource."
     ),
-    "joined_env": _named_texts(
+    "joined_env": named_texts(
         "Environment variables that have one value for all devices of a container (with api: dra, of a request): the "
         "devices' values, separated by commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same "
         "placeholders as env."
     ),
-    "cdi_kind": _text("CDI kind (vendor/class). The default is the resource's name."),
+    "cdi_kind": text("CDI kind (vendor/class). The default is the resource's name."),
     "replicas": _number("How many containers may share each device.", minimum=1, maximum=LARGEST_CAPACITY, default=1),
     "container_limit": _number(
         "How many devices a container may request. If a container requests more, the pod's admission fails.",
@@ -512,7 +512,7 @@ RESOURCE: dict[str, Field] = {
         maximum=LARGEST_CAPACITY,
         default=0,
     ),
-    "preference": _text(
+    "preference": text(
         "Which free shares the plugin recommends to the kubelet. packed: devices with the fewest free shares first, "
         "so that whole devices stay free for other pods. distributed: on as many devices as possible, the least used "
         "first. numa: on as few NUMA nodes as possible. If left out, the kubelet chooses.",
@@ -531,16 +531,16 @@ RESOURCE: dict[str, Field] = {
         "spec defines the CDI name. The sources of bind mounts and the hooks exist. In a pod, the plugin does not see "
         "these sources and hooks.",
     ),
-    "injection": _text(
+    "injection": text(
         "How a container gets its devices. cdi: by CDI names. device_nodes: as device nodes, mounts and variables in "
         "the answer to Allocate, for runtimes and kubelets that do not support CDI.",
         default="cdi",
         choices=("cdi", "device_nodes"),
     ),
-    "annotations": _named_texts(
+    "annotations": named_texts(
         "Annotations that the runtime gets for each device of a container. Values accept the same placeholders as env."
     ),
-    "api": _text(
+    "api": text(
         "The kubelet's API that serves the resource on this node. device_plugin: pods request the extended resource. "
         "dra: pods request devices by ResourceClaims. The default is the api of the plugin's configuration.",
         choices=_APIS,
@@ -566,19 +566,19 @@ DECLARED_RESOURCE: dict[str, Field] = {**RESOURCE, "capacity": STATIC_RESOURCE["
 
 #: What the DRA driver of a node needs.
 DRA: dict[str, Field] = {
-    "driver": _text(
+    "driver": text(
         "Name of the driver, which ResourceSlices and DeviceClasses contain: a DNS name of at most 63 characters. Set "
         "the same name for all nodes of a cluster.",
         default=model.DraDriver().name,
         rule=dra_api.driver_problem,
         attribute="name",
     ),
-    "node": _text(
+    "node": text(
         "The node's name in the cluster. The role device_plugin sets it.",
         default=model.DraDriver().node,
         rule=node_name_problem,
     ),
-    "kubeconfig": _text(
+    "kubeconfig": text(
         "Path of a kubeconfig file on the node, whose user needs the rights of a kubelet. The default is the path that "
         "kubeadm uses.",
         default=model.DraDriver().kubeconfig,
@@ -590,7 +590,7 @@ CONFIGURATION: dict[str, Field] = {
     "resources": Field(
         "list", "Resources of this node.", required=True, elements="dict", fields=RESOURCE, read=_resource
     ),
-    "kubelet_device_plugin_dir": _text(
+    "kubelet_device_plugin_dir": text(
         "The kubelet's device plugin directory. The kubelet's --root-dir does not change this directory, but some "
         "distributions use a different one.",
         default="/var/lib/kubelet/device-plugins",
@@ -604,7 +604,7 @@ CONFIGURATION: dict[str, Field] = {
         elements="str",
         rule=rules.directory,
     ),
-    "registration": _text(
+    "registration": text(
         "How the plugin registers. device_plugins: the plugin calls the kubelet in kubelet_device_plugin_dir. "
         "plugins_registry: the kubelet finds the plugin's sockets in the directory plugins_registry of "
         "kubelet_root_dir.",
@@ -617,20 +617,20 @@ CONFIGURATION: dict[str, Field] = {
         maximum=LONGEST_TIME,
         default=10,
     ),
-    "log_level": _text("Lowest level of log messages.", default="info", choices=("debug", "info", "warning", "error")),
-    "log_format": _text(
+    "log_level": text("Lowest level of log messages.", default="info", choices=("debug", "info", "warning", "error")),
+    "log_format": text(
         "Format of log lines: text for people, or one JSON object per line for programs.",
         default="text",
         choices=("text", "json"),
     ),
-    "http_address": _text(
+    "http_address": text(
         "Address of /metrics, /healthz and /readyz: address:port, with an IPv6 address in brackets. If only the "
         "address part is empty (:port), the plugin listens on all addresses of the node. If the whole value is empty, "
         "the plugin does not listen.",
         default="127.0.0.1:9819",
         rule=rules.http_address_problem,
     ),
-    "dynamic_cdi_dir": _text(
+    "dynamic_cdi_dir": text(
         "Directory for the CDI specs that the plugin writes; the runtime must read this directory. The plugin writes "
         "specs of kinds with discovered devices or with declared nodes that are links, and of all kinds if cdi_owner "
         "is plugin. If you change the directory, old specs stay in the former one, until a reboot clears it or you "
@@ -638,19 +638,19 @@ CONFIGURATION: dict[str, Field] = {
         default="/var/run/cdi",
         rule=rules.directory,
     ),
-    "cdi_owner": _text(
+    "cdi_owner": text(
         "Who writes the CDI specs of kinds without discovered devices. role: the role cdi_specs, in /etc/cdi. plugin: "
         "the plugin, in dynamic_cdi_dir, for nodes that are reachable only through the Kubernetes API.",
         default="role",
         choices=("role", "plugin"),
     ),
-    "kubelet_root_dir": _text(
+    "kubelet_root_dir": text(
         "The kubelet's --root-dir. It contains plugins_registry and the pod-resources socket, which the plugin asks "
         "for the pods that hold devices.",
         default="/var/lib/kubelet",
         rule=rules.directory,
     ),
-    "api": _text("The api of each resource that sets none.", default=model.DEVICE_PLUGIN, choices=_APIS),
+    "api": text("The api of each resource that sets none.", default=model.DEVICE_PLUGIN, choices=_APIS),
     "dra": _mapping(model.DraDriver, DRA, "The DRA driver, for resources with api: dra."),
 }
 

@@ -56,6 +56,13 @@ def _device(resource: Resource, device: Device, origin: str, names: CdiNames) ->
     }
 
 
+def shown_nodes(nodes: Sequence[Mapping[str, str]]) -> str:
+    """The nodes of a device as text. A path that differs on the host is behind an arrow."""
+    return ", ".join(
+        node["path"] if node["path"] == node["host_path"] else "{path} -> {host_path}".format(**node) for node in nodes
+    )
+
+
 def to_text(data: Mapping[str, Any]) -> str:
     """The result of to_data as a table."""
     if not data["resources"]:
@@ -63,13 +70,9 @@ def to_text(data: Mapping[str, Any]) -> str:
     rows: list[tuple[str, ...]] = []
     for resource in data["resources"]:
         for device in resource["devices"]:
-            nodes = [
-                node["host_path"] if node["path"] == node["host_path"] else "{path} -> {host_path}".format(**node)
-                for node in device["nodes"]
-            ]
             numa = "-" if device["numa_node"] is None else str(device["numa_node"])
             state = device["problem"] or device["origin"]
-            rows.append((resource["name"], device["id"], ", ".join(nodes) or "-", numa, state))
+            rows.append((resource["name"], device["id"], shown_nodes(device["nodes"]) or "-", numa, state))
         for device in resource["left_out"]:
             rows.append((resource["name"], device["id"], "-", "-", "left out: " + device["reason"]))
         if resource["problem"] or not (resource["devices"] or resource["left_out"]):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..cdi.directories import DEFAULT_DIRECTORIES, FOREIGN, MODE, OURS, SpecFile
-from ..declaration import Configuration, DeclarationError, Problem, cdi
+from ..declaration import Configuration, DeclarationError, Problem, cdi, dra_api
 from ..declaration.configuration_file import DEFAULT_PATH, KubeletPlaces, LoadedConfiguration, kubelet_places, load
 from ..declaration.model import DRA
 from ..declaration.problems import first
@@ -26,7 +26,7 @@ from ..support.bounded_calls import BoundedCalls, Key, NoAnswer, in_thread
 from ..support.kubelet_process import KubeletProcess, running_kubelet
 from ..support.node_process import NotTrusted
 from ..support.sockets import PRIVATE_MODE, status_socket
-from ..support.tables import counted
+from ..support.tables import counted, few
 from .cdi_specs import read_specs
 from .findings import Findings
 from .instances import POD, SERVICE, ending, pods_configuration, running_instances
@@ -37,8 +37,6 @@ _PROVISION = "ansible-playbook playbooks/site.yml --limit THIS-NODE    # on the 
 #: Maximum number of losses, or of devices that are left out, that one finding names.
 _MOST_TOLD = 5
 _TRIGGER = "udevadm trigger --action=add    # if the device is plugged in; role host_devices loads kernel modules"
-#: The first minor with resource.k8s.io/v1 and the kubelet's API v1.DRAPlugin.
-_FIRST_DRA_KUBELET = (1, 34)
 _START_KUBELET = "systemctl start %(kubelet)s\njournalctl --unit %(kubelet)s --lines 50"
 
 
@@ -338,9 +336,9 @@ class Doctor(Findings):
         link, driver = "DRA", configuration.dra
         kubelet = self._kubelet
         resources = [each for each in configuration.resources if each.api == DRA]
-        if kubelet is not None and kubelet.release is not None and kubelet.release[:2] < _FIRST_DRA_KUBELET:
+        if kubelet is not None and kubelet.release is not None and kubelet.release[:2] < dra_api.FIRST_KUBELET:
             found = "kubelet %s does not know the API v1 of DRA drivers; use %s or later"
-            versions = _dotted(kubelet.release), _dotted(_FIRST_DRA_KUBELET)
+            versions = _dotted(kubelet.release), _dotted(dra_api.FIRST_KUBELET)
             self.wrong(link, found % versions, f"set api: device_plugin, or upgrade the node, then:\n{_PROVISION}")
             return
         if kubelet is not None and kubelet.dra_is_off:
@@ -392,11 +390,12 @@ class Doctor(Findings):
         mild = [f"{loss.resource}: {loss.text}" for loss in found.losses if not loss.fails]
         shown = "node-device-plugin status    # each device with its reason and its pod"
         if harm:
-            self.wrong(link, _joined(harm), shown)
+            self.wrong(link, "; ".join(few(harm, _MOST_TOLD)), shown)
         elif mild or unusable:
-            self.warning(link, _joined([*mild, *unusable]), shown)
+            self.warning(link, "; ".join(few([*mild, *unusable], _MOST_TOLD)), shown)
         else:
-            left_out = f"; optional devices that are not there: {_joined(absent)}" if absent else ""
+            not_there = "; ".join(few(absent, _MOST_TOLD))
+            left_out = f"; optional devices that are not there: {not_there}" if absent else ""
             self.ok(link, f"no device is lost{left_out}")
 
 
@@ -481,11 +480,6 @@ async def _absent(found: Status) -> tuple[list[str], list[str]]:
 
 def _are_there(paths: Sequence[str]) -> bool:
     return bool(paths) and all(map(os.path.exists, paths))
-
-
-def _joined(sentences: Sequence[str]) -> str:
-    more = [f"and {len(sentences) - _MOST_TOLD} more"] if len(sentences) > _MOST_TOLD else []
-    return "; ".join([*sentences[:_MOST_TOLD], *more])
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -25,7 +25,8 @@ from ..devices.discovery.root import Root
 from ..devices.discovery.sysfs import upward
 from ..devices.discovery.usb import DIRECTORY as USB
 from ..support.bounded_calls import Key
-from ..support.tables import printable, shortened, table
+from ..support.tables import few, printable, shortened, table
+from .discovered import shown_nodes
 from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_name, usb_name
 
 #: The domain of suggested resources if the user names none.
@@ -241,8 +242,7 @@ def reason_not_to_paste(declaration: Any) -> str | None:
 
 def _as_comments(texts: Sequence[str]) -> list[str]:
     """Texts as comments of one line each."""
-    shown = [shortened(text, _LONGEST) for text in texts if text]
-    return [*shown[:_MOST], f"and {len(shown) - _MOST} more"] if len(shown) > _MOST else shown
+    return few([shortened(text, _LONGEST) for text in texts if text], _MOST)
 
 
 def _left_out(kind: str, device: Device, reason: str) -> Unsuggested:
@@ -298,13 +298,7 @@ def _devices(devices: Sequence[Device], names: Any) -> Iterator[dict[str, Any]]:
 
 def _place(device: Mapping[str, Any]) -> str:
     """The nodes of a device, or else its CDI names, or else its id, which contains a PCI device's address."""
-    return _nodes(device["nodes"]) or ", ".join(device["cdi_devices"]) or str(device["id"])
-
-
-def _nodes(nodes: Sequence[Mapping[str, str]]) -> str:
-    return ", ".join(
-        node["path"] if node["path"] == node["host_path"] else "{path} -> {host_path}".format(**node) for node in nodes
-    )
+    return shown_nodes(device["nodes"]) or ", ".join(device["cdi_devices"]) or str(device["id"])
 
 
 def _block(mapping: Mapping[str, Any], indent: int) -> Iterator[str]:

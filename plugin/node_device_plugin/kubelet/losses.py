@@ -23,7 +23,7 @@ from ..runtime.client import CriClient
 from ..runtime.errors import CriError
 from ..support import bounded_reads
 from ..support.bounded_calls import BoundedCalls, Key, NoAnswer
-from ..support.tables import counted
+from ..support.tables import counted, few
 from ..wire.cri_v1_pb2 import CONTAINER_RUNNING
 from .queries import DeviceNames, HeldDevice, Holders
 
@@ -157,9 +157,8 @@ def _number(offer: Offer) -> int:
 def _too_few(offer: Offer) -> Loss:
     lost = {device_id: why for device_id, why in offer.reasons.items() if why is not None}
     reasons = [f"{device_id}: {why}" for device_id, why in {**offer.left_out, **lost}.items()]
-    more = [f"and {len(reasons) - _MOST_TOLD} more"] if len(reasons) > _MOST_TOLD else []
     expected = f"expected at least {counted(offer.min_devices, 'device')} (min_devices), found {_number(offer)}"
-    return Loss(offer.resource, "", "; ".join([expected, *reasons[:_MOST_TOLD], *more]))
+    return Loss(offer.resource, "", "; ".join([expected, *few(reasons, _MOST_TOLD)]))
 
 
 async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, resources: Collection[str]) -> list[Loss]:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what pods or other users can write: regular files only, and no more bytes, values or seconds than expected.
-
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
-"""
+"""Reads what pods or other users can write: regular files only, and no more bytes, values or seconds than expected."""
 
 from __future__ import annotations
 

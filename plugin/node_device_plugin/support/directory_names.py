@@ -1,7 +1,4 @@
-"""Compares directory names and ignores different spellings.
-
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
-"""
+"""Compares directory names and ignores different spellings."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identifies a file without reading it.
-
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
-"""
+"""Identifies a file without reading it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads facts about a node's running kubelet from its command line and its configuration, and finds its runtime.
-
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
-"""
+"""Reads facts about a node's running kubelet from its command line and its configuration, and finds its runtime."""
 
 from __future__ import annotations
 

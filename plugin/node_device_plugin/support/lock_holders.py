@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the processes that hold an flock. Any user who may open a file or directory may lock it.
 
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
 Also runs on controllers, which may have macOS.
 """
 
@@ -13,6 +12,7 @@ import re
 from typing import NamedTuple
 
 from .bounded_reads import beginning_of
+from .tables import few
 
 #: The mount point of proc(5).
 PROC = "/proc"
@@ -56,8 +56,7 @@ def holders(path: str) -> list[Holder]:
 
 def named(found: list[Holder], most: int = 3) -> str:
     """Return the holders as part of a sentence."""
-    more = [f"and {len(found) - most} more"] if len(found) > most else []
-    return ", ".join([*map(str, found[:most]), *more]) or "a process that /proc does not show"
+    return ", ".join(few([str(each) for each in found], most)) or "a process that /proc does not show"
 
 
 def _key_of(path: str) -> str:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a file under a temporary name, so that its reader sees the whole file or none.
-
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
-"""
+"""Writes a file under a temporary name, so that its reader sees the whole file or none."""
 
 from __future__ import annotations
 

@@ -8,8 +8,6 @@ start a setuid program such as sudo. In addition, the process meets one of these
 - systemd runs the process as the main process of a system service of user root, and only root can write the unit's
   files. Otherwise the service's user may have started a setuid program in place of the main process.
 - The process has the mount namespace of PID 1. Only root can write its executable and all directories above.
-
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 A message may quote any value of the configuration, escaped or in part, and containerd 1.7 logs its whole configuration
 when it starts. Therefore only known words are shown: the words of errors, names of settings, small numbers, and paths
 that the caller names.
-
-Ansible modules import this file, too (plugins/module_utils/node_device_plugin): Python 3.9, standard library only.
 """
 
 from __future__ import annotations

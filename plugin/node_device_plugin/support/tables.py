@@ -29,6 +29,18 @@ def counted(number: int, noun: str) -> str:
     return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 
 
+def some(names: Sequence[str], most: int = 10) -> str:
+    """At most ``most`` of the names, and how many others there are."""
+    more = " and %d more" % (len(names) - most) if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def few(sentences: Sequence[str], most: int) -> list[str]:
+    """At most ``most`` of the sentences, and a last one with the number of the others."""
+    more = ["and %d more" % (len(sentences) - most)] if len(sentences) > most else []
+    return [*sentences[:most], *more]
+
+
 def printable(text: str) -> str:
     """Escape unprintable characters, because a device's path may contain any character but NUL."""
     if text.isprintable():

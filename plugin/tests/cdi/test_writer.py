@@ -394,39 +394,22 @@ def test_a_path_of_another_device_starts_no_container_also_where_the_role_owns_t
     assert writer.offered(str(tmp_path)) == {"a": {"/dev/a"}}
 
 
-#: An owner of all that it is asked to write, as of specs that live as long as something else than a resource.
-ANOTHER = writer.Owner("node-device-plugin-another_", lambda _declared, _followed: True)
-
-
-def test_two_owners_in_one_directory_do_not_touch_each_others_specs(tmp_path: Path) -> None:
+def test_specs_of_claims_are_not_those_of_resources(tmp_path: Path) -> None:
+    directory = str(tmp_path)
     (declared,) = parse_resources([{"name": "a.bb/cc", "devices": [{"id": "x", "nodes": [{"path": "/dev/x"}]}]}])
-    links, directory = Links(), str(tmp_path)
-    assert not writer.exists(directory, ANOTHER)
-    assert writer.missing([declared], links, directory) == frozenset()
-    assert writer.missing([declared], links, directory, ANOTHER) == {"a.bb/cc=x"}
-    # The kind is the role's: the plugin does not write it.
-    assert writer.write(declared, links, directory) is None
-    assert writer.write(declared, links, directory, owner=ANOTHER) is not None
-    assert os.listdir(tmp_path) == ["node-device-plugin-another_a.bb_cc.json"]
-    assert (writer.exists(directory), writer.exists(directory, ANOTHER)) == (False, True)
-    assert writer.missing([declared], links, directory, ANOTHER) == frozenset()
+    assert writer.missing([declared], Links(), directory) == frozenset(), "the kind is the role's"
+    writer.write_claim(directory, "uid", "a.bb/cc", {"x": {"env": ["A=1"]}})
+    (of_claim,) = os.listdir(tmp_path)
+    assert not writer.exists(directory)
     specs.write([resource("a", "b")], directory)
-    half = [tmp_path / f".{prefix}x.json.0" for prefix in (writer.PLUGIN.prefix, ANOTHER.prefix)]
+    half = [tmp_path / f".{prefix}x.json.0" for prefix in (cdi.FILE_PREFIX, of_claim)]
     for path in half:
         path.touch()
+    assert writer.exists(directory)
     assert writer.devices(directory) == ["example.com/dev=a", "example.com/dev=b"]
-    assert writer.devices(directory, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.prune([], links, (), directory, True) == ["example.com/dev=a", "example.com/dev=b"]
-    assert writer.prune([], links, (), directory, True, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.prune([declared], links, (), directory, True, ANOTHER) == []
+    assert writer.prune([], Links(), (), directory, dry_run=True) == ["example.com/dev=a", "example.com/dev=b"]
     assert {name for name, _paths in writer.given(directory)} == {"example.com/dev=a", "example.com/dev=b"}
     assert writer.omit(["a.bb/cc=x", "example.com/dev=a"], directory) == ["example.com/dev=a"]
-    assert writer.prune([], links, [], directory) == ["example.com/dev=b"]
+    assert writer.prune([], Links(), [], directory) == ["example.com/dev=b"]
     assert [path.exists() for path in half] == [False, True]
-    assert writer.devices(directory, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.prune([declared], links, [], directory, owner=ANOTHER) == []
-    assert writer.omit(["a.bb/cc=x"], directory, ANOTHER) == ["a.bb/cc=x"]
-    assert writer.write(declared, links, directory, owner=ANOTHER) is not None
-    assert writer.prune([], links, ["x"], directory, owner=ANOTHER) == []
-    assert writer.prune([], links, [], directory, owner=ANOTHER) == ["a.bb/cc=x"]
-    assert os.listdir(tmp_path) == []
+    assert of_claim in os.listdir(tmp_path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from .. import node_code
+from .. import boot_unit, node_code
 from ..account_numbers import with_numbers
 from ..ledger import LedgerConflict
 
@@ -42,7 +42,11 @@ def converge(node, params):
 
     wanted = [item_of(file, node.facts) for file in params["files"]]
     with node.ledger() as ledger:
-        return node.answer(node.managed(ledger, params["owner"]).converge(wanted, validate))
+        report = node.managed(ledger, params["owner"]).converge(wanted, validate)
+    # A unit whose file is gone stays in systemd's memory.
+    if not node.check_mode and any(os.path.dirname(path) == boot_unit.UNITS for path in report.removed):
+        node.run_command(["systemctl", "daemon-reload"], check_rc=True)
+    return node.answer(report)
 
 
 def item_of(file, facts):

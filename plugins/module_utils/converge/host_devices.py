@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converges a node's kernel modules, udev rules and device nodes to the wanted state.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Converges a node's kernel modules, udev rules and device nodes to the wanted state."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a converge function may use of the module that calls it.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""What a converge function may use of the module that calls it."""
 
 from __future__ import annotations
 

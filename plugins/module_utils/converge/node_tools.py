@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Installs, rolls back or removes the plugin's environment.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Installs, rolls back or removes the plugin's environment."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers for modules in check mode, all in one execution of the preflight check.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Answers for modules in check mode, all in one execution of the preflight check."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts, restarts, reloads and stops a systemd service or timer.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Starts, restarts, reloads and stops a systemd service or timer."""
 
 from __future__ import annotations
 

@@ -6,6 +6,4 @@
 - ``serving`` reads which resources and devices the running plugin serves.
 - ``change`` changes the version, and restores the old version if the new version does not become ready. It restarts and
   queries the service that runs from an environment.
-
-Runs on nodes: Python 3.9, standard library only.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates a virtual environment from wheels. Runs on nodes: Python 3.9, standard library only, no pip."""
+"""Creates a virtual environment from wheels, without pip."""
 
 from __future__ import annotations
 

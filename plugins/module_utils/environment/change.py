@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Changes the plugin's version, and restores the old version if the new version fails its health check.
 
-Runs on nodes: Python 3.9, standard library only. The link ``current`` points to the version in use. The new version
-passes its health check if it serves all resources and devices that the old version served. Then the ledger records the
-new version. If the power fails during the health check, a unit for the next boot (the guard) restores the link. If a
-run is killed during the health check, the next run undoes the change (``settle``).
+The link ``current`` points to the version in use. The new version passes its health check if it serves all resources
+and devices that the old version served. Then the ledger records the new version. If the power fails during the health
+check, a unit for the next boot (the guard) restores the link. If a run is killed during the health check, the next run
+undoes the change (``settle``).
 """
 
 from __future__ import annotations

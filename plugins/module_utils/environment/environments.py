@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manages the environments of role node_tools on a node.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Manages the environments of role node_tools on a node."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from typing import NamedTuple
 from .. import node_code
 from ..ledger import LedgerConflict, remove_tree
 from ..managed import Report
+from ..node_device_plugin.support.tables import few
 from . import change
 from .build import COMMAND, VersionError, build, can_run, edited, is_complete
 
@@ -313,8 +311,7 @@ def _edited_environment(files):
     """Return an edited environment's state for a diff; None if no file was edited."""
     if not files:
         return None
-    more = ["and %d more" % (len(files) - _SHOWN)] if len(files) > _SHOWN else []
-    return {"kind": "virtual environment with these changed files: " + ", ".join(files[:_SHOWN] + more)}
+    return {"kind": "virtual environment with these changed files: " + ", ".join(few(files, _SHOWN))}
 
 
 def _is_named(name, wanted):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out whether the plugin's service can run the node's Python. Runs on nodes: Python 3.9, standard library only.
+"""Finds out whether the plugin's service can run the node's Python.
 
 The unit's sandbox hides some directories from the service. The service runs as root at every boot, so only root may be
 able to replace its files.

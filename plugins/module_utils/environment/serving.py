@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the resources and devices that the running plugin serves, and compares two readings.
 
-Runs on nodes: Python 3.9, standard library only. The source is an environment's command ``status``. The command reports
-the plugin's own state and the kubelet's PodResources.
+The source is an environment's command ``status``. The command reports the plugin's own state and the kubelet's
+PodResources.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the wheels that a machine can use. Runs on nodes: Python 3.9, standard library only.
+"""Chooses the wheels that a machine can use.
 
 A target is a Python version and a machine, such as cp311-x86_64. The table of targets comes from the controller.
 """

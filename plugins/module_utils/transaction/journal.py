@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads and writes a transaction's journal. Each step is on the disk before its execution.
 
-Runs on nodes: Python 3.9, standard library only. The file has one JSON object per line. Its disk space is allocated in
-advance, so that an undo can write records on a full disk.
+The file has one JSON object per line. Its disk space is allocated in advance, so that an undo can write records on a
+full disk.
 """
 
 from __future__ import annotations

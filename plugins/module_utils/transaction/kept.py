@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps a file's old and new version beside the file, so that neither a change nor an undo needs disk space.
 
-Runs on nodes: Python 3.9, standard library only. No runtime reads these names as configuration. CRI-O reads all files
-in its drop-in directory, so both versions are outside that directory.
+No runtime reads these names as configuration. CRI-O reads all files in its drop-in directory, so both versions are
+outside that directory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepares a transaction, starts the transaction as a systemd service, waits, and reads the outcome.
 
-Runs on nodes: Python 3.9, standard library only. A lost connection or a killed play does not end the service. The
-service's fixed name prevents a second transaction.
+A lost connection or a killed play does not end the service. The service's fixed name prevents a second transaction.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines, writes and reads a transaction's plan. Runs on nodes: Python 3.9, standard library only."""
+"""Defines, writes and reads a transaction's plan."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 """The program that systemd runs: ``program.zip run PREPARED`` and ``program.zip recover [--boot]``.
 
 ``run`` carries out a prepared transaction. ``recover`` finishes a committed, interrupted transaction, or undoes an
-uncommitted one, and can be repeated. Runs on nodes: Python 3.9, standard library only. The archive is in the
-transaction's directory. Therefore a recovery at boot needs no other file of ours, and the release that began a
-transaction also finishes it.
+uncommitted one, and can be repeated. The archive is in the transaction's directory. Therefore a recovery at boot needs
+no other file of ours, and the release that began a transaction also finishes it.
 """
 
 from __future__ import annotations

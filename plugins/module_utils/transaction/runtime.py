@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Restarts and queries the running container runtime, and checks its answer.
-
-Runs on nodes: Python 3.9, standard library only.
-"""
+"""Restarts and queries the running container runtime, and checks its answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out the transaction's steps in order, or undoes them.
 
-Runs on nodes: Python 3.9, standard library only. The journal has each step before its execution. The last step writes
-the ledger's entries, which commits the transaction. Until then, all steps can be undone.
+The journal has each step before its execution. The last step writes the ledger's entries, which commits the
+transaction. Until then, all steps can be undone.
 """
 
 from __future__ import annotations

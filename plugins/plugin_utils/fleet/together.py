@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import counted
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import counted, few
 
 from . import document, node, resources
 
@@ -82,8 +82,7 @@ def _common_texts(found: list[list[str]]) -> list[str]:
     counts = Counter(text for texts in found for text in dict.fromkeys(texts))
     shared = [text for text, count in counts.items() if count == len(found)]
     others = [f"{text} ({counted(count, 'node')})" for text, count in counts.most_common() if count < len(found)]
-    more = [f"and {len(others) - _MOST_TEXTS} more"] * (len(others) > _MOST_TEXTS)
-    return shared + [f"different on these nodes: {'; '.join([*others[:_MOST_TEXTS], *more])}"] * bool(others)
+    return shared + [f"different on these nodes: {'; '.join(few(others, _MOST_TEXTS))}"] * bool(others)
 
 
 def _sum(rows: list[dict[str, Any]]) -> dict[str, Any]:

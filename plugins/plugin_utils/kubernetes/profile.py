@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import some
 
 from . import proof, rollout
 from .daemonset import DaemonSet
@@ -54,16 +55,16 @@ def withdraw(
     others = sorted({*cluster.texts(), *named} - set(leaving))
     if others:
         raise DeploymentError(
-            f"DaemonSet {cluster.deployment.name} still serves {_some(others)}, which have hosts of their own: "
+            f"DaemonSet {cluster.deployment.name} still serves {some(others)}, which have hosts of their own: "
             "uninstall these hosts first, or remove the key of a node without a host from the ConfigMap"
         )
     stays: list[str] = []
     text = cluster.data().get(manifests.DEFAULT)
     if text is None:
         return [], stays
-    found = nodes(cluster)
-    if not cluster.api.dry_run and _writes_specs(text):
-        empty = manifests.configuration_text(manifests.read_configuration_text(text)._replace(resources=()))
+    found, configuration = nodes(cluster), manifests.read_configuration_text(text)
+    if not cluster.api.dry_run and any(resource.injection == "cdi" for resource in configuration.resources):
+        empty = manifests.configuration_text(configuration._replace(resources=()))
         cluster.write({}, {manifests.DEFAULT: empty})
         stays += _stays(cluster, [node["metadata"]["name"] for node in found if is_ready(node)], empty, timeout)
     changes = [change for node in found for change in cluster.forget_proofs(node)]
@@ -83,16 +84,7 @@ def _stays(cluster: DaemonSet, names: Iterable[str], empty: str, timeout: float)
             failed.append(name)
             why = why or str(error)
     if failed:
-        yield f"CDI specs that the plugin wrote stay on node {_some(failed)}: {why}"
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return at most ten names, and how many others there are."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-
-
-def _writes_specs(text: str) -> bool:
-    return any(resource.injection == "cdi" for resource in manifests.read_configuration_text(text).resources)
+        yield f"CDI specs that the plugin wrote stay on node {some(failed)}: {why}"
 
 
 def runtime_of(node: Mapping[str, Any]) -> str:

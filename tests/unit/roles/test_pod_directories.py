@@ -32,7 +32,8 @@ def test_they_are_what_the_pod_mounts(settings, directories):
     read = declaration.read(
         {"node_devices_resources": [resource]}, lambda value: value, {"http_address": ":9100", **settings}
     ).as_data()
-    (task, _reload) = yaml.safe_load((ROLE / "tasks" / "pod_directories.yml").read_text())
+    tasks = yaml.safe_load((ROLE / "tasks" / "daemonset.yml").read_text())
+    task = next(each for each in tasks if "nodedevices.kubernetes.managed_files" in each)
     of_role = DataLoader().load_from_file(str(ROLE / "vars" / "main.yml"), trusted_as_template=True)
     variables = {**of_role, "device_plugin_declaration": read}
     files = Templar(DataLoader(), variables=variables).template(

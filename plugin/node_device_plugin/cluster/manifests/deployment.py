@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...declaration import DeclarationError, Problem, names
+from ...declaration import DeclarationError, Problem, names, schema
 from ...declaration.fields import form
 from ...declaration.schema import Field, normalise
 from .. import quantity
@@ -40,15 +40,13 @@ def _taint(text: str) -> str | None:
 
 
 TOLERATION: dict[str, Field] = {
-    "key": Field("str", "Key of the tolerated taint. If left out, every key is tolerated."),
-    "operator": Field(
-        "str",
+    "key": schema.text("Key of the tolerated taint. If left out, every key is tolerated."),
+    "operator": schema.text(
         "Exists tolerates any value of the taint. Equal (Kubernetes' default) tolerates only the given value.",
         choices=("Exists", "Equal"),
     ),
-    "value": Field("str", "Value of the tolerated taint, for Equal."),
-    "effect": Field(
-        "str",
+    "value": schema.text("Value of the tolerated taint, for Equal."),
+    "effect": schema.text(
         "Effect of the tolerated taint. If left out, every effect is tolerated.",
         choices=("NoSchedule", "PreferNoSchedule", "NoExecute"),
     ),
@@ -71,51 +69,39 @@ RESOURCES: dict[str, Field] = {
 
 #: Every key of a deployment.
 DEPLOYMENT: dict[str, Field] = {
-    "image": Field("str", "Image of the plugin.", required=True, rule=form(r"\S+", "an image name without spaces")),
-    "image_pull_policy": Field(
-        "str",
+    "image": schema.text("Image of the plugin.", required=True, rule=form(r"\S+", "an image name without spaces")),
+    "image_pull_policy": schema.text(
         "When the kubelet pulls the image: only if the node does not have it (IfNotPresent), always, or never.",
         default="IfNotPresent",
         choices=("IfNotPresent", "Always", "Never"),
     ),
-    "image_pull_secrets": Field(
-        "list",
-        "Secrets in the namespace that the kubelet uses to pull the image.",
-        default=[],
-        elements="str",
-        rule=_object_name,
+    "image_pull_secrets": schema.texts(
+        "Secrets in the namespace that the kubelet uses to pull the image.", rule=_object_name
     ),
-    "namespace": Field(
-        "str",
+    "namespace": schema.text(
         "Namespace of all objects. A run creates a missing namespace. The uninstall removes the namespace, unless it "
         "existed before or has other users.",
         default="node-devices",
         rule=_LABEL,
     ),
-    "name": Field(
-        "str",
+    "name": schema.text(
         "Name of the DaemonSet, the ConfigMap and the monitors. Nodes whose kubelets use different directories need a "
         "second DaemonSet with a different name.",
         default="node-device-plugin",
         rule=_LABEL,
     ),
-    "node_selector": Field(
-        "dict",
+    "node_selector": schema.named_texts(
         "Labels of the DaemonSet's nodes, such as those of a node pool. A play then sets no label, and the DaemonSet "
         "does not serve nodes that a play has labelled for another DaemonSet. If empty, the DaemonSet serves the nodes "
         "with the label nodedevices.kubernetes/device-plugin=NAME, which a play sets.",
-        default={},
-        elements="str",
     ),
-    "priority_class": Field(
-        "str",
+    "priority_class": schema.text(
         "Priority class of the pods. If empty, the cluster's default applies. On a full node, the scheduler preempts "
         "pods of lower priority to place the plugin's pod.",
         default="system-node-critical",
         rule=lambda name: _object_name(name) if name else None,
     ),
-    "selinux_type": Field(
-        "str",
+    "selinux_type": schema.text(
         "SELinux type of the plugin's container, such as container_device_plugin_t. If left out, the runtime chooses.",
         rule=_SELINUX_TYPE,
     ),
@@ -126,8 +112,7 @@ DEPLOYMENT: dict[str, Field] = {
         elements="dict",
         fields=TOLERATION,
     ),
-    "startup_taint": Field(
-        "str",
+    "startup_taint": schema.text(
         "Taint with which new nodes join, as KEY:EFFECT, such as nodedevices.kubernetes/not-ready:NoSchedule. The "
         "pods tolerate this taint, and remove it once the node object shows the devices as allocatable. For a node "
         "with the plugin as a service, the play removes the taint. If left out, no taint is removed.",
@@ -140,15 +125,13 @@ DEPLOYMENT: dict[str, Field] = {
         default=False,
     ),
     "resources": Field("dict", "CPU and memory of a pod.", default={}, fields=RESOURCES),
-    "max_unavailable": Field(
-        "str",
+    "max_unavailable": schema.text(
         "How many pods an update may replace at the same time: a number, or a percentage of the nodes. If pods "
         "overlap, this value has no effect, and an update replaces one pod after the other.",
         default="10%",
         rule=_UNAVAILABLE,
     ),
-    "overlap": Field(
-        "str",
+    "overlap": schema.text(
         "Whether a node's new pod serves before the old one ends, so that the kubelet always has the devices. This "
         "requires kubelet 1.37 or later on all nodes. auto: pods overlap only if a play finds such kubelets on all "
         "nodes. The command node-device-plugin manifests cannot check the kubelets, so with auto its pods do not "
@@ -160,9 +143,7 @@ DEPLOYMENT: dict[str, Field] = {
         "bool", "Whether to create a PodMonitor, so that the Prometheus operator scrapes the pods.", default=False
     ),
     "alert_rules": Field("bool", "Whether to create a PrometheusRule with the plugin's alerts.", default=False),
-    "monitoring_labels": Field(
-        "dict", "Labels with which your Prometheus selects PodMonitors and rules.", default={}, elements="str"
-    ),
+    "monitoring_labels": schema.named_texts("Labels with which your Prometheus selects PodMonitors and rules."),
 }
 
 #: The label of a node whose devices a DaemonSet serves. The label's value is the DaemonSet's name.

@@ -21,6 +21,8 @@ _READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 #: The container's name.
 CONTAINER = "plugin"
 _DEFAULT_OPTION = "--default-config"
+#: The plugin reads the file with the name of its node, or else the default.
+_READS = ("--config", CONFIGURATIONS + "/$(NODE_NAME)", _DEFAULT_OPTION, f"{CONFIGURATIONS}/{DEFAULT}")
 
 #: The pod's own directory for the status socket. Another instance may use the host's directory at the same time.
 _INSTANCE = "/node-device-plugin"
@@ -33,26 +35,6 @@ class _Volume(NamedTuple):
     path: str
     kind: str
     writable: bool = False
-
-
-class _Source(NamedTuple):
-    """Where a pod reads its configuration: the plugin's options, and the variable, volume and mount that they need."""
-
-    options: tuple[str, ...]
-    variable: dict[str, Any]
-    volume: dict[str, Any]
-    mount: dict[str, Any]
-
-
-def _configuration(deployment: Deployment) -> _Source:
-    """Choose the pod's configuration: the file with the name of its node, or else the default."""
-    return _Source(
-        options=("--config", CONFIGURATIONS + "/$(NODE_NAME)", _DEFAULT_OPTION, f"{CONFIGURATIONS}/{DEFAULT}"),
-        variable={"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-        # Mount the whole ConfigMap, because a subPath mount is never updated while the pod runs.
-        volume={"name": "configurations", "configMap": {"name": deployment.name}},
-        mount={"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
-    )
 
 
 def pods_overlap(spec: Mapping[str, Any]) -> bool:
@@ -72,7 +54,6 @@ def pod_spec(
 
     overlaps: whether the pod may serve at the same time as another instance.
     """
-    source = _configuration(deployment)
     # Mount a path only once: the first volume wins, so a directory that is only scanned comes last.
     volumes: list[_Volume] = []
     for volume in _volumes(ground):
@@ -93,9 +74,9 @@ def pod_spec(
             "runAsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(deployment, ground, source, volumes, overlaps)],
+        "containers": [_container(deployment, ground, volumes, overlaps)],
         "volumes": [
-            source.volume,
+            {"name": "configurations", "configMap": {"name": deployment.name}},
             *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
             *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlaps else []),
             *([node_access.volume()] if deployment.tells_node else []),
@@ -119,15 +100,16 @@ def _tolerations(deployment: Deployment) -> list[dict[str, str]]:
     return found
 
 
-def _container(
-    deployment: Deployment, ground: CommonGround, source: _Source, volumes: list[_Volume], overlaps: bool
-) -> dict[str, Any]:
+def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volume], overlaps: bool) -> dict[str, Any]:
     device_plugins = ground.settings.kubelet_device_plugin_dir
     socket = _INSTANCE + "/status.sock" if overlaps else status_socket(device_plugins)
     asked = (socket, instance_file(device_plugins))
     # On the node, the name tells which DaemonSet serves.
     name = f"DaemonSet {deployment.namespace}/{deployment.name}"
-    environment = [source.variable, {"name": INSTANCE, "value": name}]
+    environment: list[dict[str, Any]] = [
+        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": INSTANCE, "value": name},
+    ]
     if overlaps:
         environment += [{"name": OVERLAP, "value": "true"}, {"name": INSTANCE_SOCKET, "value": socket}]
     security: dict[str, Any] = {
@@ -143,7 +125,7 @@ def _container(
         "name": CONTAINER,
         "image": deployment.image,
         "imagePullPolicy": deployment.image_pull_policy,
-        "args": ["run", *source.options, *node_access.options(deployment)],
+        "args": ["run", *_READS, *node_access.options(deployment)],
         "env": environment,
         "ports": [{"name": _PORT, "containerPort": ground.port}],
         # The plugin may first wait for another instance to end. The startup probe delays the other probes until then.
@@ -156,7 +138,8 @@ def _container(
         "terminationMessagePath": "/tmp/termination-log",  # noqa: S108 (the container's own)
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
-            source.mount,
+            # The whole ConfigMap, because a subPath mount is never updated while the pod runs.
+            {"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
             *({"name": each.name, "mountPath": each.path, **({} if each.writable else _READ_ONLY)} for each in volumes),
             *([{"name": "instance", "mountPath": _INSTANCE}] if overlaps else []),
             *([node_access.mount()] if deployment.tells_node else []),

@@ -106,3 +106,11 @@ def test_the_variables_of_our_own_inventories_are_known():
     names = {name for path in paths for name in (yaml.safe_load(path.read_text()) or {})}
     assert len(names) > 30
     assert misspelled.found(dict.fromkeys(names, 1)) == ([], [])
+
+
+def test_the_variables_of_the_playbooks_are_those_of_their_page():
+    page = (CHECKOUT / "docs" / "playbooks.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(node_devices_\w+)` \|", page, re.MULTILINE))
+    batches = {"node_devices_serial", "node_devices_max_fail_percentage", "node_devices_hosts"}
+    assert all(f"`{name}`" in page for name in batches)
+    assert set(misspelled._OF_PLAYBOOKS.split()) == listed | batches

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import account_numbers
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils import account_numbers, boot_unit
 from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import files
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import LedgerConflict
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.converge import node as node_module
+from ansible_collections.nodedevices.kubernetes.plugins.module_utils.ledger import Ledger, LedgerConflict
 
 from node_device_plugin.declaration import configuration_file
 
@@ -42,3 +43,41 @@ def test_a_group_that_the_node_lacks_is_refused(monkeypatch):
         LedgerConflict, match=r"^/etc/x: example.com/camera.devices \(a\).*the node has no group 'video'"
     ):
         text_of({"resources": [CAMERA]})
+
+
+class Module:
+    """What a node uses of a module; run: the commands."""
+
+    def __init__(self):
+        self.run = []
+
+    def run_command(self, command, handle_exceptions):
+        self.run.append(command)
+        return 0, "", ""
+
+    def set_default_selinux_context(self, path, changed):
+        return changed
+
+
+def test_systemd_forgets_a_unit_whose_file_is_removed(tmp_path, monkeypatch):
+    units, name, other = tmp_path / "system", "x.service", tmp_path / "config"
+    monkeypatch.setattr(boot_unit, "UNITS", str(units))
+    monkeypatch.setattr(node_module, "Ledger", lambda: Ledger(str(tmp_path / "ledger")))
+    module = Module()
+
+    def converge(*paths, check_mode=False):
+        wanted = [
+            {"path": str(path), "type": "file", "content": "x", "configuration": None, "validate": None}
+            for path in paths
+        ]
+        return files.converge(node_module.Node(module, check_mode), {"owner": "role", "files": wanted})
+
+    converge(units / name, other)
+    # A unit that is written is read again when module service starts it.
+    assert module.run == []
+    assert str(units / name) in converge(other, check_mode=True)["removed"]
+    assert module.run == []
+    converge(other)
+    assert module.run == [["systemctl", "daemon-reload"]]
+    converge()
+    assert module.run == [["systemctl", "daemon-reload"]]
