@@ -9,6 +9,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    claims,
     deployed,
     duplicate_nodes,
     groups,
@@ -102,6 +103,9 @@ class ActionModule(NodeAction):
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self.host if self._is_profile else self._node: configuration})
         places = other_daemonsets.before(self._cluster, "" if self._is_profile else self._node)
+        # For a node that Ansible reaches, the preflight checks this.
+        if self.preflight.api_only:
+            claims.refuse_lost(self._cluster, "" if self._is_profile else self._node, configuration)
         if not self._is_profile:
             of_node = self._cluster.api.node(self._node)
             # For a node that Ansible reaches, the preflight checks this.

@@ -98,7 +98,7 @@ def pod(cluster, tmp_path):
             settings = {"startup_taint": startup_taint, "node_condition": node_condition}
             deployment = manifests.parse_deployment({"image": "a", "namespace": namespace, **settings})
             cluster.ask("POST", "/api/v1/namespaces", manifests.namespace(deployment).content)
-            for manifest in manifests.node_rights(deployment):
+            for manifest in manifests.rights(deployment):
                 content = manifest.content
                 made.append(path(content["kind"], content["apiVersion"]))
                 cluster.ask("POST", made[-1], content)

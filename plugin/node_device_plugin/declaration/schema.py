@@ -578,10 +578,10 @@ DRA: dict[str, Field] = {
         rule=node_name_problem,
     ),
     "kubeconfig": _text(
-        "Path of the node's kubeconfig file, whose user needs the rights of a kubelet. If left out, the role "
-        "device_plugin sets the file that the running kubelet uses.",
+        "Path of the node's kubeconfig file, whose user needs the rights of a kubelet. In a DaemonSet, the pods use "
+        "their service account instead, as with an empty path.",
         default=model.DraDriver().kubeconfig,
-        rule=rules.directory,
+        rule=lambda path: rules.directory(path) if path else None,
     ),
 }
 

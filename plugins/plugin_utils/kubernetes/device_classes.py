@@ -21,9 +21,13 @@ from .objects import Change, DeploymentError, is_ours
 
 
 class Use(NamedTuple):
-    """A node of the play. resources: those that pods get by ResourceClaims. driver: the name of its DRA driver."""
+    """A user of DeviceClasses in the play: a node, or a profile, which stands for nodes without names.
 
-    node: str
+    user: the node's name, or ``profile``. resources: those that pods get by ResourceClaims. driver: the name of its DRA
+    driver.
+    """
+
+    user: str
     resources: frozenset[str]
     driver: str
 
@@ -47,6 +51,11 @@ def converge(api: Api, uses: Iterable[Use]) -> list[Change]:
     return again_after_conflict(lambda: _changes(api, uses, drivers))
 
 
+def profile(namespace: str, name: str) -> str:
+    """Return the user for the profile of a DaemonSet. No node has such a name."""
+    return f"{namespace}/{name}"
+
+
 def require_rights(api: Api, driver: str) -> None:
     """Raise ApiError if the cluster has no DeviceClasses, or if the user may not keep them. api: with dry runs only."""
     api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
@@ -65,13 +74,13 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
         if drivers:
             raise
         return []
-    still = functools.cache(lambda: api.names(Place("nodes")))
-    of_play = {use.node for use in uses}
+    still = functools.cache(functools.partial(_still_there, api, functools.cache(lambda: api.names(Place("nodes")))))
+    of_play = {use.user for use in uses}
     # Each class of a play, before and after. All are checked before the first write.
     puts = []
     for resource, names in sorted(drivers.items()):
         (driver,) = names
-        mine = {use.node for use in uses if resource in use.resources}
+        mine = {use.user for use in uses if resource in use.resources}
         before = there.pop(class_name(resource), None)
         others = _others(before, of_play, still)
         wanted = device_classes.content(driver, resource, mine | others)
@@ -101,10 +110,21 @@ def _require_room(wanted: Mapping[str, Any]) -> None:
         )
 
 
-def _others(before: Mapping[str, Any] | None, of_play: set[str], still: Callable[[], set[str]]) -> set[str]:
-    """Return the nodes outside the play that use a class. A node that left the cluster uses none."""
-    others = set(device_classes.nodes_of(before)) - of_play if before else set()
-    return others & still() if others else others
+def _others(before: Mapping[str, Any] | None, of_play: set[str], still: Callable[[str], bool]) -> set[str]:
+    """Return the users outside the play that a class has. still: whether a user is still there."""
+    return {each for each in (device_classes.nodes_of(before) if before else ()) if each not in of_play and still(each)}
+
+
+def _still_there(api: Api, nodes: Callable[[], set[str]], user: str) -> bool:
+    """Return whether a node is in the cluster, or a profile's DaemonSet. nodes: returns the names of all nodes."""
+    namespace, _slash, name = user.rpartition("/")
+    if not namespace:
+        return name in nodes()
+    try:
+        return api.get(Place("daemonsets", name, namespace, "apps/v1")) is not None
+    except LacksRights:
+        # A user without DaemonSets must not delete the class of another one.
+        return True
 
 
 def _selectors(found: Mapping[str, Any] | None) -> Any:

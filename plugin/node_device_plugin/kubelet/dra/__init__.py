@@ -10,6 +10,7 @@ import os
 import re
 
 from ...declaration import Configuration, Problem
+from ...declaration.model import DraDriver
 from ...support import bounded_reads
 
 #: The directory of the records of prepared claims, in the directory of the plugin's CDI specs.
@@ -19,6 +20,11 @@ UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _ENDING = ".json"
 #: Stands for the driver of a record that cannot be read.
 UNKNOWN = ""
+
+
+def of_this_node(driver: DraDriver) -> DraDriver:
+    """The driver with its node's name. In a pod, whose configuration is that of many nodes, the kubelet tells it."""
+    return driver._replace(node=driver.node or os.environ.get("NODE_NAME", ""))
 
 
 def is_needed(configuration: Configuration) -> bool:
