@@ -445,6 +445,17 @@ def test_the_driver_has_the_rights_that_it_uses():
     assert "each.spec.driver in ['a.example.com', 'b.example.com']" in policy["validations"][2]["expression"]
 
 
+def test_each_resource_with_claims_has_its_device_class():
+    other = {**CAMERA, "name": "example.com/other", "devices": [{"id": "other", "nodes": ["/dev/video1"]}]}
+    nodes = {"a": configuration(CAMERA, IMAGINARY), "b": configuration(CAMERA, other, dra={"driver": "d.example.com"})}
+    found = [each.content for each in manifests.render(deployment(name="gpu"), nodes)]
+    classes = {each["metadata"]["name"]: each for each in found if each["kind"] == "DeviceClass"}
+    assert list(classes) == ["camera.example.com", "other.example.com"]
+    # A play keeps the class as long as the DaemonSet.
+    annotations = classes["camera.example.com"]["metadata"]["annotations"]
+    assert annotations == {"nodedevices.kubernetes/nodes": '["node-devices/gpu"]'}
+
+
 def test_both_kinds_of_rights_have_a_policy_each():
     both = manifests.rights(deployment(startup_taint="a/b:NoSchedule"), ["a.example.com"])
     names = [(each.content["kind"], each.content["metadata"]["name"]) for each in both]

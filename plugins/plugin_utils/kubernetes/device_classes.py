@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import device_classes
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     LacksRights,
@@ -15,16 +14,22 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
     again_after_conflict,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import device_classes
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import API_VERSION
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 
 from .objects import Change, DeploymentError, is_ours
+
+#: All DeviceClasses.
+CLASSES = Place("deviceclasses", group=API_VERSION)
+profile = device_classes.profile
 
 
 class Use(NamedTuple):
     """A user of DeviceClasses in the play: a node, or a profile, which stands for nodes without names.
 
-    user: the node's name, or ``profile``. resources: those that pods get by ResourceClaims. driver: the name of its DRA
-    driver.
+    user: the node's name, or the result of ``profile``. resources: those that pods get by ResourceClaims. driver: the
+    name of its DRA driver.
     """
 
     user: str
@@ -51,24 +56,16 @@ def converge(api: Api, uses: Iterable[Use]) -> list[Change]:
     return again_after_conflict(lambda: _changes(api, uses, drivers))
 
 
-def profile(namespace: str, name: str) -> str:
-    """Return the user for the profile of a DaemonSet. No node has such a name."""
-    return f"{namespace}/{name}"
-
-
 def require_rights(api: Api, driver: str) -> None:
     """Raise ApiError if the cluster has no DeviceClasses, or if the user may not keep them. api: with dry runs only."""
-    api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
+    api.list(CLASSES, labelSelector=device_classes.SELECTOR)
     trial = device_classes.content(driver, "nodedevices.kubernetes/trial", ())
-    api.create(device_classes.CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
+    api.create(CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
 
 
 def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list[Change]:
     try:
-        there = {
-            each["metadata"]["name"]: each
-            for each in api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
-        }
+        there = {each["metadata"]["name"]: each for each in api.list(CLASSES, labelSelector=device_classes.SELECTOR)}
     except (LacksRights, NotFound):
         # Without the API or this right, no earlier run has created a class.
         if drivers:
@@ -137,7 +134,7 @@ def _shown(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put(api: Api, before: dict[str, Any] | None, wanted: dict[str, Any]) -> Change:
-    place = device_classes.CLASSES._replace(name=wanted["metadata"]["name"])
+    place = CLASSES._replace(name=wanted["metadata"]["name"])
     if before is None:
         found = api.get(place)
         if found is not None and not is_ours(found):
@@ -145,7 +142,7 @@ def _put(api: Api, before: dict[str, Any] | None, wanted: dict[str, Any]) -> Cha
                 f"{place} belongs to others, because it has no label {device_classes.SELECTOR}: delete it, or rename "
                 "the resource"
             )
-        api.create(device_classes.CLASSES, wanted)
+        api.create(CLASSES, wanted)
         return Change(str(place), None, _shown(wanted))
     change = Change(str(place), _shown(before), _shown(wanted))
     if change.changed:
@@ -162,6 +159,6 @@ def _keep(api: Api, before: dict[str, Any], others: set[str]) -> Change:
 
 
 def _delete(api: Api, before: dict[str, Any]) -> Change:
-    place = device_classes.CLASSES._replace(name=before["metadata"]["name"])
+    place = CLASSES._replace(name=before["metadata"]["name"])
     api.delete(place, before["metadata"]["uid"])
     return Change(str(place), _shown(before), None)

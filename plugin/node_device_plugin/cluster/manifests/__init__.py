@@ -7,12 +7,13 @@ the declaration, host directories, socket paths and quantities.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...declaration import Configuration, DeclarationError, Problem
+from ...declaration.model import DRA
 from ...support.sockets import ALWAYS, CLAIMS_ALONE
-from . import grants, monitoring, node_access, slice_access
+from . import device_classes, grants, monitoring, node_access, slice_access
 from .deployment import DEPLOYMENT, MANAGED_BY, NODE_LABEL, Deployment, parse_deployment
 from .grants import cluster_name
 from .nodes import (
@@ -73,6 +74,7 @@ def render(deployment: Deployment, configurations: Mapping[str, Configuration]) 
         *rights(deployment, ground.drivers),
         config_map(deployment, texts),
         daemon_set(deployment, ground),
+        *_device_classes(deployment, configurations.values()),
         *monitors(deployment),
     ]
 
@@ -162,6 +164,19 @@ def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: b
             },
         },
     )
+
+
+def _device_classes(deployment: Deployment, configurations: Iterable[Configuration]) -> Iterator[Manifest]:
+    """Yield the DeviceClass of each resource that pods get by claims. A play keeps it as long as the DaemonSet."""
+    found = {
+        resource.name: configuration.dra.name
+        for configuration in configurations
+        for resource in configuration.resources
+        if resource.api == DRA
+    }
+    user = device_classes.profile(deployment.namespace, deployment.name)
+    for name, driver in sorted(found.items()):
+        yield Manifest(f"By this class, ResourceClaims request {name}.", device_classes.content(driver, name, [user]))
 
 
 def _overlap(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool) -> str:
