@@ -578,10 +578,10 @@ DRA: dict[str, Field] = {
         rule=node_name_problem,
     ),
     "kubeconfig": _text(
-        "Path of the node's kubeconfig file, whose user needs the rights of a kubelet. In a DaemonSet, the pods use "
-        "their service account instead, as with an empty path.",
+        "Path of the node's kubeconfig file, whose user needs the rights of a kubelet. The pods of a DaemonSet use "
+        "their service account instead.",
         default=model.DraDriver().kubeconfig,
-        rule=lambda path: rules.directory(path) if path else None,
+        rule=rules.directory,
     ),
 }
 

@@ -484,9 +484,8 @@ def test_pods_of_all_nodes_have_one_configuration_of_the_driver():
         for each in ("a", "b")
     }
     (text,) = texts
-    dra = manifests.read_configuration_text(text).dra
-    assert (dra.name, dra.node, dra.kubeconfig) == ("nodedevices.kubernetes", "", "")
-    assert "dra" not in manifests.configuration_text(configuration(IMAGINARY))
+    assert manifests.read_configuration_text(text).dra == configuration(CAMERA).dra
+    assert '"driver": "d.example.com"' in manifests.configuration_text(configuration(dra={"driver": "d.example.com"}))
 
 
 @pytest.mark.parametrize(

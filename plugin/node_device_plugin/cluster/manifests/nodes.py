@@ -18,6 +18,7 @@ from ...declaration import (
 )
 from ...declaration.fields import parse_http_address
 from ...declaration.injection_rules import open_probes
+from ...declaration.model import DraDriver
 from ...declaration.named_directories import DEV
 from ...devices.host_directories import directories, outermost
 
@@ -50,11 +51,9 @@ class CommonGround(NamedTuple):
 def for_pod(configuration: Configuration) -> Configuration:
     """A node's configuration for its pod: the HTTP address keeps the port and loses the host.
 
-    The DRA driver has the name of the pod's node, which the kubelet tells, and the access of the pod's service account.
+    Of the DRA driver, only the name stays: a pod learns its node from the kubelet, and has a service account.
     """
-    address, dra = configuration.http_address, configuration.dra
-    if configuration.uses_dra:
-        dra = dra._replace(node="", kubeconfig="")
+    address, dra = configuration.http_address, DraDriver(configuration.dra.name)
     return configuration._replace(http_address=":%d" % parse_http_address(address)[1] if address else "", dra=dra)
 
 

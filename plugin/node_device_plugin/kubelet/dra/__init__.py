@@ -23,8 +23,12 @@ UNKNOWN = ""
 
 
 def of_this_node(driver: DraDriver) -> DraDriver:
-    """The driver with its node's name. In a pod, whose configuration is that of many nodes, the kubelet tells it."""
-    return driver._replace(node=driver.node or os.environ.get("NODE_NAME", ""))
+    """The driver with its node's name and its access to the cluster.
+
+    In a pod, whose configuration may be that of many nodes, the kubelet tells the name, and gives a service account.
+    """
+    name = os.environ.get("NODE_NAME")
+    return driver._replace(node=driver.node or name, kubeconfig="") if name else driver
 
 
 def is_needed(configuration: Configuration) -> bool:
