@@ -14,7 +14,7 @@ pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=Tr
 namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset_steps.read
 ADMISSION, RBAC = "/apis/admissionregistration.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1"
 BOTH = {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True}
-CLAIMED = {**IMAGINARY, "api": "dra"}
+CLAIMED = {"name": "myplugin.io/claimed", "api": "dra", "devices": [{"id": "claimed", "nodes": ["/dev/null"]}]}
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 KINDS = [
     "serviceaccount",
@@ -119,7 +119,7 @@ def test_an_uninstall_leaves_no_right_of_a_dra_driver(cluster, run, rights):
 def test_claims_that_only_the_driver_can_release_keep_it(cluster, run, read, profile):
     """If only the API reaches nodes, nobody reads the plugin's records there."""
     node = cluster.node({})
-    of_pool = {"node_selector": {"pool": "claims"}}
+    of_pool = {"node_selector": {"pool": f"claims-{profile}"}}
     labels = {"metadata": {"labels": of_pool["node_selector"]}}
     cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", labels, "application/merge-patch+json")
     given = {"deployment": of_pool, "profile": True} if profile else {"api_only": True}
@@ -142,10 +142,10 @@ def test_claims_that_only_the_driver_can_release_keep_it(cluster, run, read, pro
 def hold(cluster, node):
     """Create a claim with a device of the node, that a pod uses."""
     name = f"of-{node.name}"
-    spec = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "mydevice-1.myplugin.io"}}]}}
+    spec = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "claimed.myplugin.io"}}]}}
     made = cluster.ask("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
-    result = {"request": "one", "driver": "nodedevices.kubernetes", "device": "dev1-1"}
-    result["pool"] = f"{node.name}/mydevice-1.myplugin.io"
+    result = {"request": "one", "driver": "nodedevices.kubernetes", "device": "claimed"}
+    result["pool"] = f"{node.name}/claimed.myplugin.io"
     status = {
         "allocation": {"devices": {"results": [result]}},
         "reservedFor": [{"resource": "pods", "name": "web", "uid": "1"}],
