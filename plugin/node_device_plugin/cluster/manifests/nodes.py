@@ -44,8 +44,8 @@ class CommonGround(NamedTuple):
     settings: Configuration
     port: int
     device_directories: tuple[str, ...]
-    drivers: tuple[str, ...] = ()
-    serves_device_plugins: bool = True
+    drivers: tuple[str, ...]
+    serves_device_plugins: bool
 
 
 def for_pod(configuration: Configuration) -> Configuration:
