@@ -25,6 +25,7 @@ DECLARED = {CAMERA: {"front": {"side": "front"}, "rear": {"side": "rear"}}, DONG
 FRONT, REAR = ("device.attributes[%r].side == %r" % (DRIVER, side) for side in ("front", "rear"))
 #: The DeviceClass of each resource.
 CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com"}
+DAEMON_SET = "/apis/apps/v1/namespaces/node-devices/daemonsets/node-device-plugin"
 #: Where a step keeps what a later step compares.
 KEPT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "slices.json")
 
@@ -178,6 +179,18 @@ def pod_made_while_kubelet_down_starts(cluster: Cluster) -> None:
     _logs(cluster, "templated", "camera-front\n")
 
 
+def rolling_update(cluster: Cluster) -> None:
+    """Replace the DaemonSet's pod. The kubelet accepts both instances, and the next one follows."""
+    found = cluster.ask("GET", DAEMON_SET)
+    assert found["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1, found["spec"]["updateStrategy"]
+    before = _plugins(cluster)
+    template = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
+    cluster.ask("PATCH", DAEMON_SET, {"spec": {"template": template}}, "application/merge-patch+json")
+    (after,) = until(lambda: _plugins(cluster), lambda pods: len(pods) == 1 and pods != before)
+    until(lambda: cluster.ask("GET", DAEMON_SET)["status"].get("numberReady"), lambda ready: ready == 1)
+    print(f"pod {after} has replaced {before}")
+
+
 def no_claims(cluster: Cluster) -> None:
     """Delete all pods and claims, and wait until nothing is allocated."""
     cluster.delete(*(each["metadata"]["name"] for each in cluster.ask("GET", PODS)["items"]))
@@ -201,6 +214,11 @@ def nothing_left(cluster: Cluster) -> None:
             if "nodedevices" in json.dumps(each["metadata"].get("labels", {})) or "node-device" in json.dumps(each)
         ]
         assert ours == [], f"{path}: {ours}"
+
+
+def _plugins(cluster: Cluster) -> list[str]:
+    pods = cluster.ask("GET", "/api/v1/namespaces/node-devices/pods")["items"]
+    return [each["metadata"]["name"] for each in pods]
 
 
 def _slices(cluster: Cluster) -> list[dict[str, Any]]:
@@ -315,6 +333,7 @@ if __name__ == "__main__":
             both_apis_together,
             unused_claim_still_prepared,
             slices_deleted_come_back,
+            rolling_update,
             force_deleted,
             no_claims,
         ),

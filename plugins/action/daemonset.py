@@ -7,8 +7,9 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, node_readiness
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles, requirements
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    claims,
     deployed,
     duplicate_nodes,
     groups,
@@ -102,6 +103,9 @@ class ActionModule(NodeAction):
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self.host if self._is_profile else self._node: configuration})
         places = other_daemonsets.before(self._cluster, "" if self._is_profile else self._node)
+        # For a node that Ansible reaches, the preflight checks this.
+        if self.preflight.api_only:
+            claims.refuse_lost(self._cluster, "" if self._is_profile else self._node, configuration)
         if not self._is_profile:
             of_node = self._cluster.api.node(self._node)
             # For a node that Ansible reaches, the preflight checks this.
@@ -118,10 +122,12 @@ class ActionModule(NodeAction):
         return {**outcome(changes), **self._whose(arguments, places), "text": self._text}
 
     def _refuse_node(self, of_node, arguments, configuration, places):
-        """Raise DeploymentError if the node has no slot for the pod, or if another plugin serves the resources."""
+        """Raise DeploymentError if the node cannot have the pod, or if another plugin serves the resources."""
         no_slot = deployed.without_slot(self._cluster.api, of_node, self._cluster.deployment)
-        if no_slot:
-            raise DeploymentError(no_slot)
+        info = (of_node.get("status") or {}).get("nodeInfo") or {}
+        version = (info.get("kubeletVersion") or "").removeprefix("v") if configuration.uses_dra else None
+        for problem in filter(None, [no_slot, *requirements.too_old_for_dra(version)]):
+            raise DeploymentError(problem)
         if not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
             other_daemonsets.refuse_foreign(self._cluster, self._node, names, places)

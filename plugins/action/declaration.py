@@ -104,7 +104,7 @@ class ActionModule(NodeAction):
         """
         variable = self.preflight.variable
         if self.preflight.is_profile:
-            return self._of_the_profile(variable("node_devices_kubeconfig")), []
+            return self._of_the_profile(variable("node_devices_kubeconfig"), declared), []
         options = {
             "kubeconfig": variable("node_devices_kubeconfig"),
             "mode": variable("device_plugin_mode"),
@@ -119,14 +119,18 @@ class ActionModule(NodeAction):
         problems = [*answer.problems, *requirements.offered_twice((), answer.drivers, kinds)]
         return problems, [*answer.warnings, *requirements.removed(answer.removed)]
 
-    def _of_the_profile(self, path):
-        """Return the reasons why the cluster cannot have the profile."""
+    def _of_the_profile(self, path, declared):
+        """Return the reasons why the cluster cannot have the profile. declared: as for ``_of_the_cluster``."""
         # Other checks report a missing kubeconfig and wrong settings.
         with contextlib.suppress(AnsibleUndefinedVariable, DeclarationError):
-            deployment = deployed.parse(self.preflight.variable("device_plugin_deployment", {}))
+            given = self.preflight.variable("device_plugin_deployment", {})
+            deployment = deployed.parse(given)
             try:
                 if path:
-                    other_daemonsets.before(DaemonSet(Api.of(path, dry_run=True), deployment))
+                    api = Api.of(path, dry_run=True)
+                    other_daemonsets.before(DaemonSet(api, deployment))
+                    if declared and declared["dra"]:
+                        cluster_access.require_dra(api, declared["dra"]["name"], given)
             except ApiError as error:
                 return [cluster_access.failure(path, error)]
             except DeploymentError as error:

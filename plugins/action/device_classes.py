@@ -13,10 +13,13 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     requirements,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    claims,
+    deployed,
     device_classes,
     duplicate_nodes,
     waiting,
 )
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError, outcome
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
 
@@ -52,9 +55,7 @@ class ActionModule(NodeAction):
         return outcome(changes)
 
     def _use(self, variables, host, state):
-        """Return the path of a host's kubeconfig, or None, and what its node uses. variables: of the host."""
-        if declaration.plain(variables.get(profiles.VARIABLE)) in (True, "true"):
-            return None, None
+        """Return a host's kubeconfig, or None, and what its node or profile uses. variables: of the host."""
         declared = {}
         if state == "present":
             declared = declaration.plain(variables.get("device_plugin_node") or {}).get("declaration")
@@ -63,8 +64,12 @@ class ActionModule(NodeAction):
                 return None, None
         by_claims = [each["name"] for each in declared.get("resources", ()) if each.get("api") == DRA]
         driver = declared.get("dra") or {}
-        node = driver.get("node") or declaration.plain(variables.get("node_devices_node_name")) or host
-        use = device_classes.Use(node, frozenset(by_claims), driver.get("name", ""))
+        if declaration.plain(variables.get(profiles.VARIABLE)) in (True, "true"):
+            deployment = deployed.parse(declaration.plain(variables.get("device_plugin_deployment") or {}))
+            user = device_classes.profile(deployment.namespace, deployment.name)
+        else:
+            user = driver.get("node") or declaration.plain(variables.get("node_devices_node_name")) or host
+        use = device_classes.Use(user, frozenset(by_claims), driver.get("name", ""))
         return declaration.plain(variables.get("node_devices_kubeconfig")), use
 
     def _unclaimed(self):
@@ -73,8 +78,7 @@ class ActionModule(NodeAction):
         The plugin's records on the node tell, because a user may have no right to list the cluster's claims.
         """
         result = {"changed": False}
-        # A DaemonSet serves no claims.
-        if self.preflight.api_only or not self._claims(self.preflight.known):
+        if not self._claims(self.preflight.known):
             return result
 
         def look(is_late):
@@ -89,7 +93,12 @@ class ActionModule(NodeAction):
         return waiting.until(look, 0 if self._task.check_mode else _GRACE, _PAUSE)
 
     def _claims(self, known=None):
-        """Return the names of the claims that the node's plugin has prepared. known: the node's facts, or None."""
+        """Return the names of the claims that the node's plugin has prepared. known: the node's facts, or None.
+
+        If only the API reaches the node, these are the claims whose pods are there. A profile has many nodes.
+        """
+        if self.preflight.api_only:
+            return self._claims_in_cluster()
         if known is None:
             places = asked.places(self.preflight.variable(declaration.SETTINGS, {}))
             known = self.preflight.on_node("node_preflight", {"cdi_dir": places["cdi_dir"]})
@@ -97,3 +106,13 @@ class ActionModule(NodeAction):
             if unanswered:
                 raise DeploymentError(unanswered)
         return sorted(each["name"] for each in known["claims_prepared"])
+
+    def _claims_in_cluster(self):
+        variable = self.preflight.variable
+        path = variable("node_devices_kubeconfig")
+        if not path:
+            return []
+        cluster = DaemonSet(Api.of(path), deployed.parse(variable("device_plugin_deployment", {})))
+        return claims.held(
+            cluster, "" if self.preflight.is_profile else variable("node_devices_node_name") or self.host
+        )

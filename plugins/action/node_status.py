@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
+    claims,
     extended_resources,
     manifests,
     quantity,
@@ -19,6 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
     configuration_file,
     model,
+    parse_configuration,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
@@ -132,7 +134,8 @@ class ActionModule(NodeAction):
 
     def _options(self, declared, problems):
         """Return the preflight's options. Without an error in the variables, the node also looks at the roles' work."""
-        given = {"requires": _REQUIRED, "commands": [self._arguments["command"]]}
+        mode = self._arguments.get("mode", "service")
+        given = {"requires": _REQUIRED, "commands": [self._arguments["command"]], "mode": mode}
         if self._arguments.get("cri_socket"):
             given["cri_socket"] = self._arguments["cri_socket"]
         if declared is not None:
@@ -146,7 +149,7 @@ class ActionModule(NodeAction):
 
     def _access(self, given, declared):
         """Return the variable with the files that a DRA driver reads. The unit has them, and only the node knows."""
-        if not declared["dra"]:
+        if not declared["dra"] or self._is_pod:
             return {}
         options = self.preflight.asked(given, declared)
         return {"device_plugin_node": self.preflight.on_node("node_preflight", options.of_module)}
@@ -178,6 +181,9 @@ class ActionModule(NodeAction):
                 registered = extended_resources.registered_by(shown)
             # The node object shows no resource that pods get by claims.
             by_claim = {each["name"] for each in declared["resources"] if each.get("api") == model.DRA}
+            if self._api_only and by_claim:
+                shown = self._with_slices(cluster, shown, declared["configuration"])
+                registered, by_claim = registered | by_claim, set()
             served = frozenset(each["name"] for each in declared["resources"]) - by_claim
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
@@ -192,6 +198,12 @@ class ActionModule(NodeAction):
             return {}
         of_pod = self._of_pod(cluster, shown, declared, problems) if self._is_pod else {}
         return {"cluster": rows, "node_object": shown, **of_pod}
+
+    def _with_slices(self, cluster, of_node, declared):
+        """Return a node object with what the node's ResourceSlices offer. Raises ApiError."""
+        configuration = parse_configuration(declared)
+        pools = claims.published(cluster, configuration.dra.name, of_node["metadata"]["name"])
+        return claims.with_published(of_node, configuration.resources, pools)
 
     def _unlisted(self, cluster, name, by_claim):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.

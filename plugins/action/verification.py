@@ -84,11 +84,12 @@ class ActionModule(NodeAction):
     def _verify_through_api(self, configuration):
         if not self._arguments.get("kubeconfig"):
             raise DeploymentError(asked.without_kubeconfig("only the Kubernetes API reaches this node"))
-        cluster = self._daemon_set()
+        cluster, configuration = self._daemon_set(), parse_configuration(configuration)
         verify = functools.partial(
             api_verification.verify,
             cluster,
-            resources=parse_configuration(configuration).resources,
+            resources=configuration.resources,
+            driver=configuration.dra.name,
             timeout=float(self._arguments.get("timeout", 60)),
             unproven_only=self._arguments.get("proofs") == "unproven",
             all_devices=self._arguments.get("devices") == "all",

@@ -6,7 +6,8 @@ module: device_classes
 short_description: Keep the DeviceClasses of resources that pods get by ResourceClaims
 description:
   - For resources with C(api=dra). Each resource has one DeviceClass in its cluster, which selects the resource's
-    devices of all nodes. An annotation of the DeviceClass records the nodes that use it.
+    devices of all nodes. An annotation of the DeviceClass records the nodes that use it, and the DaemonSets of
+    profiles.
   - In check mode, the API server processes every request as a dry run.
 options:
   state:
@@ -15,7 +16,8 @@ options:
         collection that no node uses any more. A host that skips role C(device_plugin) keeps its classes. V(absent) does
         the same as if no host of the batch declared a resource. Run both once for all hosts of the batch.
       - V(unclaimed) changes nothing. It fails if the plugin has prepared a ResourceClaim with devices of the host's
-        node, and names the claim. The plugin's records on the node decide.
+        node, and names the claim. The plugin's records on the node decide. If only the API reaches the node, and for a
+        profile, each claim counts that has such a device and a pod.
     type: str
     choices: [present, absent, unclaimed]
     required: true

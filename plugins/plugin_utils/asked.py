@@ -91,7 +91,8 @@ def parse(
         )
         if declared.get("accounts"):
             rest["accounts"] = declared["accounts"]
-        if declared.get("dra"):
+        if declared.get("dra") and rest.get("mode") != "daemonset":
+            # A pod has a service account instead of the node's kubeconfig.
             rest["dra"] = declared["dra"]
     cdi = boolean(rest.pop("cdi", True))
     cdi = declared["needs_cdi"] if declared else cdi

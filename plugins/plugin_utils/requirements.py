@@ -173,15 +173,19 @@ def without_dra(driver: Mapping[str, Any] | None, facts: Mapping[str, Any], cdi_
         return
     yield from _moved(claims, driver["name"], cdi_dir)
     kubelet = facts["kubelet"] or {}
-    version = kubelet.get("version")
-    if version and cdi_versions.version_tuple(version)[:2] < dra_api.FIRST_KUBELET:
-        yield f"kubelet {version} has no DRA API v1, which api: dra needs: upgrade it to 1.34 or later"
+    yield from too_old_for_dra(kubelet.get("version"))
     problem = (facts.get("dra") or {}).get("problem")
     if problem:
         used, hint = kubelet.get("kubeconfig"), ""
         if used and used != driver["kubeconfig"]:
             hint = f"; the running kubelet uses {used}: set dra.kubeconfig in node_devices_settings to it"
         yield f"resources with api: dra cannot use {driver['kubeconfig']}: {problem}{hint}"
+
+
+def too_old_for_dra(kubelet: str | None) -> Iterator[str]:
+    """Yield one message if a kubelet does not know DRA drivers. kubelet: its version; None if unknown."""
+    if kubelet and cdi_versions.version_tuple(kubelet)[:2] < dra_api.FIRST_KUBELET:
+        yield f"kubelet {kubelet} has no DRA API v1, which api: dra needs: upgrade it to 1.34 or later"
 
 
 def _moved(claims: Iterable[Mapping[str, Any]], driver: str, cdi_dir: str) -> Iterator[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 import stand_in
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
-    device_classes as cluster_classes,
-)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import dra_access
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     Conflict,
     LacksRights,
     Place,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import (
+    device_classes as cluster_classes,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DraDriver
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
@@ -91,7 +91,7 @@ def test_a_class_for_most_nodes_that_kubernetes_supports(cluster, node):
     content = there(cluster)["camera.example.com"]["metadata"]["annotations"]
     assert room > 0
     api = Api.of(cluster.kubeconfig(), dry_run=True)
-    place = cluster_classes.CLASSES._replace(name="camera.example.com")
+    place = device_classes.CLASSES._replace(name="camera.example.com")
     text = content[cluster_classes.NODES]
     api.merge(place, {"metadata": {"annotations": {cluster_classes.NODES: text + "x" * room}}})
     with pytest.raises(Conflict, match="may not be more than 262144 bytes"):

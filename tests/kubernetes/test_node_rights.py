@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
 import time
-import urllib.error
-import urllib.request
 
+import plugin_pods
 import pytest
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import in_pod, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
     ApiError,
     LacksRights,
     Place,
@@ -26,9 +23,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.daemon
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
 
-MERGE, PATCH, STRATEGIC = (
-    f"application/{kind}+json" for kind in ("merge-patch", "json-patch", "strategic-merge-patch")
-)
+MERGE, PATCH, STRATEGIC = plugin_pods.MERGE, "application/json-patch+json", "application/strategic-merge-patch+json"
 TAINT = "nodedevices.kubernetes/not-ready:NoSchedule"
 OURS = {"key": "nodedevices.kubernetes/not-ready", "effect": "NoSchedule"}
 OTHERS = {"key": "example.com/dedicated", "value": "a", "effect": "NoSchedule"}
@@ -38,32 +33,8 @@ PARTS = ("capacity", "allocatable")
 _numbers = itertools.count()
 
 
-class Pod:
+class Pod(plugin_pods.Pod):
     """The plugin's pod on a node, with its token."""
-
-    def __init__(self, cluster, namespace, node, directory, **bound):
-        self.cluster, self.node, self.directory = cluster, node, directory
-        path = f"/api/v1/namespaces/{namespace}"
-        if not bound:
-            name = f"plugin-{next(_numbers)}"
-            spec = {
-                "nodeName": node.name,
-                "serviceAccountName": "node-device-plugin",
-                "containers": [{"name": "plugin", "image": "example.com/plugin:1"}],
-            }
-            pod = cluster.ask("POST", f"{path}/pods", {"metadata": {"name": name}, "spec": spec})
-            bound = {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": pod["metadata"]["uid"]}}
-        request = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {**bound, "audiences": []}}
-        answer = cluster.ask("POST", f"{path}/serviceaccounts/node-device-plugin/token", request)
-        self.token = answer["status"]["token"]
-        directory.mkdir()
-        (directory / "token").write_text(self.token + "\n")
-        (directory / "ca.crt").write_text(cluster.authority.path.read_text())
-
-    def connect(self):
-        host, port = self.cluster.server.removeprefix("https://").split(":")
-        variables = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-        return Api(in_pod.access(variables, str(self.directory)))
 
     def report(self, counts, taint=TAINT, condition=True):
         """Look once, as the running plugin does."""
@@ -73,41 +44,25 @@ class Pod:
 
     def patch(self, content, kind=MERGE, node=None, part=""):
         """Returns the status code and the message."""
-        path = f"{self.cluster.server}/api/v1/nodes/{(node or self.node).name}{part}"
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
-        request = urllib.request.Request(path, json.dumps(content).encode(), headers, method="PATCH")
-        try:
-            with self.cluster.opener.open(request, timeout=10) as answer:
-                return answer.status, ""
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)["message"]
+        return self.ask("PATCH", f"/api/v1/nodes/{(node or self.node).name}{part}", content, kind)
 
 
 @pytest.fixture
 def pod(cluster, tmp_path):
     """Creates the rights as ``manifests`` renders them, and pods: pod(node, **settings)."""
-    namespace, made = f"rights-{next(_numbers)}", []
-    groups = {"ServiceAccount": f"/api/v1/namespaces/{namespace}/serviceaccounts"}
-
-    def path(kind, version):
-        plural = kind.lower() + "s" if not kind.endswith("Policy") else "validatingadmissionpolicies"
-        return groups.get(kind) or f"/apis/{version}/{plural}"
+    namespace, stack = f"rights-{next(_numbers)}", contextlib.ExitStack()
+    has_rights = False
 
     def make(node, *, startup_taint=TAINT, node_condition=True, **bound):
-        if not made:
+        nonlocal has_rights
+        if not has_rights:
             settings = {"startup_taint": startup_taint, "node_condition": node_condition}
-            deployment = manifests.parse_deployment({"image": "a", "namespace": namespace, **settings})
-            cluster.ask("POST", "/api/v1/namespaces", manifests.namespace(deployment).content)
-            for manifest in manifests.node_rights(deployment):
-                content = manifest.content
-                made.append(path(content["kind"], content["apiVersion"]))
-                cluster.ask("POST", made[-1], content)
-                made[-1] += "/" + content["metadata"]["name"]
-        return Pod(cluster, namespace, node, tmp_path / str(next(_numbers)), **bound)
+            stack.enter_context(plugin_pods.rights(cluster, namespace, **settings))
+            has_rights = True
+        return Pod(cluster, namespace, node, tmp_path, **bound)
 
-    yield make
-    for each in reversed(made):
-        cluster.ask("DELETE", each)
+    with stack:
+        yield make
 
 
 @pytest.fixture
@@ -275,14 +230,7 @@ def test_everything_else_is_refused(cluster, node, pod):
         assert (code, said.endswith(OF_OTHERS + of)) == (422, True), f"{what}: {code} {said}"
     assert node.read() == before
     for method, path in (("DELETE", ""), ("GET", ""), ("GET", "/proxy/pods")):
-        request = urllib.request.Request(
-            f"{cluster.server}/api/v1/nodes/{node.name}{path}",
-            headers={"Authorization": f"Bearer {plugin.token}"},
-            method=method,
-        )
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            cluster.opener.open(request, timeout=10)
-        assert caught.value.code == 403
+        assert plugin.ask(method, f"/api/v1/nodes/{node.name}{path}")[0] == 403
 
 
 def test_without_a_setting_its_change_is_refused_too(node, pod):

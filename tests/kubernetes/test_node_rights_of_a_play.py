@@ -14,6 +14,8 @@ pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=Tr
 namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset_steps.read
 ADMISSION, RBAC = "/apis/admissionregistration.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1"
 BOTH = {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True}
+CLAIMED = {"name": "myplugin.io/claimed", "api": "dra", "devices": [{"id": "claimed", "nodes": ["/dev/null"]}]}
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 KINDS = [
     "serviceaccount",
     "validatingadmissionpolicy",
@@ -33,7 +35,8 @@ def rights(cluster, namespace):
             *(f"{ADMISSION}/validatingadmissionpolic{ending}" for ending in ("ies", "ybindings")),
             *(f"{RBAC}/{plural}" for plural in ("clusterroles", "clusterrolebindings")),
         ]
-        names = {"node-device-plugin", f"node-device-plugin.{namespace}"}
+        of_cluster = f"node-device-plugin.{namespace}"
+        names = {"node-device-plugin", of_cluster, f"{of_cluster}.resourceslices"}
         found = [names & {each["metadata"]["name"] for each in cluster.ask("GET", path)["items"]} for path in paths]
         return [kind for kind, there in zip(KINDS, found, strict=True) if there]
 
@@ -77,6 +80,78 @@ def test_rights_come_before_the_pods_and_go_with_their_settings(cluster, run, re
     result = deployed(run, node)[1]
     assert kinds(result) == [*reversed(KINDS), "daemonset"]
     assert rights() == []
+
+
+def test_rights_of_a_dra_driver_come_and_go_with_its_last_resource(cluster, run, read, rights, monkeypatch):
+    node, written = cluster.node({}), []
+    deployed(run, node)
+    apply = Api.apply
+    monkeypatch.setattr(Api, "apply", lambda *given: written.append(given[1].kinds) or apply(*given))
+    result = deployed(run, node, resources=(CLAIMED, IMAGINARY))[1]
+    assert kinds(result) == [*KINDS, "daemonset"]
+    assert rights() == KINDS
+    first = {kind: written.index(kind) for kind in written}
+    assert first["validatingadmissionpolicybindings"] < first["clusterroles"] < first["clusterrolebindings"]
+    spec = read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]
+    assert spec["serviceAccountName"] == "node-device-plugin"
+    # The other policy comes with the other rights, and goes with them.
+    policies = KINDS[1:3]
+    result = deployed(run, node, resources=(CLAIMED,), deployment=BOTH)[1]
+    assert kinds(result) == [*policies, "clusterrole", "daemonset"]
+    result = deployed(run, node, resources=(CLAIMED,))[1]
+    assert kinds(result) == ["clusterrole", *reversed(policies), "daemonset"]
+    assert rights() == KINDS
+    result = deployed(run, node)[1]
+    assert kinds(result) == [*reversed(KINDS), "daemonset"]
+    assert rights() == []
+
+
+def test_an_uninstall_leaves_no_right_of_a_dra_driver(cluster, run, rights):
+    node = cluster.node({})
+    deployed(run, node, resources=(CLAIMED,), deployment=BOTH)
+    assert rights() == KINDS
+    run("selected", node, deployment=BOTH)
+    run("absent", pending=[run("removed", node, deployment=BOTH)], deployment=BOTH)
+    assert rights() == []
+
+
+@pytest.mark.parametrize("profile", [False, True])
+def test_claims_that_only_the_driver_can_release_keep_it(cluster, run, read, profile):
+    """If only the API reaches nodes, nobody reads the plugin's records there."""
+    node = cluster.node({})
+    of_pool = {"node_selector": {"pool": f"claims-{profile}"}}
+    labels = {"metadata": {"labels": of_pool["node_selector"]}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{node.name}", labels, "application/merge-patch+json")
+    given = {"deployment": of_pool, "profile": True} if profile else {"api_only": True}
+    of_host = None if profile else node
+    pending = [run("configured", of_host, CLAIMED, **given)]
+    run("deployed", pending=pending, **given)
+    before = read("/api/v1", "configmaps")["data"]
+    name = hold(cluster, node)
+    for resources in ([IMAGINARY], [CLAIMED]):
+        settings = {} if resources == [IMAGINARY] else {"dra": {"driver": "other.example.com"}}
+        declared = {"configuration": {"resources": resources, **settings}}
+        result = run("configured", of_host, declaration=declared, **given)
+        assert f"pods have devices by the claims default/{name}, and the plugin could not release" in result["msg"]
+        assert read("/api/v1", "configmaps")["data"] == before
+    assert "msg" not in run("configured", of_host, CLAIMED, IMAGINARY, **given)
+    cluster.ask("DELETE", f"{CLAIMS}/{name}")
+    assert "msg" not in run("configured", of_host, IMAGINARY, **given)
+
+
+def hold(cluster, node):
+    """Create a claim with a device of the node, that a pod uses."""
+    name = f"of-{node.name}"
+    spec = {"devices": {"requests": [{"name": "one", "exactly": {"deviceClassName": "claimed.myplugin.io"}}]}}
+    made = cluster.ask("POST", CLAIMS, {"metadata": {"name": name}, "spec": spec})
+    result = {"request": "one", "driver": "nodedevices.kubernetes", "device": "claimed"}
+    result["pool"] = f"{node.name}/claimed.myplugin.io"
+    status = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "web", "uid": "1"}],
+    }
+    cluster.ask("PUT", f"{CLAIMS}/{name}/status", {**made, "status": status})
+    return name
 
 
 def test_an_uninstall_leaves_neither_rights_nor_conditions(cluster, run, rights, namespace):

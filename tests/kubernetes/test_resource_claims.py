@@ -12,10 +12,10 @@ import stand_in
 
 from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.model import DraDriver
+from node_device_plugin.declaration.names import pool_name
 from node_device_plugin.kubelet.dra.claims import ClaimId, Offered, PreparedClaim, Refused
 from node_device_plugin.kubelet.dra.preparing import Preparing
 from node_device_plugin.kubelet.dra.publisher import connect
-from node_device_plugin.kubelet.dra.slices import pool_name
 from node_device_plugin.support.bounded_calls import BoundedCalls
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)

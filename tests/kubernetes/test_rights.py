@@ -10,12 +10,18 @@ import daemonset_steps
 import pytest
 import yaml
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
+    claims,
     extended_resources,
     kubeconfig,
     pods,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import proof, rollout
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    cluster_access,
+    device_classes,
+    proof,
+    rollout,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.deployed import parse
 from daemonset_steps import IMAGINARY, deployed
@@ -53,13 +59,27 @@ def user_with(cluster):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True}]
+    ("settings", "api"),
+    [
+        ({}, "device_plugin"),
+        ({"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True}, "device_plugin"),
+        ({}, "dra"),
+    ],
 )
-def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settings):
-    rules = [each for each in documented("docs/daemonset-reference.md") if settings or not _is_of_node_rights(each)]
+def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settings, api):
+    has_rights = bool(settings) or api == "dra"
+    rules = [each for each in documented("docs/daemonset-reference.md") if has_rights or not _is_of_rights(each)]
     path = user_with(rules)
     node, given = cluster.node({}), {"kubeconfig": path, "deployment": settings}
-    pending, result = deployed(run, node, **given)
+    if api == "dra":
+        user = Api(kubeconfig.read(path))
+        cluster_access.require_dra(user.dry(), "nodedevices.kubernetes", {"namespace": namespace})
+        assert list(claims.allocated(user, ["nodedevices.kubernetes"])) == []
+        assert claims.published(user, "nodedevices.kubernetes", node.name) == {}
+        use = device_classes.Use(device_classes.profile(namespace, "gpu"), frozenset([IMAGINARY["name"]]), "d.example")
+        for each in (use, use._replace(resources=frozenset())):
+            assert device_classes.converge(user, [each])[0].changed is True
+    pending, result = deployed(run, node, resources=({**IMAGINARY, "api": api},), **given)
     assert pending[0]["changed"] is True
     assert result["changed"] is True
     assert run("selected", node, **given)["changed"] is True
@@ -88,8 +108,8 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settin
     assert read("/apis/apps/v1", "daemonsets") is None
 
 
-def _is_of_node_rights(rule):
-    """Whether a rule is only for startup_taint and node_condition."""
+def _is_of_rights(rule):
+    """Whether a rule is only for the rights of the pods."""
     return bool({"serviceaccounts", "clusterroles", "validatingadmissionpolicies"} & set(rule["resources"]))
 
 

@@ -115,7 +115,7 @@ labels:
 {{- define "node-device-plugin.refuseDra" -}}
 {{- range $resource := .config.resources -}}
 {{- if eq "dra" ($resource.api | default $.config.api | default "") -}}
-{{- printf "profiles.%s: %s has api: dra, which needs rights on ResourceSlices and ResourceClaims, and this version gives them to no pod: run the plugin as a service, or set api: device_plugin" $.key $resource.name | fail -}}
+{{- printf "profiles.%s: %s has api: dra, which needs rights on ResourceSlices and ResourceClaims, and this chart gives them to no pod: use the command manifests or the Ansible roles, or set api: device_plugin" $.key $resource.name | fail -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

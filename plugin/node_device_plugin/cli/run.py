@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     # daemon.main enables garbage collection again.
     gc.disable()
     from ..daemon import main as daemon
-    from ..support.sockets import INSTANCE, INSTANCE_SOCKET, OVERLAP
+    from ..support.sockets import ALWAYS, CLAIMS_ALONE, INSTANCE, INSTANCE_SOCKET, OVERLAP
     from ..telemetry import logs
 
     most_files = raise_limit()
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
     try:
         allowed, socket, name = (os.environ.get(key, "") for key in (OVERLAP, INSTANCE_SOCKET, INSTANCE))
-        overlap = daemon.Overlap(allowed == "true", socket, name)
+        overlap = daemon.Overlap(allowed == ALWAYS, socket, name, claims_alone=allowed == CLAIMS_ALONE)
         asyncio.run(daemon.run(source, loaded, overlap, told_node(options.startup_taint, options.node_condition)))
     except OSError as error:
         fix = f": raise the hard limit of {most_files} (LimitNOFILE=)" if error.errno == errno.EMFILE else ""

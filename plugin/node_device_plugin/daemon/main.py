@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,12 +50,18 @@ class Overlap(NamedTuple):
 
     name: only instances of one name overlap; empty for the service, which overlaps if a play allows it.
     instance_socket: path of this instance's own status socket, which serves even while another instance leads; empty
-    for no such socket.
+    for no such socket. claims_alone: whether it may only while it serves no device plugin, because kubelets up to 1.36
+    accept two sockets of a DRA driver, but not of a device plugin.
     """
 
     allowed: bool = False
     instance_socket: str = ""
     name: str = ""
+    claims_alone: bool = False
+
+    def covers(self, configuration: Configuration) -> bool:
+        """Whether this instance may serve a configuration beside another instance."""
+        return self.allowed or (self.claims_alone and not configuration.uses_device_plugin)
 
 
 async def run(
@@ -76,7 +81,7 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    instance = SingleInstance(overlap.name, overlap.allowed)
+    instance = SingleInstance(overlap.name, overlap.covers(loaded.configuration))
     try:
         directory = loaded.configuration.kubelet_device_plugin_dir
         if await instance.wait(directory, stop):
@@ -193,6 +198,7 @@ class _Plugin:
         refuse_open_probes(loaded.configuration)
         await self._refuse_lost_claims(loaded.configuration)
         directory = loaded.configuration.kubelet_device_plugin_dir
+        self._instance.overlaps = self._overlap.covers(loaded.configuration)
         self._take(directory)
         self._scanner.writes = self._instance.leads(directory)
         logs.configure(loaded.configuration.log_level, loaded.configuration.log_format)
@@ -234,7 +240,8 @@ class _Plugin:
             # A plugin without such resources does not load the client of the Kubernetes API, which takes memory.
             from ..kubelet.dra.frontend import DraFrontend
 
-            self._frontends[DRA] = frontend = DraFrontend(self._scanner, self._overlap.allowed)
+            overlaps = self._overlap.allowed or self._overlap.claims_alone
+            self._frontends[DRA] = frontend = DraFrontend(self._scanner, overlaps)
             self._tasks.start(frontend.run())
 
     def _take(self, directory: str) -> None:
@@ -253,6 +260,8 @@ class _Plugin:
             log.info("the other instance ended; this instance now writes the CDI specs and serves the status socket")
             remove_stale_sockets(self._directory)
             await self._resources.take_over()
+            # A configuration that only the leader may serve was refused until now.
+            self._reloader.ask()
         await self._own.run()
 
     async def _forget_lost(self) -> Outcome:
@@ -265,7 +274,7 @@ def _refuse_nameless(configuration: Configuration) -> None:
 
     Only ``run`` checks this, because the configuration of a profile has no name, and a pod's environment tells it.
     """
-    if configuration.uses_dra and not (configuration.dra.node or os.environ.get("NODE_NAME")):
+    if configuration.uses_dra and not dra.of_this_node(configuration.dra).node:
         raise DeclarationError([Problem("dra.node", "is missing: set the node's name in the cluster")])
 
 

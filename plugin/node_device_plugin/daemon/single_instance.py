@@ -59,7 +59,7 @@ class SingleInstance:
     """
 
     def __init__(self, name: str = "", overlaps: bool = False) -> None:
-        self._name, self._overlaps = name, overlaps
+        self._name, self.overlaps = name, overlaps
         #: By directory: its lock if this instance leads, and the file ``instance`` with its lock.
         self._locks: dict[str, int] = {}
         self._names: dict[str, int] = {}
@@ -135,7 +135,7 @@ class SingleInstance:
 
     def join(self, directory: str) -> bool:
         """Whether this instance may now serve beside the instance that leads in a directory."""
-        if not self._overlaps:
+        if not self.overlaps:
             return False
         if directory not in self._names:
             # If nobody has locked the file, the leader is of a release without names, and overlaps.

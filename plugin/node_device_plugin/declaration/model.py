@@ -422,6 +422,11 @@ class Configuration(NamedTuple):
         return not self.resources or any(resource.injection == "cdi" for resource in self.resources)
 
     @property
+    def uses_device_plugin(self) -> bool:
+        """Whether the device plugin API serves any resource."""
+        return any(resource.api == DEVICE_PLUGIN for resource in self.resources)
+
+    @property
     def uses_dra(self) -> bool:
         """Whether a DRA driver serves any resource."""
         return any(resource.api == DRA for resource in self.resources)

@@ -228,6 +228,16 @@ def class_name(resource: str) -> str:
     return name if len(name) <= _MAX_DNS else hashed_label(name)
 
 
+def pool_name(node: str, resource: str) -> str:
+    """The name of a resource's pool on a node, such as ``worker1/camera.example.com`` for ``example.com/camera``.
+
+    It begins with the node's name, so that an API server sees whose pool it is, unless that has over 189 characters.
+    """
+    of_resource = class_name(resource)
+    names = (f"{node}/{of_resource}", f"{node}/{hashed_label(of_resource)}", hashed_label(f"{node}/{of_resource}"))
+    return next(name for name in names if len(name) <= _MAX_DNS)
+
+
 def hashed_label(name: str) -> str:
     """A DNS label of the readable beginning of ``name`` and part of its SHA-256."""
     return _hashed(name, _NOT_IN_LABEL.sub("-", name.lower()).lstrip("-"), MAX_DNS_LABEL)

@@ -580,7 +580,7 @@ DRA: dict[str, Field] = {
     ),
     "kubeconfig": text(
         "Path of a kubeconfig file on the node, whose user needs the rights of a kubelet. The default is the path that "
-        "kubeadm uses.",
+        "kubeadm uses. The pods of a DaemonSet use their service account instead.",
         default=model.DraDriver().kubeconfig,
         rule=rules.directory,
     ),

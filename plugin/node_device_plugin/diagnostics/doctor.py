@@ -331,9 +331,9 @@ class Doctor(Findings):
     async def _examine_dra(self, configuration: Configuration, state: dict[str, Any] | None) -> None:
         """Check what the driver needs, and that the API server has the node's ResourceSlices."""
         from ..cluster.api import ApiError, NotFound
-        from ..kubelet.dra import queries
+        from ..kubelet.dra import of_this_node, queries
 
-        link, driver = "DRA", configuration.dra
+        link, driver = "DRA", of_this_node(configuration.dra)
         kubelet = self._kubelet
         resources = [each for each in configuration.resources if each.api == DRA]
         if kubelet is not None and kubelet.release is not None and kubelet.release[:2] < dra_api.FIRST_KUBELET:
@@ -357,7 +357,8 @@ class Doctor(Findings):
             return
         except ApiError as error:
             selected = f"--field-selector spec.nodeName={driver.node}"
-            fix = f"kubectl --kubeconfig {driver.kubeconfig} get resourceslices {selected}"
+            access = f" --kubeconfig {driver.kubeconfig}" if driver.kubeconfig else ""
+            fix = f"kubectl{access} get resourceslices {selected}"
             self.wrong(link, str(error), fix)
             return
         served = [each for each in (state or {}).get("resources", ()) if each.get("api") == DRA]

@@ -16,10 +16,11 @@ SOCKET_DIRECTORY = "node-device-plugin"
 PRIVATE_MODE = 0o700
 
 
-#: Environment variables of an instance that may run beside another instance on its node (kubelet
-#: 1.37 or later). OVERLAP is "true". INSTANCE_SOCKET is the path of the instance's own status
-#: socket, for the probes of its pod.
+#: Environment variables of an instance that may run beside another instance on its node. INSTANCE_SOCKET is the path of
+#: the instance's own status socket, for the probes of its pod.
 OVERLAP, INSTANCE_SOCKET = "NODE_DEVICE_PLUGIN_OVERLAP", "NODE_DEVICE_PLUGIN_INSTANCE_SOCKET"
+#: Values of OVERLAP: always (kubelet 1.37 or later), or only while the instance serves no device plugin.
+ALWAYS, CLAIMS_ALONE = "true", "claims"
 #: Environment variable with the instance's name, such as its DaemonSet. Only instances of one name overlap.
 INSTANCE = "NODE_DEVICE_PLUGIN_INSTANCE"
 

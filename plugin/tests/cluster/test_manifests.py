@@ -412,12 +412,101 @@ def test_nodes_that_one_daemonset_cannot_serve():
     ]
 
 
-def test_dra_needs_rights_that_no_pod_has():
-    assert problems(lambda: rendered({**SERIAL, "api": "dra"}, IMAGINARY)) == [
-        "worker: resources[0] (devices.example.com/serial).api: is dra, which needs rights on ResourceSlices and "
-        "ResourceClaims, and this version gives them to no pod: run the plugin as a service (device_plugin_mode: "
-        "service), or set api: device_plugin"
+CAMERA = {"name": "example.com/camera", "api": "dra", "devices": [{"id": "one", "nodes": ["/dev/video0"]}]}
+
+
+def test_the_driver_of_claims_has_a_token_and_the_directory_of_drivers_and_nothing_else_more():
+    plain, by_claims = ({**CAMERA, "api": api} for api in ("device_plugin", "dra"))
+    assert host_paths(by_claims) == {**host_paths(plain), "/var/lib/kubelet/plugins_registry": True}
+    assert host_paths(by_claims, kubelet_root_dir="/srv/kubelet").keys() >= {"/srv/kubelet/plugins_registry"}
+    found = rendered(by_claims, IMAGINARY)
+    spec = found["DaemonSet"]["spec"]["template"]["spec"]
+    assert spec["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
+    assert [each["name"] for each in spec["volumes"] if "projected" in each] == ["service-account"]
+    assert found["ServiceAccount"]["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in pod(plain, IMAGINARY)
+
+
+def test_the_driver_has_the_rights_that_it_uses():
+    found = manifests.rights(deployment(), ["b.example.com", "a.example.com"])
+    kinds = ["ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole"]
+    assert [each.content["kind"] for each in found] == [*kinds, "ClusterRoleBinding"]
+    assert found[3].content["rules"] == [
+        {
+            "apiGroups": ["resource.k8s.io"],
+            "resources": ["resourceslices"],
+            "verbs": ["list", "watch", "create", "update", "delete"],
+        },
+        {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
     ]
+    policy = found[1].content["spec"]
+    assert policy["matchConstraints"]["resourceRules"][0]["operations"] == ["CREATE", "UPDATE", "DELETE"]
+    assert "each.spec.driver in ['a.example.com', 'b.example.com']" in policy["validations"][2]["expression"]
+
+
+def test_each_resource_with_claims_has_its_device_class():
+    other = {**CAMERA, "name": "example.com/other", "devices": [{"id": "other", "nodes": ["/dev/video1"]}]}
+    nodes = {"a": configuration(CAMERA, IMAGINARY), "b": configuration(CAMERA, other, dra={"driver": "d.example.com"})}
+    found = [each.content for each in manifests.render(deployment(name="gpu"), nodes)]
+    classes = {each["metadata"]["name"]: each for each in found if each["kind"] == "DeviceClass"}
+    assert list(classes) == ["camera.example.com", "other.example.com"]
+    # A play keeps the class as long as the DaemonSet.
+    annotations = classes["camera.example.com"]["metadata"]["annotations"]
+    assert annotations == {"nodedevices.kubernetes/nodes": '["node-devices/gpu"]'}
+
+
+def test_both_kinds_of_rights_have_a_policy_each():
+    both = manifests.rights(deployment(startup_taint="a/b:NoSchedule"), ["a.example.com"])
+    names = [(each.content["kind"], each.content["metadata"]["name"]) for each in both]
+    assert names == [
+        ("ServiceAccount", "node-device-plugin"),
+        ("ValidatingAdmissionPolicy", "node-device-plugin.node-devices"),
+        ("ValidatingAdmissionPolicyBinding", "node-device-plugin.node-devices"),
+        ("ValidatingAdmissionPolicy", "node-device-plugin.node-devices.resourceslices"),
+        ("ValidatingAdmissionPolicyBinding", "node-device-plugin.node-devices.resourceslices"),
+        ("ClusterRole", "node-device-plugin.node-devices"),
+        ("ClusterRoleBinding", "node-device-plugin.node-devices"),
+    ]
+    assert [each for kind, each in names if kind == "ValidatingAdmissionPolicy"] == manifests.policy_names(deployment())
+    assert [rule["verbs"] for rule in both[5].content["rules"]] == [
+        ["patch"],
+        ["list", "watch", "create", "update", "delete"],
+        ["get"],
+        ["get"],
+    ]
+
+
+def test_pods_of_all_nodes_have_one_configuration_of_the_driver():
+    """A pod learns its node from the kubelet, and has a token instead of the node's kubeconfig."""
+    texts = {
+        manifests.configuration_text(configuration(CAMERA, dra={"node": each, "kubeconfig": f"/etc/{each}"}))
+        for each in ("a", "b")
+    }
+    (text,) = texts
+    assert manifests.read_configuration_text(text).dra == configuration(CAMERA).dra
+    assert '"driver": "d.example.com"' in manifests.configuration_text(configuration(dra={"driver": "d.example.com"}))
+
+
+@pytest.mark.parametrize(
+    ("resources", "overlap", "kubelets_overlap", "expected"),
+    [
+        ([CAMERA], "auto", False, "claims"),
+        ([CAMERA], "auto", True, "true"),
+        ([CAMERA], "always", False, "true"),
+        ([CAMERA], "never", True, None),
+        ([CAMERA, IMAGINARY], "auto", False, None),
+        ([CAMERA, IMAGINARY], "auto", True, "true"),
+        ([], "auto", False, None),
+    ],
+)
+def test_pods_that_serve_claims_alone_overlap_on_each_kubelet(resources, overlap, kubelets_overlap, expected):
+    nodes = {"worker": configuration(*resources), "other": configuration(*resources[:1])}
+    ground = manifests.common_ground(nodes)
+    spec = manifests.daemon_set(deployment(overlap=overlap), ground, kubelets_overlap).content["spec"]
+    environment = {each["name"]: each.get("value") for each in spec["template"]["spec"]["containers"][0]["env"]}
+    assert environment.get("NODE_DEVICE_PLUGIN_OVERLAP") == expected
+    assert spec["updateStrategy"]["rollingUpdate"]["maxSurge"] == (1 if expected else 0)
 
 
 @pytest.mark.parametrize("path", ["/dongle", "/usr/lib/dongle", "/proc/x"])

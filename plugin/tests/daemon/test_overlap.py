@@ -16,7 +16,15 @@ import pytest
 
 from kubelet_stand_in import StandInKubelet
 from node_device_plugin.status_api import probe
-from node_device_plugin.support.sockets import INSTANCE, INSTANCE_SOCKET, OVERLAP, answers, instance_file
+from node_device_plugin.support.sockets import (
+    ALWAYS,
+    CLAIMS_ALONE,
+    INSTANCE,
+    INSTANCE_SOCKET,
+    OVERLAP,
+    answers,
+    instance_file,
+)
 from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 
 from .test_main import PATH, Journal
@@ -42,9 +50,9 @@ class Instance:
         self._journal = Journal(folder / ("notify%d" % number))
         self.config = folder / "config.yaml"
 
-    async def start(self, overlaps: bool, name: str = "") -> None:
+    async def start(self, overlaps: bool, name: str = "", value: str = ALWAYS) -> None:
         """name: of the instance's DaemonSet; empty for the service, which overlaps only if a play allows it."""
-        environment = {OVERLAP: "true", INSTANCE_SOCKET: self.socket, INSTANCE: name} if overlaps else {}
+        environment = {OVERLAP: value, INSTANCE_SOCKET: self.socket, INSTANCE: name} if overlaps else {}
         self.process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "node_device_plugin", "run", "--config", str(self.config)),
             env={**os.environ, "PYTHONPATH": PATH, "NOTIFY_SOCKET": str(self._journal.path), **environment},
@@ -270,4 +278,41 @@ async def test_the_list_of_the_instance_that_stays_is_the_one_that_counts(
         kubelet.manager._received(NAME, api.ListAndWatchResponse(devices=[api.Device(ID="null", health="Healthy")]))
         assert kubelet.devices(NAME) == {"null": "Healthy"}
         await node[0].end()
+        await kubelet.until(lambda: kubelet.devices(NAME) == {"null": "Healthy", "zero": "Healthy"})
+
+
+BY_CLAIMS = """
+  - {name: example.com/claimed, api: dra, devices: [{id: full, nodes: [{path: /dev/full}]}]}
+dra: {node: worker, kubeconfig: %(root)s/kubelet.conf}
+"""
+
+
+def sockets_of_resources(short_path: Path) -> list[str]:
+    return [name for name in os.listdir(short_path / "dp" / "node-device-plugin") if name.startswith("found-")]
+
+
+async def test_with_claims_alone_a_device_plugin_waits_for_the_end_of_the_other_instance(
+    node: list[Instance], short_path: Path
+) -> None:
+    """Up to 1.36, a kubelet accepts two sockets of a DRA driver, but not of a device plugin."""
+    plugin = (CONFIG % {"root": short_path, "registration": "device_plugins"}).partition("  - name")
+    claimed, found = BY_CLAIMS % {"root": short_path}, plugin[1] + plugin[2]
+    node[0].config.write_text(plugin[0] + claimed)
+    async with StandInKubelet(str(short_path / "dp"), minor=(1, 36)) as kubelet:
+        for instance in node[:2]:
+            await instance.start(overlaps=True, name="DaemonSet a/a", value=CLAIMS_ALONE)
+            await instance.told("READY=1")
+        assert owner(status(short_path)) == node[0].process.pid
+        # A reload: only the instance that leads registers the new resource.
+        node[0].config.write_text(plugin[0] + found + claimed)
+        await kubelet.registered(NAME)
+        await asyncio.sleep(1)
+        assert len(sockets_of_resources(short_path)) == 1
+        # The same at a start.
+        await node[2].start(overlaps=True, name="DaemonSet a/a", value=CLAIMS_ALONE)
+        await node[2].told("STATUS=another instance of the plugin serves")
+        first = sockets_of_resources(short_path)
+        await node[0].end()
+        await until(lambda: owner(status(short_path)) == node[1].process.pid)
+        await until(lambda: len(sockets_of_resources(short_path)) == 1 and sockets_of_resources(short_path) != first)
         await kubelet.until(lambda: kubelet.devices(NAME) == {"null": "Healthy", "zero": "Healthy"})

@@ -9,8 +9,9 @@ import pytest
 from node_device_plugin.cluster.api import ApiError
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.model import DraDriver
+from node_device_plugin.declaration.names import pool_name
 from node_device_plugin.kubelet.dra import queries
-from node_device_plugin.kubelet.dra.slices import changes, device_name, pool_name, pool_of
+from node_device_plugin.kubelet.dra.slices import changes, device_name, pool_of
 from node_device_plugin.kubelet.pod_resources import Claimed
 from node_device_plugin.verification import resource_claims
 from node_device_plugin.verification.report import Report

@@ -7,7 +7,11 @@ import concurrent.futures
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
+    claims,
+    extended_resources,
+    manifests,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
     Resource,
     cdi,
@@ -40,7 +44,11 @@ def statuses(
     entries of their own. Raises ApiError.
     """
     found = [each for each in profile.nodes(cluster) if each["metadata"]["name"] not in named]
-    resources = parse_configuration(declared["configuration"]).resources
+    configuration = parse_configuration(declared["configuration"])
+    resources = configuration.resources
+    if configuration.uses_dra:
+        pools = claims.published(cluster.api, configuration.dra.name)
+        found = [claims.with_published(each, resources, pools) for each in found]
     by_cdi = [each for each in resources if each.injection == "cdi"] if declared["needs_cdi"] else []
     reads = {each["metadata"]["name"]: _read(cluster, each, declared, by_cdi) for each in found}
     entries = {each: node.entry(each, read) for each, read in reads.items()}

@@ -103,11 +103,12 @@ def _of_row(row: Mapping[str, str], capacity: int | None) -> str:
 
 
 def _by_node_object(declared: Mapping[str, Any], shown: Mapping[str, str]) -> dict[str, Any]:
-    """Return a declared resource's row with the node object's numbers."""
-    row = _row(declared["name"], "plugin")
+    """Return a declared resource's row with the numbers of the node object, or of the node's ResourceSlices."""
+    row, is_by_claim = _row(declared["name"], "plugin"), declared.get("api") == model.DRA
     capacity, healthy = _number(shown["capacity"]), _number(shown["allocatable"])
     if capacity is None or healthy is None:
-        return {**row, "state": "not registered", "reasons": ["the node object does not list it"]}
+        where = "the node has no ResourceSlice of it" if is_by_claim else "the node object does not list it"
+        return {**row, "state": "not registered", "reasons": [where]}
     row.update(capacity=capacity, healthy=healthy, state=_health(capacity, healthy, False))
     if healthy < capacity:
         row["reasons"].append(f"{healthy} of {capacity} are allocatable: the log of the plugin's pod has the reason")

@@ -7,12 +7,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import pods, quantity
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, pods, quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     capacities_of,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import MAX_CLAIMED
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import (
     container_view,
     evidence,
@@ -42,23 +45,24 @@ def verify(
     node: str,
     resources: Sequence[Resource],
     *,
+    driver: str,
     timeout: float,
     unproven_only: bool,
     all_devices: bool,
 ) -> tuple[dict[str, Any], bool]:
     """Return a report in the form of `node-device-plugin verify`, and whether the record of proofs changed.
 
-    timeout: seconds until the node object shows the devices, and again until pods are ready. unproven_only: whether to
-    skip resources with a recorded proof. all_devices: whether a proof requests all free devices instead of one. Raises
-    ApiError, DeploymentError.
+    driver: the name of the DRA driver. timeout: seconds until the node object shows the devices, and again until pods
+    are ready. unproven_only: whether to skip resources with a recorded proof. all_devices: whether a proof requests all
+    free devices instead of one. Raises ApiError, DeploymentError.
     """
-    shown, held = _once_followed(cluster, node, resources, timeout)
+    shown, held = _once_followed(cluster, node, resources, driver, timeout)
     info = (shown.get("status") or {}).get("nodeInfo") or {}
     runtime = info.get("containerRuntimeVersion", "").replace("://", " ")
     before = proof.read_record(shown)
     record = Record(before, cluster.deployment.image)
     record.keep_only(resources, runtime)
-    uses = pods.in_use(cluster.api, node)
+    uses = {**pods.in_use(cluster.api, node), **claims.in_use(cluster.api, driver, node, resources)}
     known = record if unproven_only else None
     rows = []
     for resource in resources:
@@ -99,7 +103,8 @@ def _outcomes(
     wanted = []
     for name, resource in to_prove.items():
         paths = {each.path for device in resource.devices for each in device.nodes}
-        wanted.append(proof.Wanted(name, shares[name], ("seen", *sorted(paths))))
+        device_class = class_name(name) if resource.api == DRA else ""
+        wanted.append(proof.Wanted(name, shares[name], ("seen", *sorted(paths)), device_class))
 
     def look(ready: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
         return {name: _printed(cluster.api, pod, to_prove[name], shares[name]) for name, pod in ready.items()}
@@ -121,16 +126,18 @@ def _printed(api: Api, pod: Mapping[str, Any], resource: Resource, shares: int) 
 
 
 def _once_followed(
-    cluster: DaemonSet, node: str, resources: Sequence[Resource], timeout: float
+    cluster: DaemonSet, node: str, resources: Sequence[Resource], driver: str, timeout: float
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Wait at most ``timeout`` seconds until the node object shows the declared resources. Return the node object.
 
-    Also return, by resource name, the number of devices that the plugin withholds because containers hold them by other
-    names.
+    It also shows what the node's ResourceSlices offer. Also return, by resource name, the number of devices that the
+    plugin withholds because containers hold them by other names.
     """
 
     def look(is_late: bool) -> tuple[dict[str, Any], dict[str, int]] | None:
         shown, held = cluster.api.node(node), {}
+        if any(each.api == DRA for each in resources):
+            shown = claims.with_published(shown, resources, claims.published(cluster.api, driver, node))
         if any(_shortfall(each, shown) for each in resources):
             held = rollout.held_by_other_names(cluster, node)
         is_as_declared = all(_shortfall(each, shown, held.get(each.name, 0)) is None for each in resources)
@@ -156,19 +163,21 @@ def _shortfall(resource: Resource, shown: Mapping[str, Any], held: int = 0) -> s
 
     held: number of devices that containers hold under other names.
     """
-    found = _healthy(resource, shown)
+    found, where = _healthy(resource, shown), "the node object's allocatable"
+    if resource.api == DRA:
+        where = "the node's ResourceSlices"
+    if found is None and resource.api == DRA:
+        return "the node has no ResourceSlice of it: the log of the plugin's pod has the reason"
     if found is None:
         return "the node object does not list it, because no plugin registered it with the kubelet"
     least, most = _shares(resource)
     if found < (resource.min_devices - held) * resource.replicas:
         needed = resource.min_devices * resource.replicas
-        return (
-            f"expected at least {needed} healthy devices (min_devices) in the node object's allocatable, found {found}"
-        )
+        return f"expected at least {needed} healthy devices (min_devices) in {where}, found {found}"
     if resource.discover.methods or least - held * resource.replicas <= found <= most:
         return None
     expected = str(least) if least == most else f"{least} to {most}"
-    return f"expected {expected} healthy devices in the node object's allocatable, found {found}"
+    return f"expected {expected} healthy devices in {where}, found {found}"
 
 
 def _judged(resource: Resource, shown: Mapping[str, Any], use: pods.Use, all_devices: bool, held: int) -> Row:
@@ -189,7 +198,8 @@ def _judged(resource: Resource, shown: Mapping[str, Any], use: pods.Use, all_dev
     free = healthy - use.shares
     if free <= 0 and evidence.can_show(resource, resource.devices):
         return row._replace(state=IN_USE, detail="by " + ", ".join(use.pods))
-    everything = all_devices and free == capacity <= (resource.container_limit or free)
+    most = MAX_CLAIMED if resource.api == DRA else resource.container_limit or free
+    everything = all_devices and free == capacity <= most
     return row._replace(state=UNPROVEN, shares=free if everything else 1)
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
@@ -22,6 +22,14 @@ from . import deployed, device_classes
 _VARIABLE = "node_devices_kubeconfig"
 # The API versions of ResourceSlices, newest first. Kubernetes 1.34, 1.33 and 1.32 introduced them.
 _DRA_VERSIONS = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
+
+
+# The objects that give pods rights, and that can be created without the others.
+_TRIED = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "ClusterRole": "clusterroles",
+}
 
 
 class Answer(NamedTuple):
@@ -65,7 +73,7 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
     if declared.get("capacities"):
         api.patch_node_status(name, [{"op": "test", "path": "/metadata/name", "value": name}])
     if declared.get("dra"):
-        device_classes.require_rights(api, declared["dra"]["name"])
+        require_dra(api, declared["dra"]["name"], asked.deployment if asked.mode == "daemonset" else None)
     problems = []
     if asked.mode == "daemonset":
         # The deployment reports errors.
@@ -73,6 +81,25 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
             problems += filter(None, [deployed.without_slot(api, node, deployed.parse(asked.deployment))])
     is_removing = declared and asked.mode and not problems
     return Answer(problems, warnings, drivers, removed(node, declared, api_only) if is_removing else set())
+
+
+def require_dra(api: Api, driver: str, deployment: Any = None) -> None:
+    """Raise ApiError if the cluster has no DRA, or if the user may not create what the driver needs.
+
+    api: with dry runs only. deployment: of the DaemonSet, whose pods need rights; None for a service.
+    """
+    device_classes.require_rights(api, driver)
+    if deployment is None:
+        return
+    # The deployment reports errors of its settings.
+    with contextlib.suppress(DeclarationError):
+        for manifest in manifests.rights(deployed.parse(deployment), [driver]):
+            kinds = _TRIED.get(manifest.content["kind"])
+            if kinds:
+                # Kubernetes lets a user grant only rights that the user has.
+                metadata = {"generateName": "nodedevices-trial-"}
+                group = manifest.content["apiVersion"]
+                api.create(Place(kinds, group=group), {**manifest.content, "metadata": metadata})
 
 
 def not_joined(path: str, node: str) -> str:

@@ -41,6 +41,10 @@ from .objects import Change, DeploymentError, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
 _ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io/v1"
+_POLICIES = {
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
 #: Annotation whose change makes the kubelet sync a pod's volumes immediately. Without it, the kubelet syncs a changed
 #: ConfigMap after a minute or more.
 _LOOK = "nodedevices.kubernetes/configuration"
@@ -55,18 +59,20 @@ class DaemonSet:
         name, namespace = deployment.name, deployment.namespace
         self.place = Place("daemonsets", name, namespace, "apps/v1")
         self._config_map = Place("configmaps", name, namespace)
-        of_cluster = manifests.cluster_name(deployment)
-        #: The objects that let pods change their node object, in the order in which to create them.
-        self._rights = {
-            "ServiceAccount": Place("serviceaccounts", name, namespace),
-            "ValidatingAdmissionPolicy": Place("validatingadmissionpolicies", of_cluster, group=_ADMISSION),
-            "ValidatingAdmissionPolicyBinding": Place(
-                "validatingadmissionpolicybindings", of_cluster, group=_ADMISSION
-            ),
-            "ClusterRole": Place("clusterroles", of_cluster, group=_RBAC),
-            "ClusterRoleBinding": Place("clusterrolebindings", of_cluster, group=_RBAC),
+        of_cluster, account = manifests.cluster_name(deployment), Place("serviceaccounts", name, namespace)
+        policies = {
+            (kind, each): Place(kinds, each, group=_ADMISSION)
+            for each in manifests.policy_names(deployment)
+            for kind, kinds in _POLICIES.items()
         }
-        ours = (self._config_map, self.place, self._rights["ServiceAccount"])
+        #: The objects that give pods rights, by kind and name, in the order in which to create them.
+        self._rights = {
+            ("ServiceAccount", name): account,
+            **policies,
+            ("ClusterRole", of_cluster): Place("clusterroles", of_cluster, group=_RBAC),
+            ("ClusterRoleBinding", of_cluster): Place("clusterrolebindings", of_cluster, group=_RBAC),
+        }
+        ours = (self._config_map, self.place, account)
         self.namespace = Namespace(api, deployment, ours)
         self._monitors = {
             "PodMonitor": Place("podmonitors", name, namespace, _MONITORING),
@@ -118,10 +124,12 @@ class DaemonSet:
         after = self._without_repeats(texts)
         manifests.require_room(after)
         changes += self.write(before, after)
-        nodes = self._nodes_of(texts)
-        manifest = manifests.daemon_set(self.deployment, self._ground(texts), self._kubelets_overlap(nodes))
+        nodes, ground = self._nodes_of(texts), self._ground(texts)
+        manifest = manifests.daemon_set(self.deployment, ground, self._kubelets_overlap(nodes))
         self._refuse_full_nodes(manifest.content, nodes)
-        changes += self._change_rights(self.deployment.tells_node, self.deployment.node_condition)
+        changes += self._change_rights(
+            manifests.rights(self.deployment, ground.drivers), self.deployment.node_condition
+        )
         changes.append(objects.apply(self.api, self.place, manifest.content))
         wanted = {manifest.content["kind"]: manifest.content for manifest in manifests.monitors(self.deployment)}
         for kind, place in self._monitors.items():
@@ -137,21 +145,22 @@ class DaemonSet:
                 ) from error
         return changes
 
-    def _change_rights(self, tells_node: bool, sets_condition: bool) -> list[Change]:
-        """Create or delete what lets pods change their node object, before the DaemonSet itself changes.
+    def _change_rights(self, wanted: Iterable[manifests.Manifest], sets_condition: bool) -> list[Change]:
+        """Create or delete what gives pods rights, before the DaemonSet itself changes.
 
-        The policy comes before the rights, and the rights before the pods. Without rights, remove the pods' conditions.
+        The policies come before the rights, and the rights before the pods. Without the right to set their conditions,
+        remove the pods' conditions. wanted: the objects, in the order in which to create them.
         """
         found, changes, had_rights, had_condition = self.api.get(self.place), [], False, False
         if found and is_ours(found):
-            had_rights, had_condition = manifests.tells_node(found["spec"]["template"]["spec"])
-        if tells_node:
-            for manifest in manifests.node_rights(self.deployment):
-                place = self._rights[manifest.content["kind"]]
-                own(place, self.api.get(place))
-                changes.append(objects.apply(self.api, place, manifest.content))
-        elif had_rights:
-            changes += [objects.delete(self.api, place) for place in reversed(self._rights.values())]
+            had_rights, had_condition = manifests.pod_rights(found["spec"]["template"]["spec"])
+        left = dict(self._rights)
+        for manifest in wanted:
+            place = left.pop((manifest.content["kind"], manifest.content["metadata"]["name"]))
+            own(place, self.api.get(place))
+            changes.append(objects.apply(self.api, place, manifest.content))
+        if had_rights:
+            changes += [objects.delete(self.api, place) for place in reversed(left.values())]
         if had_condition and not sets_condition:
             changes += [change for node in self.nodes() for change in self.forget_condition(node)]
         return changes
@@ -318,7 +327,7 @@ class DaemonSet:
         """
         if set(self.data()) - set(leaving):
             return []
-        changes = self._change_rights(tells_node=False, sets_condition=False)
+        changes = self._change_rights((), sets_condition=False)
         changes += [objects.delete(self.api, place) for place in (*self._monitors.values(), self.place)]
         config_map = objects.delete(self.api, self._config_map)
         if config_map.changed:

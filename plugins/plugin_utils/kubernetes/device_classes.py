@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import device_classes
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     LacksRights,
@@ -15,15 +14,25 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
     again_after_conflict,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import device_classes
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import API_VERSION
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 
 from .objects import Change, DeploymentError, is_ours
 
+#: All DeviceClasses.
+CLASSES = Place("deviceclasses", group=API_VERSION)
+profile = device_classes.profile
+
 
 class Use(NamedTuple):
-    """A node of the play. resources: those that pods get by ResourceClaims. driver: the name of its DRA driver."""
+    """A user of DeviceClasses in the play: a node, or a profile, which stands for nodes without names.
 
-    node: str
+    user: the node's name, or the result of ``profile``. resources: those that pods get by ResourceClaims. driver: the
+    name of its DRA driver.
+    """
+
+    user: str
     resources: frozenset[str]
     driver: str
 
@@ -49,29 +58,26 @@ def converge(api: Api, uses: Iterable[Use]) -> list[Change]:
 
 def require_rights(api: Api, driver: str) -> None:
     """Raise ApiError if the cluster has no DeviceClasses, or if the user may not keep them. api: with dry runs only."""
-    api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
+    api.list(CLASSES, labelSelector=device_classes.SELECTOR)
     trial = device_classes.content(driver, "nodedevices.kubernetes/trial", ())
-    api.create(device_classes.CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
+    api.create(CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
 
 
 def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list[Change]:
     try:
-        there = {
-            each["metadata"]["name"]: each
-            for each in api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
-        }
+        there = {each["metadata"]["name"]: each for each in api.list(CLASSES, labelSelector=device_classes.SELECTOR)}
     except (LacksRights, NotFound):
         # Without the API or this right, no earlier run has created a class.
         if drivers:
             raise
         return []
-    still = functools.cache(lambda: api.names(Place("nodes")))
-    of_play = {use.node for use in uses}
+    still = functools.cache(functools.partial(_still_there, api, functools.cache(lambda: api.names(Place("nodes")))))
+    of_play = {use.user for use in uses}
     # Each class of a play, before and after. All are checked before the first write.
     puts = []
     for resource, names in sorted(drivers.items()):
         (driver,) = names
-        mine = {use.node for use in uses if resource in use.resources}
+        mine = {use.user for use in uses if resource in use.resources}
         before = there.pop(class_name(resource), None)
         others = _others(before, of_play, still)
         wanted = device_classes.content(driver, resource, mine | others)
@@ -101,10 +107,21 @@ def _require_room(wanted: Mapping[str, Any]) -> None:
         )
 
 
-def _others(before: Mapping[str, Any] | None, of_play: set[str], still: Callable[[], set[str]]) -> set[str]:
-    """Return the nodes outside the play that use a class. A node that left the cluster uses none."""
-    others = set(device_classes.nodes_of(before)) - of_play if before else set()
-    return others & still() if others else others
+def _others(before: Mapping[str, Any] | None, of_play: set[str], still: Callable[[str], bool]) -> set[str]:
+    """Return the users outside the play that a class has. still: whether a user is still there."""
+    return {each for each in (device_classes.nodes_of(before) if before else ()) if each not in of_play and still(each)}
+
+
+def _still_there(api: Api, nodes: Callable[[], set[str]], user: str) -> bool:
+    """Return whether a node is in the cluster, or a profile's DaemonSet. nodes: returns the names of all nodes."""
+    namespace, _slash, name = user.rpartition("/")
+    if not namespace:
+        return name in nodes()
+    try:
+        return api.get(Place("daemonsets", name, namespace, "apps/v1")) is not None
+    except LacksRights:
+        # A user without DaemonSets must not delete the class of another one.
+        return True
 
 
 def _selectors(found: Mapping[str, Any] | None) -> Any:
@@ -117,7 +134,7 @@ def _shown(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _put(api: Api, before: dict[str, Any] | None, wanted: dict[str, Any]) -> Change:
-    place = device_classes.CLASSES._replace(name=wanted["metadata"]["name"])
+    place = CLASSES._replace(name=wanted["metadata"]["name"])
     if before is None:
         found = api.get(place)
         if found is not None and not is_ours(found):
@@ -125,7 +142,7 @@ def _put(api: Api, before: dict[str, Any] | None, wanted: dict[str, Any]) -> Cha
                 f"{place} belongs to others, because it has no label {device_classes.SELECTOR}: delete it, or rename "
                 "the resource"
             )
-        api.create(device_classes.CLASSES, wanted)
+        api.create(CLASSES, wanted)
         return Change(str(place), None, _shown(wanted))
     change = Change(str(place), _shown(before), _shown(wanted))
     if change.changed:
@@ -142,6 +159,6 @@ def _keep(api: Api, before: dict[str, Any], others: set[str]) -> Change:
 
 
 def _delete(api: Api, before: dict[str, Any]) -> Change:
-    place = device_classes.CLASSES._replace(name=before["metadata"]["name"])
+    place = CLASSES._replace(name=before["metadata"]["name"])
     api.delete(place, before["metadata"]["uid"])
     return Change(str(place), _shown(before), None)

@@ -21,6 +21,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import readiness
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.node_readiness import Offered
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 
 from . import no_pod
@@ -75,6 +76,8 @@ def offered_on_node(action: Any, command: str) -> Offered:
         {
             each["name"]: sum(len(device["kubelet_ids"]) for device in each["devices"] if device["state"] == "healthy")
             for each in resources
+            # No node object shows the devices of claims. An earlier release's plugin does not tell the API.
+            if each.get("api") != DRA
         },
         [each["name"] for each in resources if not each["registered"]] if plugin else ["the plugin does not answer"],
     )

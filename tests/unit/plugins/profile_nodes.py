@@ -35,6 +35,8 @@ class Pool:
 
     def __init__(self):
         self.nodes, self.pods, self.named = [], [], {}
+        #: The number of devices by pool.
+        self.slices = {}
         ours = {"name": "gpu", "labels": manifests.LABELS, "uid": "1", "generation": 1}
         self._daemon_set = {"metadata": ours, "status": {"observedGeneration": 1}}
         self._daemon_set["spec"] = {"template": {"spec": {"nodeSelector": SELECTOR}}}
@@ -55,6 +57,10 @@ class Pool:
             found = [(node, node["metadata"]["labels"]) for node in self.nodes]
             selected = [(node, labels[key]) for node, labels in found if key in labels]
             return [node for node, own in selected if value in ("", own) and own not in but]
+        if place.kinds == "resourceslices":
+            assert fieldSelector == "spec.driver=nodedevices.kubernetes"
+            specs = [{"pool": {"name": name}, "devices": [{}] * count} for name, count in self.slices.items()]
+            return [{"spec": spec} for spec in specs]
         if place.kinds == "pods" and fieldSelector is None:
             return self.pods
         return {"daemonsets": [self._daemon_set], "controllerrevisions": self._revisions}.get(place.kinds, [])

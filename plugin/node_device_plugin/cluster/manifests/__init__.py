@@ -7,13 +7,15 @@ the declaration, host directories, socket paths and quantities.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...declaration import Configuration, DeclarationError, Problem
-from . import monitoring, node_access
+from ...declaration.model import DRA
+from ...support.sockets import ALWAYS, CLAIMS_ALONE
+from . import device_classes, grants, monitoring, node_access, slice_access
 from .deployment import DEPLOYMENT, MANAGED_BY, NODE_LABEL, Deployment, parse_deployment
-from .node_access import cluster_name
+from .grants import cluster_name
 from .nodes import (
     DEFAULT,
     CommonGround,
@@ -69,9 +71,10 @@ def render(deployment: Deployment, configurations: Mapping[str, Configuration]) 
     require_room(texts)
     return [
         namespace(deployment),
-        *node_rights(deployment),
+        *rights(deployment, ground.drivers),
         config_map(deployment, texts),
         daemon_set(deployment, ground),
+        *_device_classes(deployment, configurations.values()),
         *monitors(deployment),
     ]
 
@@ -114,21 +117,31 @@ def config_map(deployment: Deployment, texts: Mapping[str, str]) -> Manifest:
     )
 
 
-def node_rights(deployment: Deployment) -> list[Manifest]:
-    """The objects that let the pods change their own node object, in the order in which to create them."""
+def rights(deployment: Deployment, drivers: Collection[str] = ()) -> list[Manifest]:
+    """The objects that give the pods their rights in the cluster, in the order in which to create them.
+
+    drivers: the DRA drivers that the pods serve. Without a setting that needs a right, there are no objects.
+    """
     labels = {**_labels(deployment), **MANAGED_BY}
-    return [Manifest(*each) for each in node_access.objects(deployment, metadata(deployment), labels)]
+    granted = [*node_access.grants(deployment), *slice_access.grants(deployment, drivers)]
+    return [Manifest(*each) for each in grants.objects(deployment, granted, metadata(deployment), labels)]
+
+
+def policy_names(deployment: Deployment) -> list[str]:
+    """The names of all policies that ``rights`` may have."""
+    return [cluster_name(deployment), slice_access.policy_name(deployment)]
 
 
 def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool = False) -> Manifest:
     """The DaemonSet. kubelets_overlap: whether every kubelet accepts two sockets of a resource (overlap ``auto``)."""
     labels = _labels(deployment)
-    overlaps = deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap)
-    pod = pod_spec(deployment, ground, _affinity(deployment), overlaps)
-    if overlaps:
+    overlap = _overlap(deployment, ground, kubelets_overlap)
+    pod = pod_spec(deployment, ground, _affinity(deployment), overlap)
+    if overlap:
+        accepts = "from 1.37 on accepts both" if overlap == ALWAYS else "accepts two sockets of a DRA driver"
         why = (
             "A pod on each selected node. An update starts the new pod before the old pod ends: a kubelet\n"
-            "from 1.37 on accepts both, so that the node always has its devices."
+            f"{accepts}, so that the node always has its devices."
         )
         update: dict[str, Any] = {"maxSurge": 1, "maxUnavailable": 0}
     else:
@@ -153,6 +166,31 @@ def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: b
     )
 
 
+def _device_classes(deployment: Deployment, configurations: Iterable[Configuration]) -> Iterator[Manifest]:
+    """Yield the DeviceClass of each resource that pods get by claims. A play keeps it as long as the DaemonSet."""
+    found = {
+        resource.name: configuration.dra.name
+        for configuration in configurations
+        for resource in configuration.resources
+        if resource.api == DRA
+    }
+    user = device_classes.profile(deployment.namespace, deployment.name)
+    for name, driver in sorted(found.items()):
+        yield Manifest(f"By this class, ResourceClaims request {name}.", device_classes.content(driver, name, [user]))
+
+
+def _overlap(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool) -> str:
+    """How the pods overlap: a value of the variable OVERLAP, or empty.
+
+    Every kubelet with the API v1 of DRA (1.34) accepts two sockets of a driver: it calls the newer one
+    (pkg/kubelet/cm/dra/plugin of Kubernetes).
+    """
+    if deployment.overlap == "always" or (deployment.overlap == "auto" and kubelets_overlap):
+        return ALWAYS
+    serves_claims_alone = ground.drivers and not ground.serves_device_plugins
+    return CLAIMS_ALONE if deployment.overlap == "auto" and serves_claims_alone else ""
+
+
 def monitors(deployment: Deployment) -> list[Manifest]:
     """The objects for the Prometheus operator that the deployment requests."""
     found = []
@@ -165,8 +203,8 @@ def monitors(deployment: Deployment) -> list[Manifest]:
     return found
 
 
-def tells_node(spec: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether pods of this spec have rights on their node object, and whether they set its condition."""
+def pod_rights(spec: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether pods of this spec have rights in the cluster, and whether they set their node's condition."""
     has_condition = any(node_access.CONDITION_OPTION in (each.get("args") or ()) for each in spec["containers"])
     return bool(spec.get("serviceAccountName")), has_condition
 

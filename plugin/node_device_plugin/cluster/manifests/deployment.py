@@ -133,9 +133,10 @@ DEPLOYMENT: dict[str, Field] = {
     ),
     "overlap": schema.text(
         "Whether a node's new pod serves before the old one ends, so that the kubelet always has the devices. This "
-        "requires kubelet 1.37 or later on all nodes. auto: pods overlap only if a play finds such kubelets on all "
-        "nodes. The command node-device-plugin manifests cannot check the kubelets, so with auto its pods do not "
-        "overlap. Set never for an older image.",
+        "requires kubelet 1.37 or later on all nodes, unless all resources have api: dra. auto: pods overlap only if "
+        "a play finds such kubelets on all nodes, or if all resources have api: dra. The command node-device-plugin "
+        "manifests cannot check the kubelets, so with auto its pods overlap only in the second case. Set never for "
+        "an older image.",
         default="auto",
         choices=("auto", "always", "never"),
     ),

@@ -18,7 +18,7 @@ from ...declaration import (
 )
 from ...declaration.fields import parse_http_address
 from ...declaration.injection_rules import open_probes
-from ...declaration.model import DRA
+from ...declaration.model import DraDriver
 from ...declaration.named_directories import DEV
 from ...devices.host_directories import directories, outermost
 
@@ -29,10 +29,6 @@ CONFIGURATIONS = "/etc/node-device-plugin"
 DEFAULT = "_default"
 # A mount on one of these directories of the image would hide the plugin itself.
 _OF_THE_IMAGE = frozenset({"bin", "lib", "lib64", "proc", "sbin", "usr"})
-_DRA_IN_A_POD = (
-    "is dra, which needs rights on ResourceSlices and ResourceClaims, and this version gives them to no pod: run the "
-    "plugin as a service (device_plugin_mode: service), or set api: device_plugin"
-)
 #: Settings that determine a pod's mounts, and so must be identical on all nodes of one DaemonSet.
 _SHARED = ("kubelet_device_plugin_dir", "kubelet_root_dir", "dynamic_cdi_dir", "cdi_spec_dirs", "registration")
 
@@ -41,18 +37,24 @@ class CommonGround(NamedTuple):
     """What all pods share.
 
     settings: a node's configuration, whose settings in _SHARED apply to all nodes. port: the HTTP port.
-    device_directories: host directories that may contain devices.
+    device_directories: host directories that may contain devices. drivers: the names of the DRA drivers that the pods
+    serve. serves_device_plugins: whether any pod serves a device plugin.
     """
 
     settings: Configuration
     port: int
     device_directories: tuple[str, ...]
+    drivers: tuple[str, ...]
+    serves_device_plugins: bool
 
 
 def for_pod(configuration: Configuration) -> Configuration:
-    """A node's configuration for its pod: the HTTP address keeps the port and loses the host."""
-    address = configuration.http_address
-    return configuration._replace(http_address=":%d" % parse_http_address(address)[1] if address else "")
+    """A node's configuration for its pod: the HTTP address keeps the port and loses the host.
+
+    Of the DRA driver, only the name stays: a pod learns its node from the kubelet, and has a service account.
+    """
+    address, dra = configuration.http_address, DraDriver(configuration.dra.name)
+    return configuration._replace(http_address=":%d" % parse_http_address(address)[1] if address else "", dra=dra)
 
 
 def configuration_text(configuration: Configuration) -> str:
@@ -111,6 +113,8 @@ def common_ground(configurations: Mapping[str, Configuration]) -> CommonGround:
         device_directories=outermost(
             path for node in nodes for resource in configurations[node].resources for path in directories(resource)
         ),
+        drivers=tuple(sorted({each.dra.name for each in configurations.values() if each.uses_dra})),
+        serves_device_plugins=any(each.uses_device_plugin for each in configurations.values()),
     )
 
 
@@ -134,8 +138,6 @@ def _pod_problems(node: str, configuration: Configuration) -> Iterator[Problem]:
                 yield Problem(f"{node}: {key}", message)
     yield from open_probes(configuration.resources, f"{node}: resources")
     for position, resource in enumerate(configuration.resources):
-        if resource.api == DRA:
-            yield Problem("%s: resources[%d] (%s).api" % (node, position, resource.name), _DRA_IN_A_POD)
         for directory in sorted(set(directories(resource))):
             if directory != DEV and (
                 directory.count("/") == 1

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...support.sockets import INSTANCE, INSTANCE_SOCKET, OVERLAP, SOCKET_DIRECTORY, instance_file, status_socket
 from ..node_readiness import Taint
-from . import node_access
+from . import grants, node_access
 from .deployment import Deployment
 from .nodes import CONFIGURATIONS, DEFAULT, CommonGround
 
@@ -48,12 +48,13 @@ def reads_default(spec: Mapping[str, Any]) -> bool:
 
 
 def pod_spec(
-    deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any], overlaps: bool = False
+    deployment: Deployment, ground: CommonGround, affinity: Mapping[str, Any], overlap: str = ""
 ) -> dict[str, Any]:
     """The spec of a pod. affinity: the part of the pod spec that selects its nodes.
 
-    overlaps: whether the pod may serve at the same time as another instance.
+    overlap: whether the pod may serve at the same time as another instance: a value of the variable OVERLAP, or empty.
     """
+    has_token = _has_token(deployment, ground)
     # Mount a path only once: the first volume wins, so a directory that is only scanned comes last.
     volumes: list[_Volume] = []
     for volume in _volumes(ground):
@@ -61,7 +62,7 @@ def pod_spec(
             volumes.append(volume)
     spec: dict[str, Any] = {
         **affinity,
-        # The plugin calls only its kubelet, over sockets. For a startup taint or a condition, it mounts a token itself.
+        # The plugin calls only its kubelet, over sockets. If it also calls the API server, it mounts a token itself.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         # The plugin resolves no names.
@@ -74,21 +75,26 @@ def pod_spec(
             "runAsGroup": 0,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(deployment, ground, volumes, overlaps)],
+        "containers": [_container(deployment, ground, volumes, overlap)],
         "volumes": [
             {"name": "configurations", "configMap": {"name": deployment.name}},
             *({"name": each.name, "hostPath": {"path": each.path, "type": each.kind}} for each in volumes),
-            *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlaps else []),
-            *([node_access.volume()] if deployment.tells_node else []),
+            *([{"name": "instance", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}] if overlap else []),
+            *([grants.volume()] if has_token else []),
         ],
     }
-    if deployment.tells_node:
+    if has_token:
         spec["serviceAccountName"] = deployment.name
     if deployment.priority_class:
         spec["priorityClassName"] = deployment.priority_class
     if deployment.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in deployment.image_pull_secrets]
     return spec
+
+
+def _has_token(deployment: Deployment, ground: CommonGround) -> bool:
+    """Whether the pods call the API server: about their node object, or as a DRA driver."""
+    return deployment.tells_node or bool(ground.drivers)
 
 
 def _tolerations(deployment: Deployment) -> list[dict[str, str]]:
@@ -100,9 +106,9 @@ def _tolerations(deployment: Deployment) -> list[dict[str, str]]:
     return found
 
 
-def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volume], overlaps: bool) -> dict[str, Any]:
+def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volume], overlap: str) -> dict[str, Any]:
     device_plugins = ground.settings.kubelet_device_plugin_dir
-    socket = _INSTANCE + "/status.sock" if overlaps else status_socket(device_plugins)
+    socket = _INSTANCE + "/status.sock" if overlap else status_socket(device_plugins)
     asked = (socket, instance_file(device_plugins))
     # On the node, the name tells which DaemonSet serves.
     name = f"DaemonSet {deployment.namespace}/{deployment.name}"
@@ -110,8 +116,8 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
         {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": INSTANCE, "value": name},
     ]
-    if overlaps:
-        environment += [{"name": OVERLAP, "value": "true"}, {"name": INSTANCE_SOCKET, "value": socket}]
+    if overlap:
+        environment += [{"name": OVERLAP, "value": overlap}, {"name": INSTANCE_SOCKET, "value": socket}]
     security: dict[str, Any] = {
         "privileged": False,
         "allowPrivilegeEscalation": False,
@@ -141,8 +147,8 @@ def _container(deployment: Deployment, ground: CommonGround, volumes: list[_Volu
             # The whole ConfigMap, because a subPath mount is never updated while the pod runs.
             {"name": "configurations", "mountPath": CONFIGURATIONS, "readOnly": True},
             *({"name": each.name, "mountPath": each.path, **({} if each.writable else _READ_ONLY)} for each in volumes),
-            *([{"name": "instance", "mountPath": _INSTANCE}] if overlaps else []),
-            *([node_access.mount()] if deployment.tells_node else []),
+            *([{"name": "instance", "mountPath": _INSTANCE}] if overlap else []),
+            *([grants.mount()] if _has_token(deployment, ground) else []),
         ],
     }
 
@@ -167,7 +173,7 @@ def _volumes(ground: CommonGround) -> Iterator[_Volume]:
     yield _Volume("device-plugins", device_plugins, "Directory")
     # The plugin writes only in this subdirectory of the kubelet's directory.
     yield _Volume("sockets", posixpath.join(device_plugins, SOCKET_DIRECTORY), "DirectoryOrCreate", writable=True)
-    if settings.registration == "plugins_registry":
+    if settings.registration == "plugins_registry" or ground.drivers:
         registry = posixpath.join(settings.kubelet_root_dir, "plugins_registry")
         yield _Volume("plugins-registry", registry, "Directory", writable=True)
     # The plugin asks here which pods hold devices, because it keeps the CDI spec of a held device.

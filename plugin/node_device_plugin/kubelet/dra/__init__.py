@@ -10,6 +10,7 @@ import os
 import re
 
 from ...declaration import Configuration, Problem
+from ...declaration.model import DraDriver
 from ...support import bounded_reads
 
 #: The directory of the records of prepared claims, in the directory of the plugin's CDI specs.
@@ -19,6 +20,15 @@ UID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 _ENDING = ".json"
 #: Stands for the driver of a record that cannot be read.
 UNKNOWN = ""
+
+
+def of_this_node(driver: DraDriver) -> DraDriver:
+    """The driver with its node's name and its access to the cluster.
+
+    In a pod, whose configuration may be that of many nodes, the kubelet tells the name, and gives a service account.
+    """
+    name = os.environ.get("NODE_NAME")
+    return driver._replace(node=driver.node or name, kubeconfig="") if name else driver
 
 
 def is_needed(configuration: Configuration) -> bool:

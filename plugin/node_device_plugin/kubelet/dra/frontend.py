@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from ...declaration import Configuration, Device, Resource
 from ...declaration.model import DRA, DraDriver
+from ...declaration.names import pool_name
 from ...devices.holdings import HeldId, Holding
 from ...devices.scanner import DeviceScanner
 from ...devices.table import DeviceTable
 from ...support.task_group import TaskGroup
 from ...telemetry.logs import Log
 from ..frontend import Held, HoldersUnknown, ResourceStatus
+from . import of_this_node
 from .claims import Offered, PreparedClaim, PreparedDevice
 from .connection import DriverConnection
 from .health import DeviceHealth, HealthServer
@@ -23,7 +25,7 @@ from .preparing import Preparing
 from .publisher import Publisher, connect
 from .records import RecordError
 from .server import DraPluginServer
-from .slices import Pool, device_name, pool_name, pool_of
+from .slices import Pool, device_name, pool_of
 
 log = Log(__name__)
 
@@ -98,10 +100,7 @@ class DraFrontend:
 
     async def settle(self, configuration: Configuration) -> None:
         """Start the driver, or replace it if its configuration or the kubelet's directory is another one now."""
-        dra = configuration.dra
-        # The hosts of a DaemonSet have one configuration.
-        named = dra._replace(node=dra.node or os.environ.get("NODE_NAME", ""))
-        way = named, configuration.kubelet_root_dir
+        way = of_this_node(configuration.dra), configuration.kubelet_root_dir
         if self._driver is None or way != self._way:
             await self._stop()
             self._way, self._driver = way, self._make(*way)

@@ -9,13 +9,13 @@ from ...cluster.api import Place
 from ...declaration import Resource
 from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, RESOURCE_ATTRIBUTE
 from ...declaration.model import DraDriver
-from ...declaration.names import attribute_text
+from ...declaration.names import attribute_text, pool_name
 from ..checkpoint import CheckpointError
 from ..pod_resources import Claimed, Holder
 from ..queries import HeldDevice
 from .publisher import connect
 from .records import RecordError, Records
-from .slices import device_name, pool_name
+from .slices import device_name
 
 #: Every device of ours has these attributes.
 _KEYS = (RESOURCE_ATTRIBUTE, ID_ATTRIBUTE)

@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from node_device_plugin.cluster import kubeconfig
 from node_device_plugin.daemon import main
 from node_device_plugin.declaration import DeclarationError, Resource, names
 from node_device_plugin.declaration.configuration_file import Source, load
 from node_device_plugin.declaration.model import DraDriver
 from node_device_plugin.devices.given import IN_DOUBT
 from node_device_plugin.devices.holdings import HeldId, Holding
-from node_device_plugin.kubelet.dra import connection, frontend, health, slices
+from node_device_plugin.kubelet.dra import connection, frontend, health, publisher, slices
 from node_device_plugin.kubelet.plugin_watcher import socket_path
 from node_device_plugin.status_api import client
 from node_device_plugin.support.sockets import status_socket
@@ -200,16 +201,21 @@ async def test_another_driver_name_takes_effect_at_once(node: Node, cluster: Fak
             assert (await kubelet.register()).name == "new.example.com"
 
 
-async def test_the_name_of_the_node_may_come_from_its_pod(
+async def test_a_pod_has_the_name_of_its_node_and_a_service_account(
     node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It does not need the node's kubeconfig, and without a resource it still removes the slices."""
+    access = kubeconfig.read(node.configuration().dra.kubeconfig)
     monkeypatch.setenv("NODE_NAME", "w2")
+    monkeypatch.setattr(publisher.in_pod, "access", lambda _environment: access)
     async with node.running(resource("null")) as plugin, Kubelet(node.socket) as kubelet:
-        configuration = node.configuration(resource("null"))
-        await plugin.resources.apply(configuration._replace(dra=configuration.dra._replace(node="")))
+        of_pod = node.configuration(resource("null"))._replace(dra=DraDriver(DRIVER, kubeconfig="/nonexistent"))
+        await plugin.resources.apply(of_pod)
         await plugin.resources.all_served()
         await kubelet.register()
         await until(lambda: published(cluster) == {"w2/camera.example.com": ["null"]})
+        await plugin.resources.apply(of_pod._replace(resources=()))
+        await until(lambda: published(cluster) == {})
 
 
 async def test_a_change_of_one_resource_builds_no_other_pool(

@@ -11,7 +11,7 @@ import pytest
 
 from node_device_plugin.declaration import Device, Resource, parse_resources
 from node_device_plugin.declaration.model import Attributes, DraDriver, Version
-from node_device_plugin.declaration.names import is_object_name
+from node_device_plugin.declaration.names import is_object_name, pool_name
 from node_device_plugin.kubelet.dra.slices import (
     MAX_DEVICES,
     Pool,
@@ -19,7 +19,6 @@ from node_device_plugin.kubelet.dra.slices import (
     Write,
     changes,
     device_name,
-    pool_name,
     pool_of,
 )
 
@@ -86,11 +85,20 @@ def test_a_pool_is_named_after_node_and_resource(name: str, expected: str) -> No
     assert all(map(is_object_name, found.split("/")))
 
 
-def test_a_pool_name_that_is_too_long_is_hashed() -> None:
-    node = "n" * 63 + ".lan"
-    names = {pool_name(node, "d" * 180 + f".com/{each}") for each in ("a" * 63, "b" * 63)}
-    assert len(names) == 2
-    assert all(re.fullmatch("n{45}--[0-9a-f]{16}", each) for each in names)
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("n" * 63 + ".lan", r"n{63}\.lan/[ab]{45}--[0-9a-f]{16}"),
+        ("n" * 189, "n{189}/[ab].*"),
+        ("n" * 190, "n{45}--[0-9a-f]{16}"),
+    ],
+)
+def test_a_pool_name_that_is_too_long_is_hashed(node: str, expected: str) -> None:
+    """It keeps the node's name if possible, by which a policy judges a pod's token."""
+    domains = ("d" * 180 + ".com", "d" * 180 + ".org")
+    names = {pool_name(node, f"{domain}/{each}") for domain in domains for each in ("a" * 63, "b" * 63)}
+    assert len(names) == 4
+    assert all(re.fullmatch(expected, each) and len(each) <= 253 for each in names)
 
 
 # Attributes

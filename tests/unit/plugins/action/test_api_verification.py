@@ -31,6 +31,7 @@ CHARACTER = {
     "container_edits": {"mounts": [{"host_path": "tmpfs", "container_path": "/crand", "type": "tmpfs"}]},
     "devices": [{"id": "crand0", "nodes": [{"path": "/dev/crand0", "host_path": "/dev/random"}]}],
 }
+CLAIMED = {**IMAGINARY, "name": "a.example/claimed", "api": "dra"}
 NONE = {"name": "a.example/none", "devices": []}
 FOUND = {"name": "a.example/found", "discover": {"paths": ["/dev/serial/by-id/*"]}}
 DEVICE = {"mode": 0o20600, "uid": 0, "gid": 0, "device": [1, 8]}
@@ -48,6 +49,7 @@ class FakeCluster:
         #: What the metrics of the plugin's pod say.
         self.metrics = ""
         self.runtime, self.annotations = "containerd://2.1.9", {"of": "others"}
+        self.slices, self.claims, self.made_claims = [], [], []
 
     def node(self, _name):
         info = {"containerRuntimeVersion": self.runtime, "kubeletVersion": "v1.36.2"}
@@ -69,7 +71,12 @@ class FakeCluster:
         self.classes[place.name] = copy.deepcopy(content)
         return copy.deepcopy(content)
 
-    def list(self, _place, **selectors):
+    def list(self, place, **selectors):
+        if place.kinds == "resourceslices":
+            assert selectors == {"fieldSelector": "spec.driver=nodedevices.kubernetes,spec.nodeName=worker1"}
+            return self.slices
+        if place.kinds == "resourceclaims":
+            return self.claims
         if "fieldSelector" in selectors:
             assert selectors == {"fieldSelector": "spec.nodeName=worker1"}
             return self.others
@@ -87,9 +94,12 @@ class FakeCluster:
         return self.pods.get(place.name)
 
     def create(self, place, content):
+        if place.kinds == "resourceclaims":
+            self.made_claims.append(content)
+            return content
         assert (place.kinds, place.namespace) == ("pods", "node-devices")
         made = copy.deepcopy(content)
-        made["metadata"]["name"] = f"{content['metadata']['generateName']}{len(self.made)}"
+        made["metadata"].setdefault("name", f"{content['metadata'].get('generateName')}{len(self.made)}")
         made["metadata"]["uid"] = f"uid-{len(self.made)}"
         made["status"] = self.end if isinstance(self.end, dict) else {"phase": self.end}
         # How the admission of priorities does it: a pod that names no class has priority 0 and preempts.
@@ -111,7 +121,7 @@ class FakeCluster:
             assert (place.name, place.namespace) == ("plugin-0:9819", "node-devices")
             return self.metrics
         assert place.part == "log"
-        (resource,) = [name for name in _asked(self.pods[place.name]) if "/" in name]
+        (resource,) = [name for name in _asked(self.pods[place.name]) if "/" in name] or [CLAIMED["name"]]
         printed = self.prints[resource]
         return printed if isinstance(printed, str) else json.dumps(printed) + "\n"
 
@@ -189,6 +199,49 @@ def test_a_container_that_has_its_device(cluster):
         }
     ]
     assert cluster.pods == {}, "a proof's pod was left"
+
+
+def _slice(*devices, pool="worker1/claimed.a.example"):
+    return {"spec": {"pool": {"name": pool}, "devices": [{"name": each} for each in devices]}}
+
+
+def _claim(name, *devices, users=(), pool="worker1/claimed.a.example"):
+    results = [{"driver": "nodedevices.kubernetes", "pool": pool, "device": each} for each in devices]
+    status = {"allocation": {"devices": {"results": results}}}
+    status["reservedFor"] = [{"resource": "pods", "name": each} for each in users]
+    return {"metadata": {"name": name, "namespace": "default"}, "status": status}
+
+
+def test_a_container_that_has_its_device_by_a_claim(cluster):
+    cluster.slices = [_slice("one"), _slice("two"), _slice("one", pool="worker1/other.a.example")]
+    cluster.claims = [
+        _claim("web", "one", users=["web"]),
+        _claim("other", "one", "two", pool="worker2/claimed.a.example"),
+    ]
+    cluster.prints = {"a.example/claimed": printed({"DEV_0": "/two"})}
+    found = row(CLAIMED)
+    assert (found["state"], found["healthy"], found["seen"]) == ("proven", 2, ["two"])
+    (claim,), (pod,) = cluster.made_claims, cluster.made
+    (request,) = claim["spec"]["devices"]["requests"]
+    assert (request["exactly"]["deviceClassName"], request["exactly"]["count"]) == ("claimed.a.example", 1)
+    assert pod["spec"]["resourceClaims"][0]["resourceClaimName"] == claim["metadata"]["name"]
+    assert claim["metadata"]["namespace"] == "node-devices"
+
+
+@pytest.mark.parametrize(
+    ("slices", "claims", "state", "detail"),
+    [
+        ([], [], "failed", "the node has no ResourceSlice of it: the log of the plugin's pod has the reason"),
+        ([_slice("one")], [], "failed", "expected 2 healthy devices in the node's ResourceSlices, found 1"),
+        ([_slice("one", "two")], [_claim("a", "one", "two", users=["y", "x"])], "in use", "by default/x, default/y"),
+    ],
+)
+def test_what_slices_and_claims_show(cluster, slices, claims, state, detail):
+    # Left by a former device plugin.
+    cluster.allocatable = {"a.example/claimed": "0"}
+    cluster.slices, cluster.claims = slices, claims
+    found = row(CLAIMED)
+    assert (found["state"], found["detail"]) == (state, detail)
 
 
 def test_the_pod_is_the_nodes_and_has_no_power(cluster):

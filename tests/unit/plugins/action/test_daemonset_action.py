@@ -405,3 +405,13 @@ def test_another_plugin_is_not_taken_over_where_only_the_api_reaches_the_node(cl
     monkeypatch.setattr(other_daemonsets.rollout, "served", lambda _cluster, _node: {IMAGINARY["name"]})
     assert run("configured", "worker1", IMAGINARY, api_only=True, check=True)["changed"] is True
     assert run("configured", "worker1", IMAGINARY, api_only=True, takeover=True)["changed"] is True
+
+
+@pytest.mark.parametrize(("version", "refused"), [("v1.33.9+k3s1", True), ("v1.34.0", False), (None, False)])
+def test_a_kubelet_without_dra_is_refused_where_only_the_api_reaches_the_node(cluster, version, refused):
+    cluster.there[Place("nodes", "worker1")]["status"]["nodeInfo"] = {"kubeletVersion": version}
+    claimed = {"name": "a.example/claimed", "api": "dra", "devices": [{"id": "one", "nodes": ["/dev/null"]}]}
+    said = run("configured", "worker1", claimed, api_only=True).get("msg", "")
+    assert said.startswith("host1: kubelet 1.33.9+k3s1 has no DRA API v1") == refused
+    assert bool(cluster.changes) != refused
+    assert "msg" not in run("configured", "worker1", IMAGINARY, api_only=True)

@@ -8,7 +8,11 @@ import pytest
 from ansible.plugins.action import ActionBase
 from ansible_collections.nodedevices.kubernetes.plugins.action import device_classes as action_module
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes, duplicate_nodes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+    claims,
+    device_classes,
+    duplicate_nodes,
+)
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
 
 CAMERA = {"name": "example.com/camera", "api": "dra"}
@@ -57,7 +61,8 @@ def test_all_hosts_of_the_batch_count(run, monkeypatch):
         "c": host(kubeconfig="/k", node_devices_node_name="node-c"),
         "d": host(CAMERA, node="d", kubeconfig="/other"),
         "e": host(PLAIN, node="e", kubeconfig=None),
-        "pool": {"node_devices_kubeconfig": "/k", "node_devices_profile": True},
+        "skips": {"node_devices_kubeconfig": "/k", "node_devices_profile": True},
+        "pool": host(CAMERA, node="pool", node_devices_profile=True, device_plugin_deployment={"name": "gpu"}),
     }
     _, asked = run("present", hosts)
     nothing = frozenset()
@@ -66,6 +71,7 @@ def test_all_hosts_of_the_batch_count(run, monkeypatch):
             Use("node-a", frozenset(["example.com/camera"]), DRIVER),
             Use("b", nothing, DRIVER),
             Use("node-c", nothing, DRIVER),
+            Use("node-devices/gpu", frozenset(["example.com/camera"]), DRIVER),
         },
         "/other": {Use("d", frozenset(["example.com/camera"]), DRIVER)},
     }
@@ -150,6 +156,28 @@ def test_a_node_that_does_not_tell_keeps_its_plugin(run, node):
 
 def test_a_node_without_claims_costs_nothing(run, node):
     node.know([])
-    for variables in (host(), host(node_devices_profile=True), host(node_devices_api_only=True)):
-        assert not run("unclaimed", {"a": variables})[0].get("failed")
+    assert not run("unclaimed", {"a": host()})[0].get("failed")
+    for kind in ("node_devices_profile", "node_devices_api_only"):
+        assert not run("unclaimed", {"a": host(kubeconfig=None, **{kind: True})})[0].get("failed")
+    assert node.asked == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"node_devices_profile": True}, ""),
+        ({"node_devices_api_only": True}, "a"),
+        ({"node_devices_api_only": True, "node_devices_node_name": "node-a"}, "node-a"),
+    ],
+)
+def test_if_only_the_api_reaches_nodes_the_cluster_tells_their_claims(run, node, monkeypatch, variables, name):
+    asked = []
+    monkeypatch.setattr(action_module, "_GRACE", 0.01)
+    monkeypatch.setattr(
+        claims, "held", lambda cluster, node: asked.append((cluster.deployment.name, node)) or ["default/one"]
+    )
+    given = host(device_plugin_deployment={"name": "gpu"}, **variables)
+    result, _ = run("unclaimed", {"a": given})
+    assert result["msg"].startswith("a: the claims default/one have devices of this node")
+    assert set(asked) == {("gpu", name)}
     assert node.asked == []

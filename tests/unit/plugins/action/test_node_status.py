@@ -8,7 +8,7 @@ import types
 import pytest
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, manifests
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     ApiError,
     NotFound,
@@ -402,6 +402,23 @@ def test_a_node_that_only_the_api_reaches(look, in_cluster, monkeypatch):
     found, _executed = look(api_only=True, **DAEMON_SET)
     assert found["pod"]["state"] == "Unknown"
     assert found["problems"][0] == "the node is not Ready (it hangs): retry when it is Ready"
+
+
+@pytest.mark.parametrize(
+    ("pools", "counts", "state"),
+    [
+        ({"w1/camera.example.com": 2}, (2, 2), "healthy"),
+        ({"w2/camera.example.com": 2}, (None, None), "not registered"),
+    ],
+)
+def test_slices_tell_of_a_node_that_only_the_api_reaches(look, in_cluster, monkeypatch, pools, counts, state):
+    in_cluster(RUNS)
+    monkeypatch.setattr(claims, "published", lambda _api, driver, node: pools if node == "w1" else {})
+    by_claims = {"node_devices_resources": [{**CAMERA, "api": "dra"}]}
+    found, _executed = look(api_only=True, variables=by_claims, **DAEMON_SET)
+    (row,) = found["resources"]
+    assert (row["capacity"], row["healthy"], row["state"]) == (*counts, state)
+    assert row["reasons"] == ["the node has no ResourceSlice of it"] * (state != "healthy")
 
 
 @pytest.mark.parametrize("api_only", [True, False])

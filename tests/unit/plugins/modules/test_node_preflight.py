@@ -93,15 +93,16 @@ def test_a_command_that_is_missing_is_one_sentence(look):
     assert result["msg"].splitlines()[1:] == [MISSING]
 
 
-@pytest.mark.parametrize(("mode", "refused"), [("service", True), (None, False)])
+@pytest.mark.parametrize(("mode", "refused"), [("service", True), (None, False), ("daemonset", False)])
 def test_a_dra_driver_needs_the_node_s_access(look, mode, refused):
     driver = {"name": "d.example.com", "node": "node1", "kubeconfig": "/kubelet.conf"}
     declared = {**declaration.read({}, lambda value: value).as_data(), "dra": driver}
-    facts = {**FACTS, "dra": {"problem": "No such file", "paths": []}}
+    # A pod has an account of its own.
+    facts = FACTS if mode == "daemonset" else {**FACTS, "dra": {"problem": "No such file", "paths": []}}
     arguments = {"mode": mode} if mode else {}
     result, (given,) = look(facts, requires=["python"], declaration=declared, **arguments)
     # The node tells with the plugin's code.
-    assert given["dra"] == driver
+    assert given.get("dra") == (None if mode == "daemonset" else driver)
     lines = ["node1: resources with api: dra cannot use /kubelet.conf: No such file"] * refused
     assert result.get("msg", "").splitlines()[1:] == lines
 

@@ -51,6 +51,18 @@ def test_nodes_that_are_as_declared_share_a_row_with_their_sums(pool):
     assert second == "gpu-pool: 40 nodes  example.com/camera  76        76       2 empty, 38 healthy"
 
 
+def test_slices_tell_what_nodes_offer_by_claims(pool):
+    for name in ("two", "none", "without"):
+        pool.add(name, count=None)
+    pool.slices = {"two/camera.example.com": 2, "none/camera.example.com": 0}
+    resources = [{"name": CAMERA, "api": "dra", "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}]
+    declared = {**DECLARED, "configuration": {"resources": resources}, "resources": resources}
+    first, different = pool.statuses(declared)
+    assert (first["resources"][0]["capacity"], document.weight(first)) == (2, 2)
+    (row,) = different["resources"]
+    assert (different["name"], row["reasons"]) == ("without", ["the node has no ResourceSlice of it"])
+
+
 def test_a_table_of_a_profile_fits_a_terminal(pool):
     pool.add("gpu-1")
     lines = table.text(whole(*pool.statuses())).splitlines()

@@ -80,3 +80,29 @@ def test_the_right_to_keep_device_classes_matters_only_with_dra(monkeypatch, dra
     monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run: Server())
     declared = {**declaration.read({}, lambda value: value).as_data(), "dra": dra}
     assert cluster_access.ask(asked.parse({"kubeconfig": "/a"}, declared, "w1"), api_only=False).problems == problems
+
+
+@pytest.mark.parametrize("refused", ["", "clusterroles", "validatingadmissionpolicies", "deviceclasses"])
+@pytest.mark.parametrize("mode", ["service", "daemonset"])
+def test_whoever_deploys_a_dra_driver_must_be_able_to_give_its_rights(monkeypatch, mode, refused):
+    class Server:
+        """Has the node, and refuses to create one kind."""
+
+        def node(self, name):
+            return {"metadata": {"name": name}}
+
+        def list(self, place, **_selectors):
+            return []
+
+        def create(self, place, content):
+            assert content["metadata"]["generateName"] == "nodedevices-trial-"
+            if place.kinds == refused:
+                raise ApiError(f"no {refused}")
+
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run: Server() if dry_run else None)
+    monkeypatch.setattr(cluster_access.deployed, "without_slot", lambda *_given: "")
+    declared = {**declaration.read({}, lambda value: value).as_data(), "dra": {"name": "d.example.com"}}
+    options = {"kubeconfig": "/a", "mode": mode, "deployment": {"name": "gpu"}}
+    problems = cluster_access.ask(asked.parse(options, declared, "w1"), api_only=False).problems
+    is_refused = refused == "deviceclasses" or (refused and mode == "daemonset")
+    assert problems == [f"node_devices_kubeconfig (/a): no {refused}"] * bool(is_refused)

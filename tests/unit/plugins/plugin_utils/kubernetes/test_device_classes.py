@@ -27,6 +27,8 @@ class Cluster:
     def __init__(self, *nodes, refusal=None):
         self.nodes, self.classes, self.writes, self.refusal = list(nodes), {}, [], refusal
         self.before_write = lambda: None
+        #: The DaemonSets that exist, as namespace/name; None for a user who may not read them.
+        self.daemon_sets = set()
 
     def list(self, place, labelSelector=None):
         if self.refusal:
@@ -39,6 +41,10 @@ class Cluster:
         return set(self.nodes)
 
     def get(self, place):
+        if place.kinds == "daemonsets":
+            if self.daemon_sets is None:
+                raise LacksRights("no")
+            return {} if f"{place.namespace}/{place.name}" in self.daemon_sets else None
         return self.classes.get(place.name)
 
     def create(self, place, content):
@@ -118,6 +124,26 @@ def test_a_node_that_left_the_cluster_keeps_no_class():
     cluster.nodes.remove("b")
     run(cluster, use("a"))
     assert cluster.classes == {}
+
+
+def test_a_profile_keeps_a_class_until_its_daemonset_goes():
+    cluster, pool = Cluster("a"), device_classes.profile("node-devices", "pool")
+    cluster.daemon_sets = {pool}
+    run(cluster, use("a", CAMERA), use(pool, CAMERA))
+    assert cluster.users() == {"camera.example.com": '["a", "node-devices/pool"]'}
+    assert run(cluster, use("a")) == {"deviceclass camera.example.com": (True, True)}
+    assert cluster.users() == {"camera.example.com": '["node-devices/pool"]'}
+    # Whoever may not read DaemonSets deletes nothing of others.
+    cluster.daemon_sets = None
+    assert run(cluster, use("a")) == {}
+    cluster.daemon_sets = set()
+    assert run(cluster, use("a")) == {"deviceclass camera.example.com": (True, False)}
+
+
+def test_the_class_of_a_profile_goes_with_the_profile():
+    cluster, pool = Cluster(), device_classes.profile("node-devices", "pool")
+    run(cluster, use(pool, CAMERA))
+    assert run(cluster, use(pool)) == {"deviceclass camera.example.com": (True, False)}
 
 
 def test_a_class_without_a_readable_record_goes():

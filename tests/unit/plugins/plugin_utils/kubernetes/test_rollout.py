@@ -362,6 +362,17 @@ def test_what_a_pod_serves_on_its_node(monkeypatch):
     assert rollout.ask_on_node("action", "/p") == Running("", ("nothing listens",))
 
 
+def test_the_node_object_shows_no_device_of_claims(monkeypatch):
+    devices = [{"state": "healthy", "kubelet_ids": ["a::0", "a::1"]}, {"state": "unhealthy", "kubelet_ids": ["b"]}]
+    resources = [
+        {"name": "a/plugin", "api": "device_plugin", "registered": True, "devices": devices},
+        {"name": "a/older", "registered": True, "devices": devices},
+        {"name": "a/claimed", "api": "dra", "registered": False, "devices": devices},
+    ]
+    monkeypatch.setattr(plugin_cli, "answer", lambda _action, _command: {"plugin": {"resources": resources}})
+    assert rollout.offered_on_node("action", "/p") == ({"a/plugin": 2, "a/older": 2}, ["a/claimed"])
+
+
 def test_what_a_pod_serves_through_the_api_server():
     name = "node_device_plugin_configuration"
     # As it is served, with its help.

@@ -1,6 +1,7 @@
 """The DeviceClass of a resource with ``api: dra``, by which ResourceClaims request its devices.
 
-The annotation NODES of a DeviceClass records the nodes that use it, so that it goes with its last node.
+The annotation NODES of a DeviceClass records the nodes that use it, so that it goes with its last node. Nodes that
+nobody named are recorded as their DaemonSet.
 """
 
 from __future__ import annotations
@@ -9,19 +10,21 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..declaration.dra_api import API_VERSION, RESOURCE_ATTRIBUTE
-from ..declaration.names import attribute_text, class_name
-from .api import Place
-from .manifests.deployment import MANAGED_BY
+from ...declaration.dra_api import API_VERSION, RESOURCE_ATTRIBUTE
+from ...declaration.names import attribute_text, class_name
+from .deployment import MANAGED_BY
 
 #: The annotation with the names of nodes, a list in JSON.
 NODES = "nodedevices.kubernetes/nodes"
 #: Maximum bytes of an object's annotations. Source: TotalAnnotationSizeLimitB of k8s.io/apimachinery.
 MOST_BYTES = 256 << 10
-#: All DeviceClasses.
-CLASSES = Place("deviceclasses", group=API_VERSION)
 #: Selects the DeviceClasses of this project.
 SELECTOR = ",".join(f"{key}={value}" for key, value in MANAGED_BY.items())
+
+
+def profile(namespace: str, name: str) -> str:
+    """What the record has for a DaemonSet that serves nodes without names. No node has such a name."""
+    return f"{namespace}/{name}"
 
 
 def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any]:
