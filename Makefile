@@ -287,7 +287,7 @@ cdi-judge: dev
 ## bench: measure the plugin's speed, memory and CPU; prints a table, and writes .bench/latest.json
 .PHONY: bench
 bench: dev
-	PYTHONPATH=plugin:lab/kubelet_stand_in tests/machine.py python -m bench
+	PYTHONPATH=plugin:lab/kubelet_stand_in:tests/kubernetes tests/machine.py python -m bench
 
 ## scale: run the playbooks for a profile of 5000 nodes and for 1000 hosts, with the real control plane; prints a table
 .PHONY: scale
