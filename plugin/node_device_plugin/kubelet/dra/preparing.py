@@ -14,7 +14,7 @@ from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
 from ...devices.commands import pre_start
 from ...support.bounded_calls import BoundedCalls, Key, in_thread
-from ...support.cancel_safe import to_the_end
+from ...support.cancel_safe import result_within, to_the_end
 from ...telemetry.logs import Log, Tries
 from . import record_path
 from .claims import ClaimId, Find, Held, Offered, PreparedClaim, Refused, again, plan
@@ -24,8 +24,10 @@ log = Log(__name__)
 
 #: Seconds for which a client is used again. Later, another client reads the credentials, which may have been renewed.
 _FRESH = 60.0
-#: Most calls of the API server at once. Each takes two threads, for up to a minute.
+#: Most calls of the API server at once. Each takes a thread.
 _MOST_CALLS = 8
+#: Maximum seconds of a call, which then no longer counts.
+_LONGEST_CALL = 60.0
 #: Names the calls for records.
 _READ = Key("the record of prepared claims", "")
 
@@ -132,16 +134,17 @@ class Preparing:
     async def _claim(self, asked: ClaimId) -> dict[str, Any] | None:
         place = Place("resourceclaims", asked.name, asked.namespace, API_VERSION)
         await self._free.acquire()
-        call = asyncio.ensure_future(in_thread(lambda: self._api().get(place)))
-        # A caller that is cancelled leaves the threads of its call.
+        call = asyncio.ensure_future(result_within(in_thread(lambda: self._api().get(place)), _LONGEST_CALL))
+        # A caller that is cancelled leaves the thread of its call.
         call.add_done_callback(self._has_ended)
         try:
             found = await asyncio.shield(call)
-        except ApiError as error:
+        except (ApiError, asyncio.TimeoutError) as error:
             # The next call reads the credentials again.
             self._client = None
             # Users see the answer in the events of their pods, and must not see addresses and paths of the cluster.
-            self._tries.failed(logging.WARNING, "cannot read a claim", error=error)
+            why = str(error) or f"the API server did not answer in {_LONGEST_CALL:g} s"
+            self._tries.failed(logging.WARNING, "cannot read a claim", error=why)
             raise Refused(
                 f"{asked}: cannot read it from the API server, the kubelet tries again; see the plugin's log"
             ) from error
@@ -157,7 +160,7 @@ class Preparing:
     def _api(self) -> Api:
         client = self._client
         if client is None or time.monotonic() - client[1] > _FRESH:
-            client = self._client = self._connect(), time.monotonic()
+            client = self._client = self._connect().unlimited(), time.monotonic()
         return client[0]
 
     async def _pre_start(self, planned: PreparedClaim) -> None:
