@@ -170,7 +170,6 @@ class Transport:
     @contextlib.contextmanager
     def _answer(self, request: _Request, read_timeout: float) -> Iterator[http.client.HTTPResponse]:
         connection, answer = self._sent(request, read_timeout)
-        is_kept = False
         try:
             if not 200 <= answer.status < 300:
                 try:
@@ -181,10 +180,10 @@ class Transport:
                     request.address, answer.status, answer.reason, answer.headers, io.BytesIO(said)
                 )
             yield answer
-            is_kept = answer.isclosed() and not answer.will_close
         finally:
+            is_read = answer.isclosed()
             answer.close()
-            if is_kept:
+            if request.method == "GET" and is_read and not answer.will_close:
                 self._idle.append(connection)
             else:
                 connection.close()

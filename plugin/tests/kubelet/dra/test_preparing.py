@@ -24,6 +24,9 @@ from .fake_api import FakeApi, serving
 from .node import CAMERA, Kubelet, Node, asked, claim, resource, result, until
 
 FREE = "/dev/null"
+#: Paths in a claim.
+RESULTS = ("status", "allocation", "devices", "results")
+CONFIG = ("status", "allocation", "devices", "config")
 UNREAD = "claim default/claim-u1: cannot read it from the API server, the kubelet tries again; see the plugin's log"
 
 
@@ -176,6 +179,44 @@ async def test_what_cannot_be_prepared_is_refused_with_the_reason(
     async with node.running(resource("null", "zero")) as plugin, Kubelet(node.socket) as kubelet:
         plugin.set_reasons(zero="it fell off")
         assert await kubelet.refused("u1") == reason
+    assert node.specs == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (["metadata"], None, "metadata must be an object"),
+        (["metadata", "uid"], 1, "metadata.uid must be text"),
+        (["status"], [], "status must be an object"),
+        (["status", "allocation"], "all", "status.allocation must be an object"),
+        (["status", "allocation", "devices"], [], "status.allocation.devices must be an object"),
+        ([*RESULTS], {}, "status.allocation.devices.results must be a list"),
+        ([*RESULTS, 0], "null", "status.allocation.devices.results[0] must be an object"),
+        ([*RESULTS, 1, "driver"], None, "status.allocation.devices.results[1].driver must be text"),
+        ([*RESULTS, 0, "request"], None, "status.allocation.devices.results[0].request must be text"),
+        ([*RESULTS, 0, "pool"], ["p"], "status.allocation.devices.results[0].pool must be text"),
+        ([*RESULTS, 0, "device"], None, "status.allocation.devices.results[0].device must be text"),
+        ([*RESULTS, 0, "adminAccess"], "no", "status.allocation.devices.results[0].adminAccess must be true or false"),
+        ([*CONFIG], {}, "status.allocation.devices.config must be a list"),
+        ([*CONFIG, 0], [], "status.allocation.devices.config[0] must be an object"),
+        ([*CONFIG, 0, "opaque"], "x", "status.allocation.devices.config[0].opaque must be an object"),
+        ([*CONFIG, 0, "requests"], "cam", "status.allocation.devices.config[0].requests must be a list"),
+    ],
+)
+async def test_a_malformed_claim_is_refused_with_its_field(
+    node: Node, cluster: FakeApi, path: list[Any], value: Any, reason: str
+) -> None:
+    made = claim("u1", result("null"), result("gpu", driver="vendor.example.com"))
+    made["status"]["allocation"]["devices"]["config"] = [{"opaque": {"driver": "dra.example.com"}, "requests": ["x"]}]
+    inner: Any = made
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    cluster.claims["default/claim-u1"] = made
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        assert (
+            await kubelet.refused("u1") == f"claim default/claim-u1: is malformed in the API server's answer: {reason}"
+        )
     assert node.specs == []
 
 
