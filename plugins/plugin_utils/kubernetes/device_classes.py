@@ -15,9 +15,14 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
     again_after_conflict,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import (
+    class_name,
+    pool_of_class,
+)
 
 from .objects import Change, DeploymentError, is_ours
+
+_CLAIMS = Place("resourceclaims", group=device_classes.CLASSES.group)
 
 
 class Use(NamedTuple):
@@ -52,6 +57,33 @@ def require_rights(api: Api, driver: str) -> None:
     api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
     trial = device_classes.content(driver, "nodedevices.kubernetes/trial", ())
     api.create(device_classes.CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
+
+
+def allocated(api: Api, node: str) -> frozenset[str]:
+    """Return the claims to which devices of a node are allocated, whether or not its plugin has prepared them.
+
+    Raises ApiError; LacksRights if the node has DeviceClasses, and the user may not list the claims.
+    """
+    try:
+        classes = api.list(device_classes.CLASSES, labelSelector=device_classes.SELECTOR)
+    except (LacksRights, NotFound):
+        # Without the API or this right, no earlier run has created a class.
+        return frozenset()
+    names = [each["metadata"]["name"] for each in classes if node in device_classes.nodes_of(each)]
+    pools = {pool_of_class(node, name) for name in names}
+    # Other clusters may have many claims.
+    claims = api.list(_CLAIMS) if pools else []
+    return frozenset(
+        "{namespace}/{name}".format_map(each["metadata"])
+        for each in claims
+        if any(result["pool"] in pools for result in _results(each))
+    )
+
+
+def _results(claim: Mapping[str, Any]) -> list[Any]:
+    """Return the devices that are allocated to a claim."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    return (allocation.get("devices") or {}).get("results") or []
 
 
 def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list[Change]:

@@ -6,6 +6,7 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import LacksRights
 from ansible_collections.nodedevices.kubernetes.plugins.action import device_classes as action_module
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes, duplicate_nodes
@@ -28,6 +29,7 @@ def run(monkeypatch):
         return []
 
     monkeypatch.setattr(device_classes, "converge", converge)
+    monkeypatch.setattr(device_classes, "allocated", lambda _path, _node: frozenset())
 
     def run_action(state, hosts, check=False, **arguments):
         asked.clear()
@@ -153,3 +155,48 @@ def test_a_node_without_claims_costs_nothing(run, node):
     for variables in (host(), host(node_devices_profile=True), host(node_devices_api_only=True)):
         assert not run("unclaimed", {"a": variables})[0].get("failed")
     assert node.asked == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_claims_whose_pods_have_not_started_stop_an_uninstall(run, node, monkeypatch, check):
+    monkeypatch.setattr(action_module, "_GRACE", 0.01)
+    asked = []
+
+    def allocated(path, name):
+        asked.append((path, name))
+        return frozenset(["default/one", "default/new", "other/new"])
+
+    monkeypatch.setattr(device_classes, "allocated", allocated)
+    node.looks[:] = [["default/one"]]
+    result, _ = run("unclaimed", {"a": host(node_devices_node_name="node-a")}, check=check)
+    assert result["failed"]
+    assert result["msg"] == (
+        "a: the claims default/one have devices of this node, and their pods cannot end without the plugin: end these "
+        "pods first (kubectl drain); devices of this node are allocated to the claims default/new, other/new, and "
+        "their pods cannot start without the plugin: delete these pods first"
+    )
+    assert set(asked) == {("/k", "node-a")}
+
+
+def test_a_claim_that_is_no_longer_allocated_stops_nothing(run, node, monkeypatch):
+    answers = [frozenset(["default/new"]), frozenset(["default/new"]), frozenset()]
+    monkeypatch.setattr(device_classes, "allocated", lambda _path, _node: answers.pop(0))
+    assert not run("unclaimed", {"a": host()})[0].get("failed")
+    assert answers == []
+
+
+def test_a_user_who_may_not_list_claims_is_told(run, node, monkeypatch):
+    def allocated(_path, _node):
+        raise LacksRights("no right to list resourceclaims")
+
+    monkeypatch.setattr(device_classes, "allocated", allocated)
+    result, _ = run("unclaimed", {"a": host()})
+    assert not result.get("failed")
+    assert result["warnings"] == [
+        "a: nothing tells whether pods that have not started yet have claims with devices of this node: no right to "
+        "list resourceclaims"
+    ]
+    monkeypatch.setattr(action_module, "_GRACE", 0.01)
+    node.looks[:] = [["default/one"]]
+    result, _ = run("unclaimed", {"a": host()})
+    assert result["msg"].startswith("a: the claims default/one have devices of this node")
