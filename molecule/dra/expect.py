@@ -19,12 +19,18 @@ API = "/apis/resource.k8s.io/v1"
 SLICES, CLASSES = f"{API}/resourceslices", f"{API}/deviceclasses"
 CLAIMS, TEMPLATES = f"{API}/namespaces/default/resourceclaims", f"{API}/namespaces/default/resourceclaimtemplates"
 RBAC, ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
-CAMERA, DONGLE, PLAIN = "example.com/camera", "example.com/dongle", "example.com/plain"
+CAMERA, DONGLE, SEAT, PLAIN = (f"example.com/{name}" for name in ("camera", "dongle", "seat", "plain"))
+SEATS = [f"s{number}" for number in range(10)]
 #: Each resource with its devices and their attributes.
-DECLARED = {CAMERA: {"front": {"side": "front"}, "rear": {"side": "rear"}}, DONGLE: {"one": {}}}
+DECLARED: dict[str, dict[str, dict[str, str]]] = {
+    CAMERA: {"front": {"side": "front"}, "rear": {"side": "rear"}},
+    DONGLE: {"one": {}},
+    SEAT: {name: {} for name in SEATS},
+}
 FRONT, REAR = ("device.attributes[%r].side == %r" % (DRIVER, side) for side in ("front", "rear"))
 #: The DeviceClass of each resource.
-CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com"}
+CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com", SEAT: "seat.example.com"}
+EVENTS = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
 #: Where a step keeps what a later step compares.
 KEPT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "slices.json")
 
@@ -108,20 +114,32 @@ def force_deleted(cluster: Cluster) -> None:
     _pod(cluster, "follower", claim="follower", script=note % "follower", notes=True)
     until(lambda: cluster.ask("GET", f"{PODS}/follower")["spec"].get("nodeName"), bool)
     print(f"the device is allocated again after {time.monotonic() - begin:.1f} s")
-    events = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
-    (said,) = until(lambda: [each["message"] for each in cluster.ask("GET", events)["items"]], bool)
+    said = _refusal(cluster, "follower")
     assert "is still prepared for claim default/stubborn, which the kubelet has not released yet" in said, said
-
-    def look() -> str:
-        # The kubelet tries again after a minute, or when the pod changes.
-        change = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
-        pod = cluster.ask("PATCH", f"{PODS}/follower", change, "application/merge-patch+json")
-        time.sleep(1)
-        return str(pod["status"]["phase"])
-
-    until(look, lambda phase: phase == "Running")
+    _runs_at_last(cluster, "follower")
     print(f"the next pod runs after {time.monotonic() - begin:.1f} s: {said}")
     _delete(cluster, "follower", "stubborn", "follower")
+
+
+def ten_pods_at_once(cluster: Cluster) -> None:
+    """Create ten pods whose claims come from a template. Each has another device."""
+    _template(cluster, "a-seat", {"seat": (SEAT, "")})
+    names = [f"pod-{number}" for number in range(len(SEATS))]
+    begin = time.monotonic()
+    for name in names:
+        _pod(cluster, name, template="a-seat", script="env | grep ^DEV_; exec sleep 3600")
+    for name in names:
+        _runs(cluster, name)
+    took = time.monotonic() - begin
+    seen = until(
+        lambda: sorted(cluster.ask("GET", f"{PODS}/{name}/log") for name in names),
+        lambda seen: all(seen),
+    )
+    assert seen == [f"DEV_SEAT_0={seat}\n" for seat in SEATS], seen
+    print(f"ten pods run after {took:.1f} s")
+    cluster.delete(*names)
+    until(lambda: cluster.ask("GET", CLAIMS)["items"], lambda claims: all("seat" not in str(each) for each in claims))
+    _gone(cluster, f"{TEMPLATES}/a-seat")
 
 
 def registers_after_kubelet_restart(cluster: Cluster) -> None:
@@ -176,6 +194,70 @@ def pod_made_while_kubelet_down(cluster: Cluster) -> None:
 def pod_made_while_kubelet_down_starts(cluster: Cluster) -> None:
     """Wait until that pod runs with its device."""
     _logs(cluster, "templated", "camera-front\n")
+
+
+def allocated_before_unplugged(cluster: Cluster) -> None:
+    """Create another pod while the kubelet is down. Its device is unplugged before the kubelet is up."""
+    _claim(cluster, "unplugged", {"camera": (CAMERA, REAR)})
+    _pod(cluster, "unplugged", claim="unplugged", script="ls /dev | grep camera; exec sleep 3600")
+    until(lambda: cluster.ask("GET", f"{PODS}/unplugged")["spec"].get("nodeName"), lambda node: node == NODE)
+
+
+def unplugged_is_refused(cluster: Cluster) -> None:
+    """Wait until that pod's event names claim, request, device and reason."""
+    said = _refusal(cluster, "unplugged")
+    for part in (
+        "claim default/unplugged, request camera, device rear ",
+        "(example.com/camera=rear): /dev/full: No such",
+    ):
+        assert part in said, said
+    assert cluster.ask("GET", f"{PODS}/unplugged")["status"]["phase"] == "Pending"
+    print(said)
+
+
+def plugged_in_again(cluster: Cluster) -> None:
+    """Wait until that pod runs with its device, which is plugged in again."""
+    _runs_at_last(cluster, "unplugged")
+    _logs(cluster, "unplugged", "camera-rear\n")
+    _delete(cluster, "unplugged", "unplugged")
+
+
+def slices_away_without_credentials(cluster: Cluster) -> None:
+    """Delete the node's slices. Without a certificate, the plugin cannot create them again."""
+    for each in _slices(cluster):
+        cluster.ask("DELETE", f"{SLICES}/{each['metadata']['name']}")
+    time.sleep(2)
+    assert _slices(cluster) == []
+
+
+def pods_before_a_reboot(cluster: Cluster) -> None:
+    """Create a pod whose claim needs a CDI spec of its own, beside the pod whose claim needs none."""
+    _claim(cluster, "dongle", {"dongle": (DONGLE, "")})
+    _pod(cluster, "specific", claim="dongle", script="env | grep ^DEV_; exec sleep 3600")
+    _logs(cluster, "specific", "DEV_DONGLE_0=one\n")
+    containers = {name: _container(cluster, name) for name in ("specific", "templated")}
+    KEPT.write_text(json.dumps(containers))
+
+
+def keeps_its_devices_over_a_reboot(cluster: Cluster) -> None:
+    """Wait until other containers of the same pods run, with the same devices."""
+    for name, before in json.loads(KEPT.read_text()).items():
+        until(lambda: _container(cluster, name), lambda now: now not in ("", before))  # noqa: B023
+    _logs(cluster, "specific", "DEV_DONGLE_0=one\n")
+    keeps_its_device(cluster)
+    _delete(cluster, "specific", "dongle")
+
+
+def pod_that_ends(cluster: Cluster) -> None:
+    """Create a pod with a claim that ends after some seconds."""
+    _claim(cluster, "ends", {"dongle": (DONGLE, "")})
+    _pod(cluster, "ends", claim="ends", script="env | grep ^DEV_; exec sleep 10", restarts=False)
+    _logs(cluster, "ends", "DEV_DONGLE_0=one\n")
+
+
+def has_ended(cluster: Cluster) -> None:
+    """Check that this pod ended by itself."""
+    assert cluster.ask("GET", f"{PODS}/ends")["status"]["phase"] == "Succeeded"
 
 
 def no_claims(cluster: Cluster) -> None:
@@ -252,8 +334,11 @@ def _pod(
     limits: dict[str, str] | None = None,
     uses: bool = True,
     notes: bool = False,
+    restarts: bool = True,
 ) -> None:
     """Create a pod. uses: whether its container uses the claim. notes: whether it can write the node's /run/lab-uses.
+
+    restarts: whether its container starts again after its end.
 
     A shell as process 1 ignores SIGTERM, so such a pod ends only after its grace period.
     """
@@ -266,6 +351,7 @@ def _pod(
     }
     spec: dict[str, Any] = {
         "containers": [container],
+        "restartPolicy": "Always" if restarts else "Never",
         "hostNetwork": True,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 6 if notes else 1,
@@ -277,6 +363,34 @@ def _pod(
         container["volumeMounts"] = [{"name": "uses", "mountPath": "/uses"}]
         spec["volumes"] = [{"name": "uses", "hostPath": {"path": "/run/lab-uses", "type": "FileOrCreate"}}]
     cluster.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+
+def _container(cluster: Cluster, name: str) -> str:
+    """Return the id of a pod's running container; empty if it does not run."""
+    statuses = cluster.ask("GET", f"{PODS}/{name}")["status"].get("containerStatuses") or [{}]
+    return str(statuses[0].get("containerID", "")) if "running" in statuses[0].get("state", {}) else ""
+
+
+def _refusal(cluster: Cluster, pod: str) -> str:
+    """Wait until the kubelet could not prepare a pod's claims; returns its message."""
+
+    def look() -> list[str]:
+        events = cluster.ask("GET", EVENTS)["items"]
+        return [str(each["message"]) for each in events if each["involvedObject"]["name"] == pod]
+
+    return str(until(look, bool)[0])
+
+
+def _runs_at_last(cluster: Cluster, name: str) -> None:
+    """Wait until a pod runs. The kubelet tries again after a minute, or when the pod changes."""
+
+    def look() -> str:
+        change = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
+        pod = cluster.ask("PATCH", f"{PODS}/{name}", change, "application/merge-patch+json")
+        time.sleep(1)
+        return str(pod["status"]["phase"])
+
+    until(look, lambda phase: phase == "Running")
 
 
 def _runs(cluster: Cluster, name: str) -> None:
@@ -316,8 +430,11 @@ if __name__ == "__main__":
             unused_claim_still_prepared,
             slices_deleted_come_back,
             force_deleted,
+            ten_pods_at_once,
             no_claims,
         ),
         *(registers_after_kubelet_restart, keeps_its_device, remember_slices, slices_unchanged_by_restart),
         *(service_reconnects, pod_made_while_kubelet_down, pod_made_while_kubelet_down_starts, nothing_left),
+        *(allocated_before_unplugged, unplugged_is_refused, plugged_in_again, slices_away_without_credentials),
+        *(pods_before_a_reboot, keeps_its_devices_over_a_reboot, pod_that_ends, has_ended),
     )
