@@ -121,6 +121,56 @@ def force_deleted(cluster: Cluster) -> None:
     _delete(cluster, "follower", "stubborn", "follower")
 
 
+def devices_to_the_right_containers(cluster: Cluster) -> None:
+    """Create a pod whose containers use different requests of a claim, and whose init container uses all of them.
+
+    The second request has alternatives, of which no device fits the first.
+    """
+    none = {"name": "none", "deviceClassName": CLASS[CAMERA], "selectors": [{"cel": {"expression": "false"}}]}
+    either = {"name": "either", "firstAvailable": [none, {"name": "dongle", "deviceClassName": CLASS[DONGLE]}]}
+    spec = _spec({"camera": (CAMERA, REAR)})
+    spec["devices"]["requests"].append(either)
+    cluster.ask("POST", CLAIMS, {"metadata": {"name": "parts"}, "spec": spec})
+    look = "ls /dev | grep -e camera -e dongle"
+    users = [
+        {"name": name, "command": ["sh", "-c", f"{look}; exec sleep 3600"], "claims": [{"request": request}]}
+        for name, request in (("camera", "camera"), ("dongle", "either"))
+    ]
+    first = {"name": "first", "command": ["sh", "-c", look], "claims": [{}]}
+    _pod(cluster, "parts", claim="parts", containers=users, init_containers=[first])
+    _logs(cluster, "parts", "camera-rear\ndongle\n", container="first")
+    _logs(cluster, "parts", "camera-rear\n", container="camera")
+    _logs(cluster, "parts", "dongle\n", container="dongle")
+    _delete(cluster, "parts", "parts")
+
+
+def sharing_a_claim(cluster: Cluster) -> None:
+    """Create two pods with one claim. The device stays with the second pod after the first has gone."""
+    _claim(cluster, "shared", {"camera": (CAMERA, REAR)})
+    for name in ("one", "two"):
+        _pod(cluster, name, claim="shared", script="ls /dev | grep camera; exec sleep 3600")
+        _logs(cluster, name, "camera-rear\n")
+    cluster.delete("one")
+    _pod(cluster, "three", claim="shared", script="ls /dev | grep camera; exec sleep 3600")
+    _logs(cluster, "three", "camera-rear\n")
+    assert cluster.ask("GET", f"{PODS}/two")["status"]["phase"] == "Running"
+    cluster.delete("two", "three")
+    _gone(cluster, f"{CLAIMS}/shared")
+
+
+def admin_access(cluster: Cluster) -> None:
+    """Create a pod with adminAccess. It gets the device that another pod has."""
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    cluster.ask("PATCH", "/api/v1/namespaces/default", label, "application/merge-patch+json")
+    spec = _spec({"camera": (CAMERA, FRONT)})
+    spec["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    cluster.ask("POST", CLAIMS, {"metadata": {"name": "admin"}, "spec": spec})
+    _pod(cluster, "admin", claim="admin", script="ls /dev | grep camera; exec sleep 3600")
+    _logs(cluster, "admin", "camera-front\n")
+    keeps_its_device(cluster)
+    _delete(cluster, "admin", "admin")
+
+
 def ten_pods_at_once(cluster: Cluster) -> None:
     """Create ten pods whose claims come from a template. Each has another device."""
     _template(cluster, "a-seat", {"seat": (SEAT, "")})
@@ -182,6 +232,32 @@ def service_reconnects(cluster: Cluster) -> None:
     cluster.ask("DELETE", f"{TEMPLATES}/a-camera")
     names = [each["metadata"]["name"] for each in cluster.ask("GET", CLAIMS)["items"]]
     assert not [name for name in names if name.startswith("templated")], names
+
+
+def pod_to_be_deleted(cluster: Cluster) -> None:
+    """Create a pod with a claim."""
+    _claim(cluster, "deleted", {"dongle": (DONGLE, "")})
+    _pod(cluster, "deleted", claim="deleted", script="env | grep ^DEV_; exec sleep 3600")
+    _logs(cluster, "deleted", "DEV_DONGLE_0=one\n")
+
+
+def deleted_while_kubelet_down(cluster: Cluster) -> None:
+    """Delete that pod, and another pod right after the scheduler has chosen its device."""
+    _claim(cluster, "never", {"seat": (SEAT, "")})
+    _pod(cluster, "never", claim="never", script="exec sleep 3600")
+    until(lambda: cluster.ask("GET", f"{PODS}/never")["spec"].get("nodeName"), lambda node: node == NODE)
+    for name in ("deleted", "never"):
+        cluster.ask("DELETE", f"{PODS}/{name}")
+
+
+def deleted_pods_end_after_restart(cluster: Cluster) -> None:
+    """Wait until the kubelet has ended both. A pod ends only after its claim is unprepared."""
+    until(
+        lambda: {pod["metadata"]["name"] for pod in cluster.ask("GET", PODS)["items"]},
+        lambda there: not there & {"deleted", "never"},
+    )
+    for name in ("deleted", "never"):
+        _gone(cluster, f"{CLAIMS}/{name}")
 
 
 def pod_made_while_kubelet_down(cluster: Cluster) -> None:
@@ -253,8 +329,9 @@ def pod_that_ends(cluster: Cluster) -> None:
 
 
 def has_ended(cluster: Cluster) -> None:
-    """Check that this pod ended by itself."""
+    """Check that this pod ended by itself, and that its claim is free."""
     assert cluster.ask("GET", f"{PODS}/ends")["status"]["phase"] == "Succeeded"
+    until(lambda: cluster.ask("GET", f"{CLAIMS}/ends").get("status") or {}, lambda status: "allocation" not in status)
 
 
 def no_claims(cluster: Cluster) -> None:
@@ -324,7 +401,7 @@ def _template(cluster: Cluster, name: str, requests: dict[str, tuple[str, str]])
 def _pod(
     cluster: Cluster,
     name: str,
-    script: str,
+    script: str = "",
     *,
     claim: str = "",
     template: str = "",
@@ -332,10 +409,13 @@ def _pod(
     uses: bool = True,
     notes: bool = False,
     restarts: bool = True,
+    containers: list[dict[str, Any]] | None = None,
+    init_containers: list[dict[str, Any]] | None = None,
 ) -> None:
     """Create a pod. uses: whether its container uses the claim. notes: whether it can write the node's /run/lab-uses.
 
-    restarts: whether its container starts again after its end.
+    restarts: whether its container starts again after its end. containers, init_containers: instead of the only one,
+    each with the keys name, command, and claims, whose items may have the key request.
 
     A shell as process 1 ignores SIGTERM, so such a pod ends only after its grace period.
     """
@@ -347,7 +427,8 @@ def _pod(
         "resources": {"limits": limits or {}, **({"claims": [{"name": "devices"}]} if uses else {})},
     }
     spec: dict[str, Any] = {
-        "containers": [container],
+        "containers": [container] if containers is None else [_using(each) for each in containers],
+        "initContainers": [_using(each) for each in init_containers or ()],
         "restartPolicy": "Always" if restarts else "Never",
         "hostNetwork": True,
         "automountServiceAccountToken": False,
@@ -360,6 +441,12 @@ def _pod(
         container["volumeMounts"] = [{"name": "uses", "mountPath": "/uses"}]
         spec["volumes"] = [{"name": "uses", "hostPath": {"path": "/run/lab-uses", "type": "FileOrCreate"}}]
     cluster.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+
+def _using(container: dict[str, Any]) -> dict[str, Any]:
+    claims = [{"name": "devices", **each} for each in container.pop("claims")]
+    image = {"image": "localhost/node-devices/busybox:lab", "imagePullPolicy": "Never"}
+    return {**container, **image, "resources": {"claims": claims}}
 
 
 def _container(cluster: Cluster, name: str) -> str:
@@ -394,10 +481,11 @@ def _runs(cluster: Cluster, name: str) -> None:
     until(lambda: cluster.ask("GET", f"{PODS}/{name}")["status"]["phase"], lambda phase: phase == "Running")
 
 
-def _logs(cluster: Cluster, name: str, text: str) -> None:
-    """Wait until a pod runs and has printed this text."""
+def _logs(cluster: Cluster, name: str, text: str, container: str = "") -> None:
+    """Wait until a pod runs and has printed this text. container: which of its containers, if it has several."""
     _runs(cluster, name)
-    until(lambda: cluster.ask("GET", f"{PODS}/{name}/log"), lambda seen: seen == text)
+    which = f"?container={container}" if container else ""
+    until(lambda: cluster.ask("GET", f"{PODS}/{name}/log{which}"), lambda seen: seen == text)
     print(f"{name}: {' '.join(text.split())}")
 
 
@@ -427,11 +515,15 @@ if __name__ == "__main__":
             unused_claim_still_prepared,
             slices_deleted_come_back,
             force_deleted,
+            devices_to_the_right_containers,
+            sharing_a_claim,
+            admin_access,
             ten_pods_at_once,
             no_claims,
         ),
         *(registers_after_kubelet_restart, keeps_its_device, remember_slices, slices_unchanged_by_restart),
         *(service_reconnects, pod_made_while_kubelet_down, pod_made_while_kubelet_down_starts, nothing_left),
         *(allocated_before_unplugged, unplugged_is_refused, plugged_in_again, slices_away_without_credentials),
+        *(pod_to_be_deleted, deleted_while_kubelet_down, deleted_pods_end_after_restart),
         *(pods_before_a_reboot, keeps_its_devices_over_a_reboot, pod_that_ends, has_ended),
     )
