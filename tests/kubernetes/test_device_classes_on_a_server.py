@@ -145,7 +145,7 @@ def test_claims_with_devices_of_a_node(cluster, node):
     run(cluster, use(NODE, *RESOURCES), use(other.name, RESOURCES[0]))
     for name, where, resource in (
         ("here", NODE, RESOURCES[0]),
-        ("long", NODE, RESOURCES[2]),
+        ("other", NODE, RESOURCES[1]),
         ("there", other.name, RESOURCES[0]),
         ("new", "", RESOURCES[0]),
     ):
@@ -156,7 +156,7 @@ def test_claims_with_devices_of_a_node(cluster, node):
             result = {"request": "cam", "driver": DRIVER, "pool": pool_name(where, resource), "device": "one"}
             status = {"allocation": {"devices": {"results": [result]}}}
             cluster.ask("PUT", f"{claims}/{name}/status", {**made, "status": status})
-    assert device_classes.allocated(api, NODE) == {"default/here", "default/long"}
+    assert device_classes.allocated(api, NODE) == {"default/here", "default/other"}
     assert device_classes.allocated(api, other.name) == {"default/there"}
     nobody = Api.of(cluster.kubeconfig({"token": "nobody-token"}))
     assert device_classes.allocated(nobody, NODE) == frozenset()

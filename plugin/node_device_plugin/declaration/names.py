@@ -228,12 +228,6 @@ def class_name(resource: str) -> str:
     return name if len(name) <= _MAX_DNS else hashed_label(name)
 
 
-def pool_of_class(node: str, device_class: str) -> str:
-    """The name of the pool that has a node's devices of a DeviceClass, such as ``worker1/camera.example.com``."""
-    name = f"{node}/{device_class}"
-    return name if len(name) <= _MAX_DNS else hashed_label(name)
-
-
 def hashed_label(name: str) -> str:
     """A DNS label of the readable beginning of ``name`` and part of its SHA-256."""
     return _hashed(name, _NOT_IN_LABEL.sub("-", name.lower()).lstrip("-"), MAX_DNS_LABEL)

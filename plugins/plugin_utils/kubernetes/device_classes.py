@@ -15,10 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
     again_after_conflict,
 )
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import (
-    class_name,
-    pool_of_class,
-)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 
 from .objects import Change, DeploymentError, is_ours
 
@@ -69,9 +66,9 @@ def allocated(api: Api, node: str) -> frozenset[str]:
     except (LacksRights, NotFound):
         # Without the API or this right, no earlier run has created a class.
         return frozenset()
-    names = [each["metadata"]["name"] for each in classes if node in device_classes.nodes_of(each)]
-    pools = {pool_of_class(node, name) for name in names}
-    # Other clusters may have many claims.
+    # As in pool_name of the plugin, except for names that are too long.
+    pools = {f"{node}/{each['metadata']['name']}" for each in classes if node in device_classes.nodes_of(each)}
+    # A cluster may have many claims, which no node without a class needs.
     claims = api.list(_CLAIMS) if pools else []
     return frozenset(
         "{namespace}/{name}".format_map(each["metadata"])

@@ -14,17 +14,11 @@ from typing import Any, Callable, NamedTuple
 
 from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, MAX_ATTRIBUTES, RESOURCE_ATTRIBUTE
 from ...declaration.model import AttributeValue, Device, DraDriver, Resource, Version
-from ...declaration.names import (
-    MAX_ATTRIBUTE_TEXT,
-    attribute_text,
-    class_name,
-    dns_label,
-    hashed_label,
-    pool_of_class,
-)
+from ...declaration.names import MAX_ATTRIBUTE_TEXT, attribute_text, class_name, dns_label, hashed_label
 
 #: Maximum devices of a slice. Without taints 128 are possible, but a slice with a taint may have only these.
 MAX_DEVICES = 64
+_MAX_POOL_NAME = 253
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Attributes that Kubernetes names (k8s.io/dynamic-resource-allocation/deviceattribute), by our names.
 _STANDARD = {
@@ -69,7 +63,8 @@ def device_name(device_id: str) -> str:
 
 def pool_name(node: str, resource: str) -> str:
     """The name of a resource's pool on a node, such as ``worker1/camera.example.com`` for ``example.com/camera``."""
-    return pool_of_class(node, class_name(resource))
+    name = f"{node}/{class_name(resource)}"
+    return name if len(name) <= _MAX_POOL_NAME else hashed_label(name)
 
 
 def pool_of(driver: DraDriver, resource: Resource, healthy: Sequence[Device]) -> Pool:
