@@ -17,6 +17,7 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Callable, NamedTuple
 
+from ..support import threads
 from .proxy import Proxy
 
 #: Maximum bytes to read of a refusal.
@@ -41,9 +42,9 @@ class _Request(NamedTuple):
 
 
 def _start(work: Callable[[], None]) -> None:
-    """Run ``work`` in a thread that does not delay the exit. Raises OSError at the process's thread limit."""
+    """Run ``work`` in a thread. Raises OSError at the process's thread limit."""
     try:
-        threading.Thread(target=work, daemon=True).start()
+        threads.start(work)
     except RuntimeError as error:
         raise OSError(str(error)) from error
 
