@@ -359,6 +359,52 @@ async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi)
         goes_on.set()
 
 
+async def test_an_api_server_that_answers_too_late_counts_as_away(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(preparing, "_LONGEST_CALL", 0.1)
+    allocate(cluster, claim("u1", result("null")))
+    goes_on = threading.Event()
+
+    def slow(_method: str, path: str) -> None:
+        if "/resourceclaims/" in path:
+            goes_on.wait(20)
+
+    cluster.refuse = slow
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        # More calls than may be under way at once.
+        for _ in range(preparing._MOST_CALLS + 1):
+            assert await kubelet.refused("u1") == UNREAD
+        assert "the API server did not answer in 0.1 s" in caplog.text
+        goes_on.set()
+        monkeypatch.undo()
+        await kubelet.prepared("u1")
+
+
+async def test_records_that_change_while_a_claim_is_read_are_read_again(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another claim of the device is recorded after the records were read, and before the plan."""
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    has_read, goes_on = threading.Event(), threading.Event()
+    original = Records.read
+
+    def read(self: Records, directory: str) -> Any:
+        found = original(self, directory)
+        if not has_read.is_set():
+            has_read.set()
+            goes_on.wait(20)
+        return found
+
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        monkeypatch.setattr(Records, "read", read)
+        late = asyncio.ensure_future(kubelet.refused("u2"))
+        await until(has_read.is_set)
+        await kubelet.prepared("u1")
+        goes_on.set()
+        assert "is still prepared for claim default/claim-u1" in await late
+
+
 async def test_a_claim_that_the_kubelet_has_not_released_keeps_its_device(node: Node, cluster: FakeApi) -> None:
     """After a forced deletion, neither the cluster nor the kubelet tells of a container that still runs."""
     allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
