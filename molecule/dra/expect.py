@@ -107,7 +107,7 @@ def force_deleted(cluster: Cluster) -> None:
     for name in ("stubborn", "follower"):
         _claim(cluster, name, {"camera": (CAMERA, REAR)})
     _pod(cluster, "stubborn", claim="stubborn", script=note % "stubborn", notes=True)
-    _runs(cluster, "stubborn")
+    _run(cluster, "stubborn")
     time.sleep(2)
     cluster.ask("DELETE", f"{PODS}/stubborn?gracePeriodSeconds=0")
     begin = time.monotonic()
@@ -116,7 +116,7 @@ def force_deleted(cluster: Cluster) -> None:
     print(f"the device is allocated again after {time.monotonic() - begin:.1f} s")
     said = _refusal(cluster, "follower")
     assert "is still prepared for claim default/stubborn, which the kubelet has not released yet" in said, said
-    _runs_at_last(cluster, "follower")
+    _run(cluster, "follower", after=0)
     print(f"the next pod runs after {time.monotonic() - begin:.1f} s: {said}")
     _delete(cluster, "follower", "stubborn", "follower")
 
@@ -178,8 +178,7 @@ def ten_pods_at_once(cluster: Cluster) -> None:
     begin = time.monotonic()
     for name in names:
         _pod(cluster, name, template="a-seat", script="env | grep ^DEV_; exec sleep 3600")
-    for name in names:
-        _runs(cluster, name)
+    _run(cluster, *names)
     took = time.monotonic() - begin
     seen = until(
         lambda: sorted(cluster.ask("GET", f"{PODS}/{name}/log") for name in names),
@@ -290,7 +289,7 @@ def unplugged_is_refused(cluster: Cluster) -> None:
 
 def plugged_in_again(cluster: Cluster) -> None:
     """Wait until that pod runs with its device, which is plugged in again."""
-    _runs_at_last(cluster, "unplugged")
+    _run(cluster, "unplugged", after=0)
     _logs(cluster, "unplugged", "camera-rear\n")
     _delete(cluster, "unplugged", "unplugged")
 
@@ -465,25 +464,29 @@ def _refusal(cluster: Cluster, pod: str) -> str:
     return str(until(look, bool)[0])
 
 
-def _runs_at_last(cluster: Cluster, name: str) -> None:
-    """Wait until a pod runs. The kubelet tries again after a minute, or when the pod changes."""
+def _run(cluster: Cluster, *names: str, after: float = 5) -> None:
+    """Wait until pods run.
 
-    def look() -> str:
-        change = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
-        pod = cluster.ask("PATCH", f"{PODS}/{name}", change, "application/merge-patch+json")
-        time.sleep(1)
-        return str(pod["status"]["phase"])
+    The kubelet tries again after a minute, or when a pod changes. It also fails by itself if the Node authorizer knows
+    the pod too late. after: seconds before pods that do not run yet are changed.
+    """
+    begin = time.monotonic()
 
-    until(look, lambda phase: phase == "Running")
+    def look() -> list[str]:
+        waiting = [name for name in names if cluster.ask("GET", f"{PODS}/{name}")["status"]["phase"] != "Running"]
+        if waiting and time.monotonic() - begin >= after:
+            for name in waiting:
+                change = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
+                cluster.ask("PATCH", f"{PODS}/{name}", change, "application/merge-patch+json")
+            time.sleep(1)
+        return waiting
 
-
-def _runs(cluster: Cluster, name: str) -> None:
-    until(lambda: cluster.ask("GET", f"{PODS}/{name}")["status"]["phase"], lambda phase: phase == "Running")
+    until(look, lambda waiting: waiting == [])
 
 
 def _logs(cluster: Cluster, name: str, text: str, container: str = "") -> None:
     """Wait until a pod runs and has printed this text. container: which of its containers, if it has several."""
-    _runs(cluster, name)
+    _run(cluster, name)
     which = f"?container={container}" if container else ""
     until(lambda: cluster.ask("GET", f"{PODS}/{name}/log{which}"), lambda seen: seen == text)
     print(f"{name}: {' '.join(text.split())}")
