@@ -110,12 +110,12 @@ class ActionModule(NodeAction):
 
     def _allocated(self):
         """Return the names of the claims to which the cluster has allocated devices of the node."""
-        path = declaration.plain(self._vars.get("node_devices_kubeconfig"))
+        variable = self.preflight.variable
+        path = variable("node_devices_kubeconfig")
         if not path:
             # Without a cluster, no run has created a DeviceClass.
             return frozenset()
-        node = declaration.plain(self._vars.get("node_devices_node_name")) or self.host
-        return device_classes.allocated(Api.of(path), node)
+        return device_classes.allocated(Api.of(path), variable("node_devices_node_name") or self.host)
 
     def _claims(self, known=None):
         """Return the names of the claims that the node's plugin has prepared. known: the node's facts, or None."""

@@ -39,7 +39,10 @@ def run(monkeypatch):
         action._task = types.SimpleNamespace(
             args={"state": state, **arguments}, check_mode=check, get_play=lambda: play
         )
-        action._templar = types.SimpleNamespace(template=lambda value: value)
+        # Stands for templates.
+        action._templar = types.SimpleNamespace(
+            template=lambda value: value.strip("{ }") if isinstance(value, str) else value
+        )
         variables = {**hosts[host], "inventory_hostname": host, "ansible_play_batch": list(hosts), "hostvars": hosts}
         return action.run(None, variables), dict(asked)
 
@@ -168,7 +171,8 @@ def test_claims_whose_pods_have_not_started_stop_an_uninstall(run, node, monkeyp
 
     monkeypatch.setattr(device_classes, "allocated", allocated)
     node.looks[:] = [["default/one"]]
-    result, _ = run("unclaimed", {"a": host(node_devices_node_name="node-a")}, check=check)
+    variables = host(kubeconfig="{{ /k }}", node_devices_node_name="{{ node-a }}")
+    result, _ = run("unclaimed", {"a": variables}, check=check)
     assert result["failed"]
     assert result["msg"] == (
         "a: the claims default/one have devices of this node, and their pods cannot end without the plugin: end these "
