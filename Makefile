@@ -164,11 +164,11 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, chart-helm-old, alert-rules
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults \
-	  scale profiles-old-kubelet chart-helm-old alert-rules
+	  scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -181,6 +181,13 @@ runtimes-all: system dev
 profiles-old-kubelet: system dev
 	@built=$$(KUBERNETES_VERSION=1.36 lab/programs/build kubernetes) || exit; \
 	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-profiles
+
+# Tests DRA with the first Kubernetes minor that has its API, and with the last one in which pods do not overlap.
+.PHONY: dra-old-kubelets
+dra-old-kubelets: system dev
+	@for minor in 1.34 1.36; do \
+	  built=$$(KUBERNETES_VERSION=$$minor lab/programs/build kubernetes) && \
+	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-dra || exit; done
 
 # Runs the plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9. The faults have a target of their own.
 .PHONY: oldest-python oldest-python-faults
@@ -282,14 +289,15 @@ cdi-judge: dev
 ## bench: measure the plugin's speed, memory and CPU; prints a table, and writes .bench/latest.json
 .PHONY: bench
 bench: dev
-	PYTHONPATH=plugin:lab/kubelet_stand_in tests/machine.py python -m bench
+	PYTHONPATH=plugin:lab/kubelet_stand_in:tests/kubernetes tests/machine.py python -m bench
 
-## scale: run the playbooks for a profile of 5000 nodes and for 1000 hosts, with the real control plane; prints a table
+## scale: run the playbooks for a profile of 5000 nodes and for 1000 hosts, and 200 DRA drivers; prints tables
 .PHONY: scale
 scale: system dev
 	@tools/setup programs
-	KUBERNETES_BIN_DIR=$$(lab/programs/build kubernetes) PYTHONPATH=plugin:lab/kubelet_stand_in:tests/kubernetes \
-	  tests/machine.py python -m bench.scale
+	@set -e; KUBERNETES_BIN_DIR=$$(lab/programs/build kubernetes); export KUBERNETES_BIN_DIR; \
+	  export PYTHONPATH=plugin:lab/kubelet_stand_in:tests/kubernetes; \
+	  tests/machine.py python -m bench.scale; tests/machine.py python -m bench.publishers
 
 ## soak: cause random faults for SOAK_MINUTES (default 60); prints a line each minute
 .PHONY: soak

@@ -13,6 +13,7 @@ from typing import Callable
 from . import (
     allocate,
     controller,
+    dra,
     fleet,
     foreign_specs,
     hotplug,
@@ -32,6 +33,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "foreign_specs": foreign_specs.measure,
     "allocate": allocate.measure,
     "needs": needs.measure,
+    "dra": dra.measure,
     "many_devices": many_devices.measure,
     "controller": controller.measure,
     "fleet": fleet.measure,

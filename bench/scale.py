@@ -8,7 +8,6 @@ if a number is above its limit, except times.
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import http.client
@@ -16,29 +15,23 @@ import http.server
 import json
 import os
 import pathlib
-import secrets
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import certificates
 import real
-import yaml
 
 from node_device_plugin.cluster import manifests
-from node_device_plugin.cluster.api import FIELD_MANAGER
 
 from . import controller
+from .cluster import PAGE, Cluster, api_server, writes
 from .figures import Figure, table
 from .fleet import missed
 from .plays import CHECKOUT, Run, play
@@ -47,8 +40,6 @@ NODES = 5000
 HOSTS = (40, 1000)
 #: The number of nodes in each group that differs from the others.
 _DIFFERENT = 10
-#: As in cluster/api.py.
-_PAGE = 500
 #: Requests of a play beside the pages of its lists: a play that waits asks again.
 _FEW = 200
 #: Writes of a new profile: the namespace, the ConfigMap twice and the DaemonSet.
@@ -57,8 +48,6 @@ _OBJECTS = 4
 _SAMPLE = 3
 _RESOURCE, _DEVICES = "example.com/gpu", 8
 _NAME, _NAMESPACE, _IMAGE, _LABELS = "gpu", "node-devices", "example.com/plugin:1", {"pool": "gpu"}
-_TOKEN = secrets.token_hex(16)
-_DRY = " (dry run)"
 #: Seconds until a kubelet syncs a changed ConfigMap.
 _SYNC = 2.0
 _THREADS = 8
@@ -68,91 +57,6 @@ _CONTROLLERS = {
     "kube-controller-manager": ["--controllers=daemonset-controller,serviceaccount-controller"],
     "kube-scheduler": [],
 }
-_AUDIT = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [{"level": "None", "verbs": ["watch"]}, {"level": "Metadata"}],
-}
-
-
-class Cluster:
-    """A control plane. Each thread has its own connection to the API server."""
-
-    def __init__(self, directory: pathlib.Path, authority: certificates.Authority, port: int) -> None:
-        self.tls = ssl.create_default_context(cafile=str(authority.path))
-        self._port, self._of_thread = port, threading.local()
-        self._audit = directory / "audit.log"
-        self.kubeconfig = directory / "kubeconfig"
-        cluster = {"server": f"https://localhost:{port}", "certificate-authority": str(authority.path)}
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "scale",
-            "contexts": [{"name": "scale", "context": {"cluster": "scale", "user": "scale"}}],
-            "clusters": [{"name": "scale", "cluster": cluster}],
-            "users": [{"name": "scale", "user": {"token": _TOKEN}}],
-        }
-        self.kubeconfig.write_text(yaml.safe_dump(content))
-
-    def ask(
-        self, method: str, path: str, content: Any = None, kind: str = "application/json", accept: str = ""
-    ) -> dict[str, Any]:
-        """Send a request. Raises RuntimeError if the API server refuses it."""
-        if not hasattr(self._of_thread, "connection"):
-            self._of_thread.connection = http.client.HTTPSConnection("localhost", self._port, context=self.tls)
-        headers = {"Authorization": f"Bearer {_TOKEN}", "Content-Type": kind, "Accept": accept or "application/json"}
-        connection = self._of_thread.connection
-        try:
-            connection.request(method, path, content and json.dumps(content), headers)
-            answer = connection.getresponse()
-        except http.client.RemoteDisconnected:
-            # The API server closes a connection that is idle for long, so open it again.
-            connection.close()
-            connection.request(method, path, content and json.dumps(content), headers)
-            answer = connection.getresponse()
-        said = answer.read()
-        if answer.status >= 400:
-            raise RuntimeError(f"{method} {path}: {said.decode()[:500]}")
-        found: dict[str, Any] = json.loads(said)
-        return found
-
-    def list(self, path: str, accept: str = "", **query: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        query["limit"] = str(_PAGE)
-        while True:
-            answer = self.ask("GET", f"{path}?{urllib.parse.urlencode(query)}", accept=accept)
-            found += answer["items"] or ()
-            if not answer["metadata"].get("continue"):
-                return found
-            query["continue"] = answer["metadata"]["continue"]
-
-    def versions(self) -> dict[str, str]:
-        """Return the version of each object that a play might write, by the object's name."""
-        paths = [f"/api/v1/{kinds}" for kinds in ("nodes", "pods", "configmaps", "namespaces")]
-        accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-        found = {}
-        for path in [*paths, "/apis/apps/v1/daemonsets"]:
-            # The DaemonSet controller writes the status at any time.
-            key = "generation" if path.endswith("daemonsets") else "resourceVersion"
-            for each in self.list(path, accept):
-                found[f"{path.rpartition('/')[2]} {each['metadata']['name']}"] = str(each["metadata"][key])
-        return found
-
-    @contextlib.contextmanager
-    def counted(self) -> Iterator[collections.Counter[str]]:
-        """Yield a counter that has the plays' requests afterwards, by verb and kind."""
-        begin, found = self._audit.stat().st_size, collections.Counter[str]()
-        yield found
-        # The API server writes a line after the answer.
-        time.sleep(1)
-        with self._audit.open("rb") as log:
-            log.seek(begin)
-            for event in map(json.loads, log):
-                if event.get("userAgent") == FIELD_MANAGER:
-                    place = event.get("objectRef", {})
-                    what = "/".join(filter(None, (place.get("resource"), place.get("subresource"))))
-                    found[f"{event['verb']} {what}{_DRY if 'dryRun=All' in event['requestURI'] else ''}"] += 1
 
 
 @contextlib.contextmanager
@@ -162,17 +66,8 @@ def running(directory: pathlib.Path) -> Iterator[Cluster]:
     programs = os.path.dirname(found[0]) if found else "/nonexistent"
     if not all(shutil.which(name, path=programs) for name in _CONTROLLERS):
         raise RuntimeError("KUBERNETES_BIN_DIR names no control plane: run make kubernetes first")
-    authority = certificates.Authority(directory)
-    policy = directory / "audit.yaml"
-    policy.write_text(yaml.safe_dump(_AUDIT))
-    audit = [f"--audit-policy-file={policy}", f"--audit-log-path={directory}/audit.log"]
     with contextlib.ExitStack() as stack:
-        port = stack.enter_context(real.serving(directory, authority, {_TOKEN: "admin"}, audit))
-        cluster = Cluster(directory, authority, port)
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=cluster.tls)
-        )
-        real.wait_until_ready(opener, f"https://localhost:{port}", _TOKEN)
+        cluster = stack.enter_context(api_server(directory, {}))
         options = ["--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=2000", "--secure-port=0"]
         for name, more in _CONTROLLERS.items():
             log = stack.enter_context((real.EVIDENCE / f"{name}.log").open("wb"))
@@ -180,7 +75,6 @@ def running(directory: pathlib.Path) -> Iterator[Cluster]:
             process = subprocess.Popen(command, stdout=log, stderr=log)
             stack.callback(process.wait)
             stack.callback(process.terminate)
-        print("judged by: kube-apiserver %s" % cluster.ask("GET", "/version")["gitVersion"], flush=True)
         yield cluster
 
 
@@ -352,11 +246,7 @@ class Ran(NamedTuple):
     @property
     def writes(self) -> int:
         """The number of requests that may store something."""
-        return sum(
-            count
-            for what, count in self.requests.items()
-            if not what.startswith(("get ", "list ")) and _DRY not in what
-        )
+        return writes(self.requests)
 
 
 class Plays:
@@ -396,7 +286,7 @@ def measured(nodes: int, directory: pathlib.Path) -> list[Figure]:
     """Measure a profile of ``nodes`` nodes. Raises RuntimeError for a play or a report that is wrong."""
     figures: list[Figure] = []
     names = ["node-%04d" % number for number in range(nodes)]
-    begin, pages = time.monotonic(), 2 * -(-nodes // _PAGE)
+    begin, pages = time.monotonic(), 2 * -(-nodes // PAGE)
 
     def tell(text: str) -> None:
         print("bench: scale: after %.0f s: %s" % (time.monotonic() - begin, text), file=sys.stderr, flush=True)

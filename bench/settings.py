@@ -9,7 +9,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Callable
 
 from kubelet_stand_in import StandInKubelet
@@ -20,10 +21,10 @@ from node_device_plugin.wire import device_plugin_v1beta1_pb2 as api
 class Settings:
     """A configuration of ``resources`` resources with ``devices`` devices each, in a separate directory.
 
-    The device nodes are links to /dev/null, because creating links does not require root.
+    The device nodes are links to /dev/null, because creating links does not require root. more: of the configuration.
     """
 
-    def __init__(self, directory: str, resources: int, devices: int) -> None:
+    def __init__(self, directory: str, resources: int, devices: int, more: Mapping[str, Any]) -> None:
         self.directory = directory
         self.resources = ["example.com/dev-%d" % number for number in range(resources)]
         self.devices = devices
@@ -35,7 +36,7 @@ class Settings:
         for path in (self.node(resource, device) for resource in range(resources) for device in range(devices)):
             os.symlink("/dev/null", path)
         with open(self.config, "w") as file:
-            json.dump(self._configuration(), file, indent=1)
+            json.dump({**self._configuration(), **more}, file, indent=1)
         self._write_answers()
 
     def node(self, resource: int, device: int) -> str:
@@ -116,11 +117,16 @@ class Settings:
 
 
 @contextlib.contextmanager
-def settings(resources: int, devices: int) -> Iterator[Settings]:
-    """Yield Settings in a temporary directory, whose short path leaves room for socket names."""
-    directory = tempfile.mkdtemp(prefix="bench-")
+def settings(
+    resources: int, devices: int, more: Mapping[str, Any] = MappingProxyType({}), place: str | None = None
+) -> Iterator[Settings]:
+    """Yield Settings in a temporary directory, whose short path leaves room for socket names.
+
+    more: of the plugin's configuration. place: the parent of the directory.
+    """
+    directory = tempfile.mkdtemp(prefix="bench-", dir=place)
     try:
-        yield Settings(directory, resources, devices)
+        yield Settings(directory, resources, devices, more)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

@@ -19,15 +19,21 @@ API = "/apis/resource.k8s.io/v1"
 SLICES, CLASSES = f"{API}/resourceslices", f"{API}/deviceclasses"
 CLAIMS, TEMPLATES = f"{API}/namespaces/default/resourceclaims", f"{API}/namespaces/default/resourceclaimtemplates"
 RBAC, ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
-CAMERA, DONGLE, PLAIN = "example.com/camera", "example.com/dongle", "example.com/plain"
+CAMERA, DONGLE, SEAT, PLAIN = (f"example.com/{name}" for name in ("camera", "dongle", "seat", "plain"))
+SEATS = [f"s{number}" for number in range(10)]
 #: Each resource with its devices and their attributes.
-DECLARED = {CAMERA: {"front": {"side": "front"}, "rear": {"side": "rear"}}, DONGLE: {"one": {}}}
+DECLARED: dict[str, dict[str, dict[str, str]]] = {
+    CAMERA: {"front": {"side": "front"}, "rear": {"side": "rear"}},
+    DONGLE: {"one": {}},
+    SEAT: {name: {} for name in SEATS},
+}
 FRONT, REAR = ("device.attributes[%r].side == %r" % (DRIVER, side) for side in ("front", "rear"))
 #: The DeviceClass of each resource.
-CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com"}
+CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com", SEAT: "seat.example.com"}
 DAEMON_SET = "/apis/apps/v1/namespaces/node-devices/daemonsets/node-device-plugin"
+EVENTS = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
 #: Where a step keeps what a later step compares.
-KEPT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "slices.json")
+KEPT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "kept.json")
 
 
 def slices_exact_content_and_owner(cluster: Cluster) -> None:
@@ -102,27 +108,88 @@ def force_deleted(cluster: Cluster) -> None:
     for name in ("stubborn", "follower"):
         _claim(cluster, name, {"camera": (CAMERA, REAR)})
     _pod(cluster, "stubborn", claim="stubborn", script=note % "stubborn", notes=True)
-    _runs(cluster, "stubborn")
+    _run(cluster, "stubborn")
     time.sleep(2)
     cluster.ask("DELETE", f"{PODS}/stubborn?gracePeriodSeconds=0")
     begin = time.monotonic()
     _pod(cluster, "follower", claim="follower", script=note % "follower", notes=True)
     until(lambda: cluster.ask("GET", f"{PODS}/follower")["spec"].get("nodeName"), bool)
     print(f"the device is allocated again after {time.monotonic() - begin:.1f} s")
-    events = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
-    (said,) = until(lambda: [each["message"] for each in cluster.ask("GET", events)["items"]], bool)
+    said = _refusal(cluster, "follower")
     assert "is still prepared for claim default/stubborn, which the kubelet has not released yet" in said, said
-
-    def look() -> str:
-        # The kubelet tries again after a minute, or when the pod changes.
-        change = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
-        pod = cluster.ask("PATCH", f"{PODS}/follower", change, "application/merge-patch+json")
-        time.sleep(1)
-        return str(pod["status"]["phase"])
-
-    until(look, lambda phase: phase == "Running")
+    _run(cluster, "follower", after=0)
     print(f"the next pod runs after {time.monotonic() - begin:.1f} s: {said}")
     _delete(cluster, "follower", "stubborn", "follower")
+
+
+def devices_to_the_right_containers(cluster: Cluster) -> None:
+    """Create a pod whose containers use different requests of a claim, and whose init container uses all of them.
+
+    The second request has alternatives, of which no device fits the first.
+    """
+    none = {"name": "none", "deviceClassName": CLASS[CAMERA], "selectors": [{"cel": {"expression": "false"}}]}
+    either = {"name": "either", "firstAvailable": [none, {"name": "dongle", "deviceClassName": CLASS[DONGLE]}]}
+    spec = _spec({"camera": (CAMERA, REAR)})
+    spec["devices"]["requests"].append(either)
+    cluster.ask("POST", CLAIMS, {"metadata": {"name": "parts"}, "spec": spec})
+    look = "ls /dev | grep -e camera -e dongle"
+    users = [
+        {"name": name, "command": ["sh", "-c", f"{look}; exec sleep 3600"], "claims": [{"request": request}]}
+        for name, request in (("camera", "camera"), ("dongle", "either"))
+    ]
+    first = {"name": "first", "command": ["sh", "-c", look], "claims": [{}]}
+    _pod(cluster, "parts", claim="parts", containers=users, init_containers=[first])
+    _logs(cluster, "parts", "camera-rear\ndongle\n", container="first")
+    _logs(cluster, "parts", "camera-rear\n", container="camera")
+    _logs(cluster, "parts", "dongle\n", container="dongle")
+    _delete(cluster, "parts", "parts")
+
+
+def sharing_a_claim(cluster: Cluster) -> None:
+    """Create two pods with one claim. The device stays with the second pod after the first has gone."""
+    _claim(cluster, "shared", {"camera": (CAMERA, REAR)})
+    for name in ("one", "two"):
+        _pod(cluster, name, claim="shared", script="ls /dev | grep camera; exec sleep 3600")
+        _logs(cluster, name, "camera-rear\n")
+    cluster.delete("one")
+    _pod(cluster, "three", claim="shared", script="ls /dev | grep camera; exec sleep 3600")
+    _logs(cluster, "three", "camera-rear\n")
+    assert cluster.ask("GET", f"{PODS}/two")["status"]["phase"] == "Running"
+    cluster.delete("two", "three")
+    _gone(cluster, f"{CLAIMS}/shared")
+
+
+def admin_access(cluster: Cluster) -> None:
+    """Create a pod with adminAccess. It gets the device that another pod has."""
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    cluster.ask("PATCH", "/api/v1/namespaces/default", label, "application/merge-patch+json")
+    spec = _spec({"camera": (CAMERA, FRONT)})
+    spec["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    cluster.ask("POST", CLAIMS, {"metadata": {"name": "admin"}, "spec": spec})
+    _pod(cluster, "admin", claim="admin", script="ls /dev | grep camera; exec sleep 3600")
+    _logs(cluster, "admin", "camera-front\n")
+    keeps_its_device(cluster)
+    _delete(cluster, "admin", "admin")
+
+
+def ten_pods_at_once(cluster: Cluster) -> None:
+    """Create ten pods whose claims come from a template. Each has another device."""
+    _template(cluster, "a-seat", {"seat": (SEAT, "")})
+    names = [f"pod-{number}" for number in range(len(SEATS))]
+    begin = time.monotonic()
+    for name in names:
+        _pod(cluster, name, template="a-seat", script="env | grep ^DEV_; exec sleep 3600")
+    _run(cluster, *names)
+    took = time.monotonic() - begin
+    seen = until(
+        lambda: sorted(cluster.ask("GET", f"{PODS}/{name}/log") for name in names),
+        lambda seen: all(seen),
+    )
+    assert seen == [f"DEV_SEAT_0={seat}\n" for seat in SEATS], seen
+    print(f"ten pods run after {took:.1f} s")
+    cluster.delete(*names)
+    until(lambda: cluster.ask("GET", CLAIMS)["items"], lambda claims: all("seat" not in str(each) for each in claims))
+    _gone(cluster, f"{TEMPLATES}/a-seat")
 
 
 def registers_after_kubelet_restart(cluster: Cluster) -> None:
@@ -167,6 +234,32 @@ def service_reconnects(cluster: Cluster) -> None:
     assert not [name for name in names if name.startswith("templated")], names
 
 
+def pod_to_be_deleted(cluster: Cluster) -> None:
+    """Create a pod with a claim."""
+    _claim(cluster, "deleted", {"dongle": (DONGLE, "")})
+    _pod(cluster, "deleted", claim="deleted", script="env | grep ^DEV_; exec sleep 3600")
+    _logs(cluster, "deleted", "DEV_DONGLE_0=one\n")
+
+
+def deleted_while_kubelet_down(cluster: Cluster) -> None:
+    """Delete that pod, and another pod right after the scheduler has chosen its device."""
+    _claim(cluster, "never", {"seat": (SEAT, "")})
+    _pod(cluster, "never", claim="never", script="exec sleep 3600")
+    until(lambda: cluster.ask("GET", f"{PODS}/never")["spec"].get("nodeName"), lambda node: node == NODE)
+    for name in ("deleted", "never"):
+        cluster.ask("DELETE", f"{PODS}/{name}")
+
+
+def deleted_pods_end_after_restart(cluster: Cluster) -> None:
+    """Wait until the kubelet has ended both. A pod ends only after its claim is unprepared."""
+    until(
+        lambda: {pod["metadata"]["name"] for pod in cluster.ask("GET", PODS)["items"]},
+        lambda there: not there & {"deleted", "never"},
+    )
+    for name in ("deleted", "never"):
+        _gone(cluster, f"{CLAIMS}/{name}")
+
+
 def pod_made_while_kubelet_down(cluster: Cluster) -> None:
     """Create a pod while the kubelet is down. The scheduler binds it while the node still counts as Ready."""
     _template(cluster, "a-camera", {"camera": (CAMERA, FRONT)})
@@ -189,6 +282,68 @@ def rolling_update(cluster: Cluster) -> None:
     (after,) = until(lambda: _plugins(cluster), lambda pods: len(pods) == 1 and pods != before)
     until(lambda: cluster.ask("GET", DAEMON_SET)["status"].get("numberReady"), lambda ready: ready == 1)
     print(f"pod {after} has replaced {before}")
+
+
+def allocated_before_unplugged(cluster: Cluster) -> None:
+    """Create another pod while the kubelet is down. Its device is unplugged before the kubelet is up."""
+    _claim(cluster, "unplugged", {"camera": (CAMERA, REAR)})
+    _pod(cluster, "unplugged", claim="unplugged", script="ls /dev | grep camera; exec sleep 3600")
+    until(lambda: cluster.ask("GET", f"{PODS}/unplugged")["spec"].get("nodeName"), lambda node: node == NODE)
+
+
+def unplugged_is_refused(cluster: Cluster) -> None:
+    """Wait until that pod's event names claim, request, device and reason."""
+    said = _refusal(cluster, "unplugged")
+    assert "claim default/unplugged, request camera, device rear " in said, said
+    assert "(example.com/camera=rear): /dev/full: No such file or directory" in said, said
+    assert cluster.ask("GET", f"{PODS}/unplugged")["status"]["phase"] == "Pending"
+    print(said)
+
+
+def plugged_in_again(cluster: Cluster) -> None:
+    """Wait until that pod runs with its device, which is plugged in again."""
+    _run(cluster, "unplugged", after=0)
+    _logs(cluster, "unplugged", "camera-rear\n")
+    _delete(cluster, "unplugged", "unplugged")
+
+
+def slices_away_without_credentials(cluster: Cluster) -> None:
+    """Delete the node's slices. Without a certificate, the plugin cannot create them again."""
+    for each in _slices(cluster):
+        cluster.ask("DELETE", f"{SLICES}/{each['metadata']['name']}")
+    time.sleep(2)
+    assert _slices(cluster) == []
+
+
+def pods_before_a_reboot(cluster: Cluster) -> None:
+    """Create a pod whose claim needs a CDI spec of its own, beside the pod whose claim needs none."""
+    _claim(cluster, "dongle", {"dongle": (DONGLE, "")})
+    _pod(cluster, "specific", claim="dongle", script="env | grep ^DEV_; exec sleep 3600")
+    _logs(cluster, "specific", "DEV_DONGLE_0=one\n")
+    containers = {name: _container(cluster, name) for name in ("specific", "templated")}
+    KEPT.write_text(json.dumps(containers))
+
+
+def keeps_its_devices_over_a_reboot(cluster: Cluster) -> None:
+    """Wait until other containers of the same pods run, with the same devices."""
+    for name, before in json.loads(KEPT.read_text()).items():
+        until(lambda: _container(cluster, name), lambda now: now not in ("", before))  # noqa: B023
+    _logs(cluster, "specific", "DEV_DONGLE_0=one\n")
+    keeps_its_device(cluster)
+    _delete(cluster, "specific", "dongle")
+
+
+def pod_that_ends(cluster: Cluster) -> None:
+    """Create a pod with a claim that ends after some seconds."""
+    _claim(cluster, "ends", {"dongle": (DONGLE, "")})
+    _pod(cluster, "ends", claim="ends", script="env | grep ^DEV_; exec sleep 10", restarts=False)
+    _logs(cluster, "ends", "DEV_DONGLE_0=one\n")
+
+
+def has_ended(cluster: Cluster) -> None:
+    """Check that this pod ended by itself, and that its claim is free."""
+    assert cluster.ask("GET", f"{PODS}/ends")["status"]["phase"] == "Succeeded"
+    until(lambda: cluster.ask("GET", f"{CLAIMS}/ends").get("status") or {}, lambda status: "allocation" not in status)
 
 
 def no_claims(cluster: Cluster) -> None:
@@ -263,15 +418,21 @@ def _template(cluster: Cluster, name: str, requests: dict[str, tuple[str, str]])
 def _pod(
     cluster: Cluster,
     name: str,
-    script: str,
+    script: str = "",
     *,
     claim: str = "",
     template: str = "",
     limits: dict[str, str] | None = None,
     uses: bool = True,
     notes: bool = False,
+    restarts: bool = True,
+    containers: list[dict[str, Any]] | None = None,
+    init_containers: list[dict[str, Any]] | None = None,
 ) -> None:
     """Create a pod. uses: whether its container uses the claim. notes: whether it can write the node's /run/lab-uses.
+
+    restarts: whether its container starts again after its end. containers, init_containers: instead of the only one,
+    each with the keys name, command, and claims, whose items may have the key request.
 
     A shell as process 1 ignores SIGTERM, so such a pod ends only after its grace period.
     """
@@ -283,7 +444,9 @@ def _pod(
         "resources": {"limits": limits or {}, **({"claims": [{"name": "devices"}]} if uses else {})},
     }
     spec: dict[str, Any] = {
-        "containers": [container],
+        "containers": [container] if containers is None else [_using(each) for each in containers],
+        "initContainers": [_using(each) for each in init_containers or ()],
+        "restartPolicy": "Always" if restarts else "Never",
         "hostNetwork": True,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 6 if notes else 1,
@@ -297,14 +460,53 @@ def _pod(
     cluster.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
 
 
-def _runs(cluster: Cluster, name: str) -> None:
-    until(lambda: cluster.ask("GET", f"{PODS}/{name}")["status"]["phase"], lambda phase: phase == "Running")
+def _using(container: dict[str, Any]) -> dict[str, Any]:
+    claims = [{"name": "devices", **each} for each in container.pop("claims")]
+    image = {"image": "localhost/node-devices/busybox:lab", "imagePullPolicy": "Never"}
+    return {**container, **image, "resources": {"claims": claims}}
 
 
-def _logs(cluster: Cluster, name: str, text: str) -> None:
-    """Wait until a pod runs and has printed this text."""
-    _runs(cluster, name)
-    until(lambda: cluster.ask("GET", f"{PODS}/{name}/log"), lambda seen: seen == text)
+def _container(cluster: Cluster, name: str) -> str:
+    """Return the id of a pod's running container; empty if it does not run."""
+    statuses = cluster.ask("GET", f"{PODS}/{name}")["status"].get("containerStatuses") or [{}]
+    return str(statuses[0].get("containerID", "")) if "running" in statuses[0].get("state", {}) else ""
+
+
+def _refusal(cluster: Cluster, pod: str) -> str:
+    """Wait until the kubelet could not prepare a pod's claims; returns its message."""
+
+    def look() -> list[str]:
+        events = cluster.ask("GET", EVENTS)["items"]
+        return [str(each["message"]) for each in events if each["involvedObject"]["name"] == pod]
+
+    return str(until(look, bool)[0])
+
+
+def _run(cluster: Cluster, *names: str, after: float = 5) -> None:
+    """Wait until pods run.
+
+    The kubelet tries again after a minute, or when a pod changes. It also fails by itself if the Node authorizer knows
+    the pod too late. after: seconds before pods that do not run yet are changed.
+    """
+    begin = time.monotonic()
+
+    def look() -> list[str]:
+        waiting = [name for name in names if cluster.ask("GET", f"{PODS}/{name}")["status"]["phase"] != "Running"]
+        if waiting and time.monotonic() - begin >= after:
+            for name in waiting:
+                change = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
+                cluster.ask("PATCH", f"{PODS}/{name}", change, "application/merge-patch+json")
+            time.sleep(1)
+        return waiting
+
+    until(look, lambda waiting: waiting == [])
+
+
+def _logs(cluster: Cluster, name: str, text: str, container: str = "") -> None:
+    """Wait until a pod runs and has printed this text. container: which of its containers, if it has several."""
+    _run(cluster, name)
+    which = f"?container={container}" if container else ""
+    until(lambda: cluster.ask("GET", f"{PODS}/{name}/log{which}"), lambda seen: seen == text)
     print(f"{name}: {' '.join(text.split())}")
 
 
@@ -335,8 +537,15 @@ if __name__ == "__main__":
             slices_deleted_come_back,
             rolling_update,
             force_deleted,
+            devices_to_the_right_containers,
+            sharing_a_claim,
+            admin_access,
+            ten_pods_at_once,
             no_claims,
         ),
         *(registers_after_kubelet_restart, keeps_its_device, remember_slices, slices_unchanged_by_restart),
         *(service_reconnects, pod_made_while_kubelet_down, pod_made_while_kubelet_down_starts, nothing_left),
+        *(allocated_before_unplugged, unplugged_is_refused, plugged_in_again, slices_away_without_credentials),
+        *(pod_to_be_deleted, deleted_while_kubelet_down, deleted_pods_end_after_restart),
+        *(pods_before_a_reboot, keeps_its_devices_over_a_reboot, pod_that_ends, has_ended),
     )

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     asked,
@@ -75,22 +75,49 @@ class ActionModule(NodeAction):
     def _unclaimed(self):
         """Fail while claims have devices of the node. The kubelet releases a claim some seconds after its pod ended.
 
-        The plugin's records on the node tell, because a user may have no right to list the cluster's claims.
+        The plugin's records on the node tell which claims it has prepared, also without a cluster. The cluster tells
+        which others are allocated, because their pods could no longer start.
         """
         result = {"changed": False}
-        if not self._claims(self.preflight.known):
+        try:
+            others = self._allocated()
+        except LacksRights as error:
+            others = None
+            result["warnings"] = [
+                f"{self.host}: nothing tells whether pods that have not started yet have claims with devices of this "
+                f"node: {error}"
+            ]
+        if not (others or self._claims(self.preflight.known)):
             return result
 
         def look(is_late):
-            claims = self._claims()
-            if claims and is_late:
-                raise DeploymentError(
-                    f"the claims {', '.join(claims)} have devices of this node, and their pods cannot end without the "
-                    "plugin: end these pods first (kubectl drain)"
+            prepared = self._claims()
+            waiting_for = [] if others is None else sorted(self._allocated().difference(prepared))
+            told = []
+            if prepared:
+                told.append(
+                    f"the claims {', '.join(prepared)} have devices of this node, and their pods cannot end without "
+                    "the plugin: end these pods first (kubectl drain)"
                 )
-            return None if claims else result
+            if waiting_for:
+                told.append(
+                    f"devices of this node are allocated to the claims {', '.join(waiting_for)}, and their pods cannot "
+                    "start without the plugin: delete these pods first"
+                )
+            if told and is_late:
+                raise DeploymentError("; ".join(told))
+            return None if told else result
 
         return waiting.until(look, 0 if self._task.check_mode else _GRACE, _PAUSE)
+
+    def _allocated(self):
+        """Return the names of the claims to which the cluster has allocated devices of the node."""
+        variable = self.preflight.variable
+        path = variable("node_devices_kubeconfig")
+        # Without a cluster, no run has created a DeviceClass. If only the API reaches the node, the cluster tells both.
+        if not path or self.preflight.api_only:
+            return frozenset()
+        return device_classes.allocated(Api.of(path), variable("node_devices_node_name") or self.host)
 
     def _claims(self, known=None):
         """Return the names of the claims that the node's plugin has prepared. known: the node's facts, or None.

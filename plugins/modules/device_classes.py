@@ -15,9 +15,10 @@ options:
       - V(present) creates the DeviceClasses that the hosts of the batch declare. It deletes DeviceClasses of this
         collection that no node uses any more. A host that skips role C(device_plugin) keeps its classes. V(absent) does
         the same as if no host of the batch declared a resource. Run both once for all hosts of the batch.
-      - V(unclaimed) changes nothing. It fails if the plugin has prepared a ResourceClaim with devices of the host's
-        node, and names the claim. The plugin's records on the node decide. If only the API reaches the node, and for a
-        profile, each claim counts that has such a device and a pod.
+      - V(unclaimed) changes nothing. It fails if a ResourceClaim has devices of the host's node, and names the claim.
+        The plugin's records on the node show the claims that are prepared. The cluster shows other claims to which
+        devices are allocated; if the user may not list claims, the task prints a warning instead.
+        If only the API reaches the node, and for a profile, each claim counts that has such a device and a pod.
     type: str
     choices: [present, absent, unclaimed]
     required: true

@@ -15,6 +15,8 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     device_classes as cluster_classes,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DraDriver
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet.dra.slices import pool_name
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
@@ -133,3 +135,32 @@ def test_the_right_to_keep_classes_is_checked_before_a_run(cluster, node):
     assert there(cluster) == {}
     with pytest.raises(LacksRights, match='User "reader" cannot list resource "deviceclasses"'):
         device_classes.require_rights(Api.of(cluster.kubeconfig({"token": "reader-token"}), dry_run=True), DRIVER)
+
+
+def test_claims_with_devices_of_a_node(cluster, node):
+    """Allocated as a scheduler does it, on this node, on another node with the same class, and not yet."""
+    other = cluster.node({"cpu": "2"})
+    api, claims = Api.of(cluster.kubeconfig()), f"{API}/namespaces/default/resourceclaims"
+    assert device_classes.allocated(api, NODE) == frozenset()
+    run(cluster, use(NODE, *RESOURCES), use(other.name, RESOURCES[0]))
+    for name, where, resource in (
+        ("here", NODE, RESOURCES[0]),
+        ("other", NODE, RESOURCES[1]),
+        ("there", other.name, RESOURCES[0]),
+        ("new", "", RESOURCES[0]),
+    ):
+        exactly = {"deviceClassName": class_name(resource)}
+        spec = {"devices": {"requests": [{"name": "cam", "exactly": exactly}]}}
+        made = cluster.ask("POST", claims, {"metadata": {"name": name}, "spec": spec})
+        if where:
+            result = {"request": "cam", "driver": DRIVER, "pool": pool_name(where, resource), "device": "one"}
+            status = {"allocation": {"devices": {"results": [result]}}}
+            cluster.ask("PUT", f"{claims}/{name}/status", {**made, "status": status})
+    assert device_classes.allocated(api, NODE) == {"default/here", "default/other"}
+    assert device_classes.allocated(api, other.name) == {"default/there"}
+    nobody = Api.of(cluster.kubeconfig({"token": "nobody-token"}))
+    assert device_classes.allocated(nobody, NODE) == frozenset()
+    run(cluster, use(NODE))
+    assert device_classes.allocated(api, NODE) == frozenset()
+    cluster.ask("DELETE", claims)
+    other.delete()

@@ -10,6 +10,7 @@ import pytest
 from test_api import answering, saying
 
 from node_device_plugin.cluster import api, kubeconfig
+from node_device_plugin.support import threads
 
 NODES = api.Place("nodes")
 #: Seconds that no test waits for.
@@ -240,7 +241,7 @@ def test_a_process_that_may_start_no_thread_tries_later(monkeypatch):
 
     with answering(saying(200, EVENT)) as address:
         client = client_of(address)
-        monkeypatch.setattr(threading.Thread, "start", refuse)
+        monkeypatch.setattr(threads, "start", refuse)
         for request in (lambda: client.get(NODES), lambda: next(client.watch(NODES, "1", LONG))):
             with pytest.raises(api.Unavailable, match=r"does not answer: can't start new thread: retry when"):
                 request()

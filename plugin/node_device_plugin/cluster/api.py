@@ -171,6 +171,7 @@ class Api:
     def __init__(self, access: Access, dry_run: bool = False) -> None:
         self._access = access
         self._patience = _COME_AGAIN
+        self._whole: float | None = _WHOLE
         self._accept = _JSON
         self.dry_run = dry_run
         try:
@@ -202,6 +203,15 @@ class Api:
         """This client without retries, for a caller that waits itself as ``Unavailable.pause`` says."""
         client = copy.copy(self)
         client._patience = 0.0
+        return client
+
+    def unlimited(self) -> Api:
+        """This client without a limit for a whole answer, for a caller in a thread for which nobody waits too long.
+
+        Each request then needs no thread of its own.
+        """
+        client = copy.copy(self)
+        client._whole = None
         return client
 
     def node(self, name: str) -> dict[str, Any]:
@@ -432,7 +442,7 @@ class Api:
         while True:
             try:
                 return self._transport.ask(
-                    method, address, body, headers, read_timeout=_TIMEOUT, seconds=_WHOLE, limit=limit
+                    method, address, body, headers, read_timeout=_TIMEOUT, seconds=self._whole, limit=limit
                 )
             except (OSError, http.client.HTTPException) as error:
                 # While the server is overloaded or shuts down, try again, as client-go does. Do not wait to retry an

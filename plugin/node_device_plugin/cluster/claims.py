@@ -5,7 +5,7 @@ For nodes that only the API reaches. On a node, the plugin's record and the kube
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..declaration import Resource
@@ -22,11 +22,12 @@ _SLICES, _CLAIMS = (Place(kinds, group=API_VERSION) for kinds in ("resourceslice
 class Allocated(NamedTuple):
     """A device that a claim has. claim, pods: as namespace/name; pods: those that may use the claim.
 
-    pool: of the device. is_admin: whether other claims may have the device, too.
+    driver, pool: of the device. is_admin: whether other claims may have the device, too.
     """
 
     claim: str
     pods: tuple[str, ...]
+    driver: str
     pool: str
     is_admin: bool
 
@@ -36,24 +37,23 @@ class Allocated(NamedTuple):
         return self.pool.partition("/")[0]
 
 
-def allocated(api: Api, drivers: Collection[str]) -> Iterator[Allocated]:
-    """Yield each device of these drivers that a claim has. Raises ApiError."""
-    for claim in api.list(_CLAIMS) if drivers else ():
+def allocated(api: Api) -> Iterator[Allocated]:
+    """Yield each device of any driver that a claim has. Raises ApiError."""
+    for claim in api.list(_CLAIMS):
         metadata, status = claim["metadata"], claim.get("status") or {}
         users = [each["name"] for each in status.get("reservedFor") or () if each.get("resource") == "pods"]
         pods = tuple(f"{metadata['namespace']}/{name}" for name in sorted(users))
         for each in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
-            if each["driver"] in drivers:
-                name = f"{metadata['namespace']}/{metadata['name']}"
-                yield Allocated(name, pods, each["pool"], bool(each.get("adminAccess")))
+            name = f"{metadata['namespace']}/{metadata['name']}"
+            yield Allocated(name, pods, each["driver"], each["pool"], bool(each.get("adminAccess")))
 
 
 def in_use(api: Api, driver: str, node: str, resources: Iterable[Resource]) -> dict[str, Use]:
     """The use of each resource with ``api: dra`` on a node, by the resource's name. Raises ApiError."""
     by_pool = {pool_name(node, each.name): each.name for each in resources if each.api == DRA}
     uses: dict[str, Use] = {}
-    for found in allocated(api, [driver] if by_pool else []):
-        if found.pool in by_pool and not found.is_admin:
+    for found in allocated(api) if by_pool else ():
+        if found.driver == driver and found.pool in by_pool and not found.is_admin:
             name = by_pool[found.pool]
             before = uses.get(name, Use(0, ()))
             uses[name] = Use(before.shares + 1, tuple(sorted({*before.pods, *found.pods})))

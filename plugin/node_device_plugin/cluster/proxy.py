@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import ipaddress
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from typing import Union
 
@@ -84,13 +83,8 @@ class Proxy:
             raise ProxyError(f"{parts.scheme}:// proxies are not supported: use http://HOST:PORT")
         #: Host and port, without credentials.
         self.at = ("[%s]:%d" if ":" in parts.hostname else "%s:%d") % (parts.hostname, port)
-        self._credentials = ""
+        #: What the proxy gets beside each request, or with the request for a tunnel.
+        self.headers: dict[str, str] = {}
         if parts.username is not None:
             pair = "{}:{}".format(*tuple(urllib.parse.unquote(each or "") for each in (parts.username, parts.password)))
-            self._credentials = "Basic {}".format(base64.b64encode(pair.encode()).decode("ascii"))
-
-    def lead(self, request: urllib.request.Request) -> None:
-        """Send a request through the proxy."""
-        if self._credentials:
-            request.add_header("Proxy-authorization", self._credentials)
-        request.set_proxy(self.at, "http")
+            self.headers["Proxy-Authorization"] = "Basic {}".format(base64.b64encode(pair.encode()).decode("ascii"))

@@ -13,10 +13,11 @@ import ssl
 import threading
 import time
 import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from typing import Any, Callable
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Callable, NamedTuple
 
+from ..support import threads
 from .proxy import Proxy
 
 #: Maximum bytes to read of a refusal.
@@ -31,44 +32,61 @@ class TooLarge(OSError):
     """The answer has more bytes than the limit."""
 
 
+class _Request(NamedTuple):
+    """A request. address: its URL."""
+
+    method: str
+    address: str
+    body: bytes | None
+    headers: Mapping[str, str]
+
+
 def _start(work: Callable[[], None]) -> None:
-    """Run ``work`` in a thread that does not delay the exit. Raises OSError at the process's thread limit."""
+    """Run ``work`` in a thread. Raises OSError at the process's thread limit."""
     try:
-        threading.Thread(target=work, daemon=True).start()
+        threads.start(work)
     except RuntimeError as error:
         raise OSError(str(error)) from error
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect. An API server does not redirect, and any other server must not get the token."""
-
-    def redirect_request(self, *_arguments: Any) -> None:
-        return None
-
-
 class Transport:
-    """Sends requests to an API server, through a proxy if given."""
+    """Sends requests to an API server, through a proxy if given.
+
+    It follows no redirect: an API server does not redirect, and any other server must not get the token. A connection
+    is used again for later GET requests, which may be repeated if the server has closed the connection meanwhile.
+    """
 
     def __init__(self, tls: ssl.SSLContext, proxy: Proxy | None) -> None:
-        self._proxy = proxy
+        self._tls, self._proxy = tls, proxy
         #: The header Date of the last successful answer; empty without one.
         self.date = ""
-        self._opener = urllib.request.build_opener(
-            # Without an empty handler, Python would apply the environment's proxy by its own rules.
-            urllib.request.ProxyHandler({}),
-            _NoRedirect(),
-            urllib.request.HTTPSHandler(context=tls),
-        )
+        #: Open connections that no request uses now.
+        self._idle: list[http.client.HTTPConnection] = []
+
+    def __del__(self) -> None:
+        for connection in self._idle:
+            connection.close()
 
     def ask(
-        self, method: str, address: str, body: Any, headers: Any, *, read_timeout: float, seconds: float, limit: int
+        self,
+        method: str,
+        address: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        read_timeout: float,
+        seconds: float | None,
+        limit: int,
     ) -> bytes:
         """Send a request; returns the answer's content.
 
-        read_timeout: seconds for each piece of the answer. seconds: for the whole answer. limit: its maximum bytes.
+        read_timeout: seconds for each piece of the answer. seconds: for the whole answer; None for a caller that does
+        not wait longer than it wants, which saves a thread. limit: maximum bytes of the answer.
         Raises TookTooLong, TooLarge, and urllib's HTTPError (with its content already read), OSError, HTTPException.
         """
-        request = self._request(method, address, body, headers)
+        request = _Request(method, address, body, headers)
+        if seconds is None:
+            return self._content(request, read_timeout, limit)
         outcomes: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
 
         def work() -> None:
@@ -88,12 +106,14 @@ class Transport:
             raise outcome
         return outcome
 
-    def lines(self, address: str, headers: Any, *, begins: float, seconds: float, limit: int) -> Iterator[bytes]:
+    def lines(
+        self, address: str, headers: Mapping[str, str], *, begins: float, seconds: float, limit: int
+    ) -> Iterator[bytes]:
         """Send a GET request, and yield each line of the answer when it arrives, until ``seconds`` have passed.
 
         begins: maximum seconds until the answer begins. limit: maximum bytes of a line. Raises the errors of ``ask``.
         """
-        request = self._request("GET", address, None, headers)
+        request = _Request("GET", address, None, headers)
         # With room for one line, a server that sends faster than the caller reads must wait.
         arrived: queue.Queue[bytes | Exception | None] = queue.Queue(1)
         is_over = threading.Event()
@@ -138,13 +158,7 @@ class Transport:
             with contextlib.suppress(queue.Empty):
                 arrived.get_nowait()
 
-    def _request(self, method: str, address: str, body: Any, headers: Any) -> urllib.request.Request:
-        request = urllib.request.Request(address, body, headers, method=method)  # noqa: S310 (a kubeconfig has no other)
-        if self._proxy:
-            self._proxy.lead(request)
-        return request
-
-    def _content(self, request: urllib.request.Request, read_timeout: float, limit: int) -> bytes:
+    def _content(self, request: _Request, read_timeout: float, limit: int) -> bytes:
         with self._answer(request, read_timeout) as answer:
             content: bytes = answer.read(limit + 1)
             if len(content) > limit:
@@ -155,16 +169,60 @@ class Transport:
             return content
 
     @contextlib.contextmanager
-    def _answer(self, request: urllib.request.Request, read_timeout: float) -> Iterator[http.client.HTTPResponse]:
+    def _answer(self, request: _Request, read_timeout: float) -> Iterator[http.client.HTTPResponse]:
+        connection, answer = self._sent(request, read_timeout)
         try:
-            answer = self._opener.open(request, timeout=read_timeout)
-        except urllib.error.HTTPError as error:
-            try:
-                said = error.read(_REFUSAL)
-            except (OSError, http.client.HTTPException):
-                said = b""
-            raise urllib.error.HTTPError(
-                error.url, error.code, str(error.reason), error.headers, io.BytesIO(said)
-            ) from None
-        with answer:
+            if not 200 <= answer.status < 300:
+                try:
+                    said = answer.read(_REFUSAL)
+                except (OSError, http.client.HTTPException):
+                    said = b""
+                raise urllib.error.HTTPError(
+                    request.address, answer.status, answer.reason, answer.headers, io.BytesIO(said)
+                )
             yield answer
+        finally:
+            is_read = answer.isclosed()
+            answer.close()
+            if request.method == "GET" and is_read and not answer.will_close:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _sent(self, request: _Request, timeout: float) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        """Send a request; returns the beginning of the answer, with its connection."""
+        if request.method == "GET":
+            with contextlib.suppress(IndexError):
+                connection = self._idle.pop()
+                connection.sock.settimeout(timeout)
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    return connection, self._begin(connection, request)
+        connection = self._connection(request, timeout)
+        return connection, self._begin(connection, request)
+
+    def _connection(self, request: _Request, timeout: float) -> http.client.HTTPConnection:
+        parts = urllib.parse.urlsplit(request.address)
+        if not parts.hostname:
+            raise http.client.InvalidURL("no host given")
+        at = self._proxy.at if self._proxy else parts.netloc
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(at, timeout=timeout)
+        connection = http.client.HTTPSConnection(at, timeout=timeout, context=self._tls)
+        if self._proxy:
+            connection.set_tunnel(parts.netloc, headers=self._proxy.headers)
+        return connection
+
+    def _begin(self, connection: http.client.HTTPConnection, request: _Request) -> http.client.HTTPResponse:
+        """Send a request on a connection, which an error closes."""
+        parts = urllib.parse.urlsplit(request.address)
+        headers = request.headers
+        if self._proxy and parts.scheme == "http":
+            target, headers = request.address, {**headers, **self._proxy.headers}
+        else:
+            target = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
+        try:
+            connection.request(request.method, target, request.body, headers)
+            return connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise

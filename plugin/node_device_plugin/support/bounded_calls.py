@@ -12,6 +12,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable, Generic, NamedTuple, TypeVar
 
+from . import threads
+
 T = TypeVar("T")
 
 
@@ -168,8 +170,9 @@ class _Worker(Generic[T]):
         self._lock = threading.Lock()
         #: The CPU seconds of the thread before its current call.
         self._used_before = 0.0
-        self._thread = threading.Thread(target=self._work, name="bounded-calls", daemon=True)
-        self._thread.start()
+        #: Of the thread, in the kernel; 0 before it begins.
+        self._native_id = 0
+        threads.start(self._work)
 
     @property
     def keys(self) -> Collection[Key]:
@@ -179,10 +182,10 @@ class _Worker(Generic[T]):
     def is_busy(self) -> bool:
         """Whether the current call has used the CPU for ``_BUSY_SHARE`` of its time."""
         try:
-            with open(f"/proc/self/task/{self._thread.native_id}/stat", "rb") as file:
+            with open(f"/proc/self/task/{self._native_id}/stat", "rb") as file:
                 ticks = file.read().rpartition(b")")[2].split()[_CPU_TIME]
         except OSError:
-            # The thread has ended.
+            # The thread has not begun, or has ended.
             return True
         used = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK") - self._used_before
         return used >= _BUSY_SHARE * (time.monotonic() - self.since)
@@ -200,6 +203,7 @@ class _Worker(Generic[T]):
                 self.is_given_up = True
 
     def _work(self) -> None:
+        self._native_id = threading.get_native_id()
         try:
             for key, function in self._calls:
                 with self._lock:

@@ -44,5 +44,5 @@ def _held(cluster: DaemonSet, node: str, configuration: Configuration) -> list[s
     if not configuration.uses_dra:
         return []
     nodes = {node} if node else {each["metadata"]["name"] for each in profile.nodes(cluster)}
-    found = claims.allocated(cluster.api, [configuration.dra.name])
-    return sorted({each.claim for each in found if each.pods and each.node in nodes})
+    of_driver = (each for each in claims.allocated(cluster.api) if each.driver == configuration.dra.name)
+    return sorted({each.claim for each in of_driver if each.pods and each.node in nodes})

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     LacksRights,
@@ -61,6 +62,22 @@ def require_rights(api: Api, driver: str) -> None:
     api.list(CLASSES, labelSelector=device_classes.SELECTOR)
     trial = device_classes.content(driver, "nodedevices.kubernetes/trial", ())
     api.create(CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
+
+
+def allocated(api: Api, node: str) -> frozenset[str]:
+    """Return the claims to which devices of a node are allocated, whether or not its plugin has prepared them.
+
+    Raises ApiError; LacksRights if the node has DeviceClasses, and the user may not list the claims.
+    """
+    try:
+        classes = api.list(CLASSES, labelSelector=device_classes.SELECTOR)
+    except (LacksRights, NotFound):
+        # Without the API or this right, no earlier run has created a class.
+        return frozenset()
+    # As in pool_name of the plugin, except for names that are too long.
+    pools = {f"{node}/{each['metadata']['name']}" for each in classes if node in device_classes.nodes_of(each)}
+    # A cluster may have many claims, which no node without a class needs.
+    return frozenset(each.claim for each in claims.allocated(api) if each.pool in pools) if pools else frozenset()
 
 
 def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list[Change]:

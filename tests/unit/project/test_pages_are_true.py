@@ -17,8 +17,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet impor
 from documented_blocks import PAGES, ROOT, text_of
 
 from node_device_plugin.cli import main as command_line
-from node_device_plugin.cluster import device_classes
-from node_device_plugin.cluster.manifests import deployment
+from node_device_plugin.cluster.manifests import deployment, device_classes
 from node_device_plugin.daemon.state import State
 from node_device_plugin.declaration import cdi, dra_api
 from node_device_plugin.declaration.model import Attributes

@@ -6,13 +6,17 @@ Fields of a claim: k8s.io/api/resource/v1, ResourceClaim. What a kubelet expects
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from ...declaration import Device, Resource
 from ...declaration.env import allocate_env
 from . import UID
 
+T = TypeVar("T")
+
+#: The types of the parts of a claim, for messages.
+_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
 #: The kind of the CDI devices that exist only for one claim.
 CDI_KIND = "nodedevices.kubernetes/claim"
 
@@ -151,27 +155,59 @@ def _results(asked: ClaimId, claim: Mapping[str, Any] | None, driver: str) -> li
     """What is allocated of this driver's devices. Raises Refused."""
     if claim is None:
         raise Refused(f"{asked}: does not exist in the API server")
-    uid = claim["metadata"]["uid"]
+    uid = _part(asked, _part(asked, claim, "", "metadata", dict), "metadata", "uid", str)
     if uid != asked.uid:
         raise Refused(f"{asked}: has the uid {uid} in the API server, but the kubelet asks for {asked.uid}")
-    allocation = (claim.get("status") or {}).get("allocation")
+    allocation = _part(asked, _part(asked, claim, "", "status", dict, {}), "status", "allocation", dict, {})
     if not allocation:
         raise Refused(f"{asked}: is not allocated")
-    devices = allocation.get("devices") or {}
-    results = [each for each in devices.get("results") or () if each["driver"] == driver]
-    _refuse_configuration(asked, devices.get("config") or (), [each["request"] for each in results], driver)
+    where = "status.allocation.devices"
+    devices = _part(asked, allocation, "status.allocation", "devices", dict, {})
+    results = []
+    for path, each in _items(asked, devices, where, "results"):
+        for key in ("driver", "request", "pool", "device"):
+            _part(asked, each, path, key, str)
+        _part(asked, each, path, "adminAccess", bool, False)
+        if each["driver"] == driver:
+            results.append(each)
+    _refuse_configuration(asked, devices, [each["request"] for each in results], driver)
     return results
 
 
-def _refuse_configuration(
-    asked: ClaimId, configured: Iterable[Mapping[str, Any]], requests: Sequence[str], driver: str
-) -> None:
+def _items(asked: ClaimId, of: Mapping[str, Any], where: str, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The path and the object of each item of a list, which may be missing. Raises Refused."""
+    for index, each in enumerate(_part(asked, of, where, key, list, [])):
+        path = f"{where}.{key}[{index}]"
+        if not isinstance(each, Mapping):
+            raise _malformed(asked, path, "an object")
+        yield path, each
+
+
+def _part(asked: ClaimId, of: Mapping[str, Any], where: str, key: str, kind: type[T], otherwise: T | None = None) -> T:
+    """A part of a claim. where: the path of the object that has the part. kind: the part's type.
+
+    otherwise: for a missing part, without which it counts as one of another type. Raises Refused for another type.
+    """
+    value = of.get(key)
+    if value is None:
+        value = otherwise
+    if not isinstance(value, kind):
+        raise _malformed(asked, f"{where}.{key}".lstrip("."), _KINDS[kind])
+    return value
+
+
+def _malformed(asked: ClaimId, path: str, kind: str) -> Refused:
+    return Refused(f"{asked}: is malformed in the API server's answer: {path} must be {kind}")
+
+
+def _refuse_configuration(asked: ClaimId, devices: Mapping[str, Any], requests: Sequence[str], driver: str) -> None:
     """Refuse parameters for this driver, which knows none. Parameters for other requests or drivers are not ours."""
-    for each in configured:
-        if (each.get("opaque") or {}).get("driver") != driver:
+    for path, each in _items(asked, devices, "status.allocation.devices", "config"):
+        opaque = _part(asked, each, path, "opaque", dict, {})
+        if opaque.get("driver") != driver:
             continue
         # Without requests, the parameters are for all. A request's name stands for all of its subrequests.
-        named = each.get("requests") or requests
+        named = _part(asked, each, path, "requests", list, []) or requests
         for request in requests:
             if request in named or _base(request) in named:
                 source = "the DeviceClass" if each.get("source") == "FromClass" else "the claim"

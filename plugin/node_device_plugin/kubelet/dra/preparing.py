@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import time
 import weakref
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from ...cluster.api import Api, ApiError, Place
 from ...declaration.dra_api import API_VERSION
@@ -24,10 +25,23 @@ log = Log(__name__)
 
 #: Seconds for which a client is used again. Later, another client reads the credentials, which may have been renewed.
 _FRESH = 60.0
-#: Most calls of the API server at once. Each takes two threads, for up to a minute.
+#: Most calls of the API server at once. Each takes a thread.
 _MOST_CALLS = 8
+#: Maximum seconds of a call, which then no longer counts.
+_LONGEST_CALL = 60.0
 #: Names the calls for records.
 _READ = Key("the record of prepared claims", "")
+
+
+class _Seen(NamedTuple):
+    """A claim in the API server, or None. prepared: the claims with a record; None if they could not be read.
+
+    number: of changes to records before they were read.
+    """
+
+    claim: dict[str, Any] | None
+    number: int
+    prepared: dict[str, PreparedClaim] | None
 
 
 class Preparing:
@@ -55,6 +69,8 @@ class Preparing:
         self._planning = asyncio.Lock()
         #: Claims that get their devices now, by uid: no other claim may get these devices.
         self._under_way: dict[str, PreparedClaim] = {}
+        #: Is another number after each change of a record, and while one is under way.
+        self._number = 0
         #: The client in use, with the time when it was made (monotonic seconds).
         self._client: tuple[Api, float] | None = None
         self._free, self._tries = asyncio.Semaphore(_MOST_CALLS), Tries(log)
@@ -71,9 +87,9 @@ class Preparing:
         if not asked.is_valid:
             raise Refused(f"{asked}: {asked.uid!r} is no uid")
         async with self._lock_of(asked.uid):
-            claim = await self._claim(asked)
+            seen = await self._look(asked)
             try:
-                planned, is_known = await self._plan(asked, claim)
+                planned, is_known = await self._plan(asked, seen)
                 if not is_known:
                     await self._pre_start(planned)
                 # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
@@ -96,18 +112,21 @@ class Preparing:
                 raise Refused(f"{asked}: cannot release what it has: {error}") from error
         self.known.pop(asked.uid, None)
 
-    async def _plan(self, asked: ClaimId, claim: dict[str, Any] | None) -> tuple[PreparedClaim, bool]:
+    async def _plan(self, asked: ClaimId, seen: _Seen) -> tuple[PreparedClaim, bool]:
         """What a claim gets, and whether it has that already. Raises Refused, RecordError and OSError."""
         async with self._planning:
             # Before the read, because a claim that is under way now may be recorded after it.
             under_way = tuple(self._under_way.values())
-            prepared = await self._read()
+            if seen.prepared is not None and seen.number == self._number:
+                prepared = self.known = seen.prepared
+            else:
+                prepared = await self._read()
             known = prepared.get(asked.uid)
             if known is not None:
-                return again(claim, known, self._driver.name), True
+                return again(seen.claim, known, self._driver.name), True
             others = [*prepared.values(), *under_way]
             try:
-                planned = plan(asked, claim, self._driver.name, self._find, others, self._real)
+                planned = plan(asked, seen.claim, self._driver.name, self._find, others, self._real)
             except Held as error:
                 path = record_path(self.directory, error.holder.id.uid)
                 raise Refused(
@@ -127,28 +146,45 @@ class Preparing:
     async def _change(self, asked: ClaimId, change: Callable[..., None], *arguments: Any) -> None:
         """Write or remove a record to the end, even if the kubelet does not wait for it."""
         key = Key(_READ.group, asked.uid)
-        await to_the_end(self._calls.call(key, functools.partial(change, *arguments)))
+        self._number += 1
+        try:
+            await to_the_end(self._calls.call(key, functools.partial(change, *arguments)))
+        finally:
+            self._number += 1
 
-    async def _claim(self, asked: ClaimId) -> dict[str, Any] | None:
+    async def _look(self, asked: ClaimId) -> _Seen:
+        """Read a claim from the API server, and then the records. Raises Refused if the claim cannot be read."""
         place = Place("resourceclaims", asked.name, asked.namespace, API_VERSION)
         await self._free.acquire()
-        call = asyncio.ensure_future(in_thread(lambda: self._api().get(place)))
-        # A caller that is cancelled leaves the threads of its call.
-        call.add_done_callback(self._has_ended)
+        call = asyncio.ensure_future(in_thread(self._look_in_thread, place))
+        # A caller that is cancelled leaves the thread of its call, which no longer counts after a while.
+        end = asyncio.get_running_loop().call_later(_LONGEST_CALL, call.cancel)
+        call.add_done_callback(functools.partial(self._has_ended, end))
         try:
             found = await asyncio.shield(call)
-        except ApiError as error:
+        except (ApiError, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not call.cancelled():
+                raise
             # The next call reads the credentials again.
             self._client = None
             # Users see the answer in the events of their pods, and must not see addresses and paths of the cluster.
-            self._tries.failed(logging.WARNING, "cannot read a claim", error=error)
+            why = str(error) or f"the API server did not answer in {_LONGEST_CALL:g} s"
+            self._tries.failed(logging.WARNING, "cannot read a claim", error=why)
             raise Refused(
                 f"{asked}: cannot read it from the API server, the kubelet tries again; see the plugin's log"
             ) from error
         self._tries.went_well()
         return found
 
-    def _has_ended(self, call: asyncio.Future[Any]) -> None:
+    def _look_in_thread(self, place: Place) -> _Seen:
+        claim, number = self._api().get(place), self._number
+        # A thread more would cost more than the read.
+        with contextlib.suppress(RecordError, OSError):
+            return _Seen(claim, number, self._records.read(self.directory))
+        return _Seen(claim, number, None)
+
+    def _has_ended(self, end: asyncio.TimerHandle, call: asyncio.Future[Any]) -> None:
+        end.cancel()
         self._free.release()
         if not call.cancelled():
             # Without this, asyncio logs an error for which nobody waits.
@@ -157,7 +193,7 @@ class Preparing:
     def _api(self) -> Api:
         client = self._client
         if client is None or time.monotonic() - client[1] > _FRESH:
-            client = self._client = self._connect(), time.monotonic()
+            client = self._client = self._connect().unlimited(), time.monotonic()
         return client[0]
 
     async def _pre_start(self, planned: PreparedClaim) -> None:
@@ -166,7 +202,7 @@ class Preparing:
         for each in planned.devices:
             # An administrator's claim only looks at devices that other claims use.
             offered = None if each.is_admin else self._find(each.pool, each.name)
-            if offered is not None:
+            if offered is not None and offered.resource.pre_start.command:
                 groups.setdefault((each.request, each.resource), []).append(offered)
         commands = (pre_start(offered[0].resource, [each.device for each in offered]) for offered in groups.values())
         problems = await asyncio.gather(*commands)

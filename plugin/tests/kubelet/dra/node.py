@@ -95,9 +95,9 @@ class Node:
     def socket(self) -> str:
         return socket_path(str(self.folder), DRIVER)
 
-    def configuration(self, *resources: dict[str, Any], api_of: dict[str, str] | None = None) -> Configuration:
-        """api_of: the API of each resource that DRA does not serve."""
-        settings = {
+    def settings(self, *resources: dict[str, Any], api_of: dict[str, str] | None = None) -> dict[str, Any]:
+        """The content of the configuration file. api_of: the API of each resource that DRA does not serve."""
+        return {
             "kubelet_device_plugin_dir": str(self.folder / "dp"),
             "kubelet_root_dir": str(self.folder),
             "dynamic_cdi_dir": str(self.folder / "cdi"),
@@ -105,7 +105,10 @@ class Node:
             "resources": [{**each, "api": (api_of or {}).get(each["name"], DRA)} for each in resources],
             "dra": {"driver": DRIVER, "node": NODE, "kubeconfig": str(self.folder / "kubeconfig")},
         }
-        return parse_configuration(settings)
+
+    def configuration(self, *resources: dict[str, Any], api_of: dict[str, str] | None = None) -> Configuration:
+        """The same, parsed."""
+        return parse_configuration(self.settings(*resources, api_of=api_of))
 
     @contextlib.asynccontextmanager
     async def running(self, *resources: dict[str, Any]) -> AsyncIterator[Plugin]:

@@ -24,6 +24,9 @@ from .fake_api import FakeApi, serving
 from .node import CAMERA, Kubelet, Node, asked, claim, resource, result, until
 
 FREE = "/dev/null"
+#: Paths in a claim.
+RESULTS = ("status", "allocation", "devices", "results")
+CONFIG = ("status", "allocation", "devices", "config")
 UNREAD = "claim default/claim-u1: cannot read it from the API server, the kubelet tries again; see the plugin's log"
 
 
@@ -179,6 +182,44 @@ async def test_what_cannot_be_prepared_is_refused_with_the_reason(
     assert node.specs == []
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        (["metadata"], None, "metadata must be an object"),
+        (["metadata", "uid"], 1, "metadata.uid must be text"),
+        (["status"], [], "status must be an object"),
+        (["status", "allocation"], "all", "status.allocation must be an object"),
+        (["status", "allocation", "devices"], [], "status.allocation.devices must be an object"),
+        ([*RESULTS], {}, "status.allocation.devices.results must be a list"),
+        ([*RESULTS, 0], "null", "status.allocation.devices.results[0] must be an object"),
+        ([*RESULTS, 1, "driver"], None, "status.allocation.devices.results[1].driver must be text"),
+        ([*RESULTS, 0, "request"], None, "status.allocation.devices.results[0].request must be text"),
+        ([*RESULTS, 0, "pool"], ["p"], "status.allocation.devices.results[0].pool must be text"),
+        ([*RESULTS, 0, "device"], None, "status.allocation.devices.results[0].device must be text"),
+        ([*RESULTS, 0, "adminAccess"], "no", "status.allocation.devices.results[0].adminAccess must be true or false"),
+        ([*CONFIG], {}, "status.allocation.devices.config must be a list"),
+        ([*CONFIG, 0], [], "status.allocation.devices.config[0] must be an object"),
+        ([*CONFIG, 0, "opaque"], "x", "status.allocation.devices.config[0].opaque must be an object"),
+        ([*CONFIG, 0, "requests"], "cam", "status.allocation.devices.config[0].requests must be a list"),
+    ],
+)
+async def test_a_malformed_claim_is_refused_with_its_field(
+    node: Node, cluster: FakeApi, path: list[Any], value: Any, reason: str
+) -> None:
+    made = claim("u1", result("null"), result("gpu", driver="vendor.example.com"))
+    made["status"]["allocation"]["devices"]["config"] = [{"opaque": {"driver": "dra.example.com"}, "requests": ["x"]}]
+    inner: Any = made
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    cluster.claims["default/claim-u1"] = made
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        assert (
+            await kubelet.refused("u1") == f"claim default/claim-u1: is malformed in the API server's answer: {reason}"
+        )
+    assert node.specs == []
+
+
 async def test_a_device_that_is_unplugged_between_allocation_and_preparation(node: Node, cluster: FakeApi) -> None:
     allocate(cluster, claim("u1", result("front")))
     path = node.folder / "camera"
@@ -316,6 +357,52 @@ async def test_a_slow_api_server_keeps_few_threads(node: Node, cluster: FakeApi)
             assert {answer.error for answer in answers.values()} == {""}
     finally:
         goes_on.set()
+
+
+async def test_an_api_server_that_answers_too_late_counts_as_away(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(preparing, "_LONGEST_CALL", 0.1)
+    allocate(cluster, claim("u1", result("null")))
+    goes_on = threading.Event()
+
+    def slow(_method: str, path: str) -> None:
+        if "/resourceclaims/" in path:
+            goes_on.wait(20)
+
+    cluster.refuse = slow
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        # More calls than may be under way at once.
+        for _ in range(preparing._MOST_CALLS + 1):
+            assert await kubelet.refused("u1") == UNREAD
+        assert "the API server did not answer in 0.1 s" in caplog.text
+        goes_on.set()
+        monkeypatch.undo()
+        await kubelet.prepared("u1")
+
+
+async def test_records_that_change_while_a_claim_is_read_are_read_again(
+    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another claim of the device is recorded after the records were read, and before the plan."""
+    allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
+    has_read, goes_on = threading.Event(), threading.Event()
+    original = Records.read
+
+    def read(self: Records, directory: str) -> Any:
+        found = original(self, directory)
+        if not has_read.is_set():
+            has_read.set()
+            goes_on.wait(20)
+        return found
+
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        monkeypatch.setattr(Records, "read", read)
+        late = asyncio.ensure_future(kubelet.refused("u2"))
+        await until(has_read.is_set)
+        await kubelet.prepared("u1")
+        goes_on.set()
+        assert "is still prepared for claim default/claim-u1" in await late
 
 
 async def test_a_claim_that_the_kubelet_has_not_released_keeps_its_device(node: Node, cluster: FakeApi) -> None:

@@ -6,6 +6,7 @@ import types
 
 import pytest
 from ansible.plugins.action import ActionBase
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import LacksRights
 from ansible_collections.nodedevices.kubernetes.plugins.action import device_classes as action_module
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import preflight
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
@@ -32,6 +33,7 @@ def run(monkeypatch):
         return []
 
     monkeypatch.setattr(device_classes, "converge", converge)
+    monkeypatch.setattr(device_classes, "allocated", lambda _path, _node: frozenset())
 
     def run_action(state, hosts, check=False, **arguments):
         asked.clear()
@@ -41,7 +43,10 @@ def run(monkeypatch):
         action._task = types.SimpleNamespace(
             args={"state": state, **arguments}, check_mode=check, get_play=lambda: play
         )
-        action._templar = types.SimpleNamespace(template=lambda value: value)
+        # Stands for templates.
+        action._templar = types.SimpleNamespace(
+            template=lambda value: value.strip("{ }") if isinstance(value, str) else value
+        )
         variables = {**hosts[host], "inventory_hostname": host, "ansible_play_batch": list(hosts), "hostvars": hosts}
         return action.run(None, variables), dict(asked)
 
@@ -181,3 +186,49 @@ def test_if_only_the_api_reaches_nodes_the_cluster_tells_their_claims(run, node,
     assert result["msg"].startswith("a: the claims default/one have devices of this node")
     assert set(asked) == {("gpu", name)}
     assert node.asked == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_claims_whose_pods_have_not_started_stop_an_uninstall(run, node, monkeypatch, check):
+    monkeypatch.setattr(action_module, "_GRACE", 0.01)
+    asked = []
+
+    def allocated(path, name):
+        asked.append((path, name))
+        return frozenset(["default/one", "default/new", "other/new"])
+
+    monkeypatch.setattr(device_classes, "allocated", allocated)
+    node.looks[:] = [["default/one"]]
+    variables = host(kubeconfig="{{ /k }}", node_devices_node_name="{{ node-a }}")
+    result, _ = run("unclaimed", {"a": variables}, check=check)
+    assert result["failed"]
+    assert result["msg"] == (
+        "a: the claims default/one have devices of this node, and their pods cannot end without the plugin: end these "
+        "pods first (kubectl drain); devices of this node are allocated to the claims default/new, other/new, and "
+        "their pods cannot start without the plugin: delete these pods first"
+    )
+    assert set(asked) == {("/k", "node-a")}
+
+
+def test_a_claim_that_is_no_longer_allocated_stops_nothing(run, node, monkeypatch):
+    answers = [frozenset(["default/new"]), frozenset(["default/new"]), frozenset()]
+    monkeypatch.setattr(device_classes, "allocated", lambda _path, _node: answers.pop(0))
+    assert not run("unclaimed", {"a": host()})[0].get("failed")
+    assert answers == []
+
+
+def test_a_user_who_may_not_list_claims_is_told(run, node, monkeypatch):
+    def allocated(_path, _node):
+        raise LacksRights("no right to list resourceclaims")
+
+    monkeypatch.setattr(device_classes, "allocated", allocated)
+    result, _ = run("unclaimed", {"a": host()})
+    assert not result.get("failed")
+    assert result["warnings"] == [
+        "a: nothing tells whether pods that have not started yet have claims with devices of this node: no right to "
+        "list resourceclaims"
+    ]
+    monkeypatch.setattr(action_module, "_GRACE", 0.01)
+    node.looks[:] = [["default/one"]]
+    result, _ = run("unclaimed", {"a": host()})
+    assert result["msg"].startswith("a: the claims default/one have devices of this node")
