@@ -31,8 +31,9 @@ class ActionModule(ActionBase):
         if step in task_vars.get("failing", ()):
             # As what an action did not foresee: `failed_when` has no say in it.
             raise RuntimeError(f"{host} cannot {step}")
-        known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True, "declaration": {}}
+        known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True}
         known["joined"] = task_vars.get("joined", True)
+        known["declaration"] = {"configuration": {}, "kubelet_device_plugin_dir": ""}
         shown = {"table": "", "resources": [], "capacities": {}, "configuration": {}, "kubelet_device_plugin_dir": ""}
         return {"changed": False, "what": [], "other_daemonsets": {}, **known, **shown}
 """
