@@ -181,10 +181,11 @@ class ActionModule(NodeAction):
                 registered = extended_resources.registered_by(shown)
             # The node object shows no resource that pods get by claims.
             by_claim = {each["name"] for each in declared["resources"] if each.get("api") == model.DRA}
+            served = frozenset(each["name"] for each in declared["resources"])
             if self._api_only and by_claim:
-                shown = self._with_slices(cluster, shown, declared["configuration"])
-                registered, by_claim = registered | by_claim, set()
-            served = frozenset(each["name"] for each in declared["resources"]) - by_claim
+                shown, registered = self._with_slices(cluster, shown, declared["configuration"]), registered | by_claim
+            else:
+                served -= by_claim
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
             problems.extend(self._unlisted(cluster, shown["metadata"]["name"], by_claim))

@@ -415,7 +415,9 @@ def test_slices_tell_of_a_node_that_only_the_api_reaches(look, in_cluster, monke
     in_cluster(RUNS)
     monkeypatch.setattr(claims, "published", lambda _api, driver, node: pools if node == "w1" else {})
     by_claims = {"node_devices_resources": [{**CAMERA, "api": "dra"}]}
-    found, _executed = look(api_only=True, variables=by_claims, **DAEMON_SET)
+    found, _executed = look(api_only=True, variables=by_claims, healthy={CAMERA["name"]: 2}, timeout=0.01, **DAEMON_SET)
+    # The node object itself never shows these devices.
+    assert not [each for each in found["problems"] if "allocatable" in each]
     (row,) = found["resources"]
     assert (row["capacity"], row["healthy"], row["state"]) == (*counts, state)
     assert row["reasons"] == ["the node has no ResourceSlice of it"] * (state != "healthy")
