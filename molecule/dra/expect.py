@@ -336,7 +336,7 @@ def keeps_its_devices_over_a_reboot(cluster: Cluster) -> None:
 def pod_that_ends(cluster: Cluster) -> None:
     """Create a pod with a claim that ends after some seconds."""
     _claim(cluster, "ends", {"dongle": (DONGLE, "")})
-    _pod(cluster, "ends", claim="ends", script="env | grep ^DEV_; exec sleep 10", restarts=False)
+    _pod(cluster, "ends", claim="ends", script="env | grep ^DEV_; exec sleep 15", restarts=False)
     _logs(cluster, "ends", "DEV_DONGLE_0=one\n")
 
 
