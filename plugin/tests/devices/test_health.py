@@ -258,6 +258,7 @@ def foreign(**edits: Any) -> str:
         ({"mounts": [{"hostPath": "no-such", "containerPath": "/a"}]}, None),
         # The service's sandbox hides this one.
         ({"mounts": [{"hostPath": "/run/nvidia-persistenced/socket", "containerPath": "/a"}]}, None),
+        ({"mounts": [{"hostPath": "/etc/kubernetes/no-such", "containerPath": "/a"}]}, None),
     ],
 )
 def test_a_device_of_another_spec_needs_the_host_paths_that_the_spec_names(

@@ -13,13 +13,13 @@ from ...cdi.reader import SpecReader
 from ...cdi.resolution import NO_SPECS, HostPath, Resolution
 from ...declaration import Device, Resource
 from ...declaration.cdi import TEMPLATE_PREFIX
-from ...declaration.named_directories import HIDDEN
 from ...declaration.names import kinds_of
+from ...support import directory_names
 from ...support.bounded_calls import BoundedCalls, Key
 from ..reason import Reason
 
-#: Directories that the service's unit hides from the plugin (HIDDEN, ProtectHome and PrivateTmp).
-_HIDDEN = (*HIDDEN, "/home", "/root", "/tmp", "/var/tmp")  # noqa: S108 - only compared
+#: Directories that the service's unit hides from the plugin. /var/run is a link to one of them.
+_HIDDEN = (*directory_names.HIDDEN, "/var/run")
 #: A variable of every pod; a pod sees only the directories that it mounts.
 _POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
 _LATE = "the CDI specs are not read yet"
