@@ -470,7 +470,7 @@ class Api:
                 f"network policy blocks the pod's port"
             )
         text = f"the API server {self._access.server} does not answer{self._way}: {_reason(error)}"
-        if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+        if isinstance(error, ssl.SSLCertVerificationError):
             return ApiError(text)
         return Unavailable(f"{text}: retry when the API server answers")
 
@@ -569,17 +569,14 @@ def _is_object(data: Any) -> bool:
 
 def _refused_certificate(error: Exception) -> str:
     """Why the server refused the client's certificate; empty for any other error."""
-    reason = getattr(error, "reason", None)
-    inner = reason if isinstance(reason, Exception) else error
-    name = inner.reason if isinstance(inner, ssl.SSLError) and isinstance(inner.reason, str) else ""
+    name = error.reason if isinstance(error, ssl.SSLError) and isinstance(error.reason, str) else ""
     found = _CERTIFICATE_REFUSED.search(name)
     return name.partition("ALERT_")[2].replace("_", " ").lower() if found else ""
 
 
 def _reason(error: Exception) -> str:
-    reason = getattr(error, "reason", None) or error
-    if isinstance(reason, ssl.SSLCertVerificationError):
-        return f"the server's certificate is not trusted: {reason.verify_message}"
-    if isinstance(reason, OSError) and reason.strerror:
-        return reason.strerror
-    return str(reason) or type(reason).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not trusted: {error.verify_message}"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
