@@ -104,6 +104,7 @@ def test_where_only_the_api_reaches_a_node_another_plugin_is_taken_over_when_tha
     cluster = types.SimpleNamespace(
         api=types.SimpleNamespace(node=lambda _name: {}),
         deployment=DEPLOYMENT,
+        data=dict,
         configure=lambda texts: configured.extend(texts) or [],
     )
     monkeypatch.setattr(ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
