@@ -273,9 +273,11 @@ def pod_made_while_kubelet_down_starts(cluster: Cluster) -> None:
 
 
 def rolling_update(cluster: Cluster) -> None:
-    """Replace the DaemonSet's pod. The kubelet accepts both instances, and the next one follows."""
+    """Replace the DaemonSet's pod, which also serves a device plugin: from kubelet 1.37 on, both pods serve."""
+    version = cluster.ask("GET", f"/api/v1/nodes/{NODE}")["status"]["nodeInfo"]["kubeletVersion"]
+    surge = int(int(version.split(".")[1]) >= 37)
     found = cluster.ask("GET", DAEMON_SET)
-    assert found["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 1, found["spec"]["updateStrategy"]
+    assert found["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == surge, found["spec"]["updateStrategy"]
     before = _plugins(cluster)
     template = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
     cluster.ask("PATCH", DAEMON_SET, {"spec": {"template": template}}, "application/merge-patch+json")
