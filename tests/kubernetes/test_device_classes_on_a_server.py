@@ -75,7 +75,8 @@ def test_another_driver_replaces_the_selector(cluster, node):
     assert run(cluster, use(NODE, RESOURCES[0])._replace(driver="d.example.com")) == ["deviceclass camera.example.com"]
     (selector,) = there(cluster)["camera.example.com"]["spec"]["selectors"]
     assert selector["cel"]["expression"] == (
-        'device.driver == "d.example.com" && device.attributes["d.example.com"].resource == "example.com/camera"'
+        'device.driver == "d.example.com" && has(device.attributes["d.example.com"].resource) && '
+        'device.attributes["d.example.com"].resource == "example.com/camera"'
     )
 
 

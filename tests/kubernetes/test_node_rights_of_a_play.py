@@ -106,10 +106,13 @@ def test_rights_of_a_dra_driver_come_and_go_with_its_last_resource(cluster, run,
     assert rights() == []
 
 
-def test_an_uninstall_leaves_no_right_of_a_dra_driver(cluster, run, rights):
+@pytest.mark.parametrize("daemon_set", ["is there", "was deleted"])
+def test_an_uninstall_leaves_no_right_of_a_dra_driver(cluster, run, rights, namespace, daemon_set):
     node = cluster.node({})
     deployed(run, node, resources=(CLAIMED,), deployment=BOTH)
     assert rights() == KINDS
+    if daemon_set == "was deleted":
+        cluster.ask("DELETE", f"/apis/apps/v1/namespaces/{namespace}/daemonsets/node-device-plugin")
     run("selected", node, deployment=BOTH)
     run("absent", pending=[run("removed", node, deployment=BOTH)], deployment=BOTH)
     assert rights() == []

@@ -191,6 +191,23 @@ def test_a_slice_of_its_own_does_not_become_anothers(cluster, node, pod):
     assert of_other.ask("POST", SLICES, slice_of(node))[0] == 422
 
 
+def test_a_slice_gets_no_finalizer(cluster, node, pod):
+    """It would stay after its pod and its node, and hide the node's devices by a higher generation."""
+    plugin, own, message = pod(node), slice_of(node), "the slice has a new finalizer"
+    path, mine = f"{SLICES}/{own['metadata']['name']}", {"finalizers": ["example.com/stay"]}
+    code, said = plugin.ask("POST", SLICES, {**own, "metadata": {**own["metadata"], **mine}})
+    assert (code, said.endswith(message)) == (422, True), said
+    assert plugin.ask("POST", SLICES, own) == (201, "")
+    found = changed(cluster, own["metadata"]["name"])
+    code, said = plugin.ask("PUT", path, {**found, "metadata": {**found["metadata"], **mine}})
+    assert (code, said.endswith(message)) == (422, True), said
+    # A finalizer of somebody else hinders no change.
+    cluster.ask("PATCH", path, {"metadata": mine}, "application/merge-patch+json")
+    assert plugin.ask("PUT", path, changed(cluster, own["metadata"]["name"])) == (200, "")
+    cluster.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+    assert plugin.ask("DELETE", path) == (200, "")
+
+
 def test_a_token_that_names_no_node_is_refused(cluster, node, pod):
     plugin = pod(node)
     own = slice_of(node)

@@ -447,13 +447,19 @@ def test_the_driver_has_the_rights_that_it_uses():
 
 def test_each_resource_with_claims_has_its_device_class():
     other = {**CAMERA, "name": "example.com/other", "devices": [{"id": "other", "nodes": ["/dev/video1"]}]}
-    nodes = {"a": configuration(CAMERA, IMAGINARY), "b": configuration(CAMERA, other, dra={"driver": "d.example.com"})}
+    nodes = {"a": configuration(CAMERA, IMAGINARY), "b": configuration(CAMERA, other)}
     found = [each.content for each in manifests.render(deployment(name="gpu"), nodes)]
     classes = {each["metadata"]["name"]: each for each in found if each["kind"] == "DeviceClass"}
     assert list(classes) == ["camera.example.com", "other.example.com"]
     # A play keeps the class as long as the DaemonSet.
     annotations = classes["camera.example.com"]["metadata"]["annotations"]
     assert annotations == {"nodedevices.kubernetes/nodes": '["node-devices/gpu"]'}
+
+
+def test_a_resource_with_two_drivers_is_refused():
+    nodes = {"a": configuration(CAMERA), "b": configuration(CAMERA, dra={"driver": "d.example.com"})}
+    with pytest.raises(DeclarationError, match=r"dra\.driver: is d\.example\.com for some nodes and node"):
+        manifests.render(deployment(), nodes)
 
 
 def test_both_kinds_of_rights_have_a_policy_each():

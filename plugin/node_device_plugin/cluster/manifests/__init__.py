@@ -167,13 +167,17 @@ def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: b
 
 
 def _device_classes(deployment: Deployment, configurations: Iterable[Configuration]) -> Iterator[Manifest]:
-    """Yield the DeviceClass of each resource that pods get by claims. A play keeps it as long as the DaemonSet."""
-    found = {
-        resource.name: configuration.dra.name
-        for configuration in configurations
-        for resource in configuration.resources
-        if resource.api == DRA
-    }
+    """Yield the DeviceClass of each resource that pods get by claims. A play keeps it as long as the DaemonSet.
+
+    Raises DeclarationError if a resource has several drivers.
+    """
+    found: dict[str, str] = {}
+    for configuration in configurations:
+        driver = configuration.dra.name
+        for name in (resource.name for resource in configuration.resources if resource.api == DRA):
+            if found.setdefault(name, driver) != driver:
+                why = f"is {driver} for some nodes and {found[name]} for others, but {name} has one DeviceClass"
+                raise DeclarationError([Problem("dra.driver", why)])
     user = device_classes.profile(deployment.namespace, deployment.name)
     for name, driver in sorted(found.items()):
         yield Manifest(f"By this class, ResourceClaims request {name}.", device_classes.content(driver, name, [user]))

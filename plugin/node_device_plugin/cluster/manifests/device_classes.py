@@ -29,9 +29,10 @@ def profile(namespace: str, name: str) -> str:
 
 def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any]:
     """The DeviceClass of a resource. driver: the name of the DRA driver. nodes: those that use the class."""
-    # An attribute that a device does not have aborts allocation. Each device of the driver has this one.
-    ours = f'device.driver == "{driver}"'
-    attribute = f'device.attributes["{driver}"].{RESOURCE_ATTRIBUTE} == "{attribute_text(resource)}"'
+    # If a device has no such attribute, the scheduler would not look at any other node for the pod. Each device of the
+    # plugin has it, but whoever has a pod's token can publish one without it.
+    attribute = f'device.attributes["{driver}"].{RESOURCE_ATTRIBUTE}'
+    expression = f'device.driver == "{driver}" && has({attribute}) && {attribute} == "{attribute_text(resource)}"'
     return {
         "apiVersion": API_VERSION,
         "kind": "DeviceClass",
@@ -40,7 +41,7 @@ def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any
             "labels": dict(MANAGED_BY),
             "annotations": record(nodes),
         },
-        "spec": {"selectors": [{"cel": {"expression": f"{ours} && {attribute}"}}]},
+        "spec": {"selectors": [{"cel": {"expression": expression}}]},
     }
 
 

@@ -25,7 +25,8 @@ def grants(deployment: Deployment, drivers: Collection[str]) -> Iterator[Grant]:
         why="a token may change only the ResourceSlices of its pod's node, and there only the\nplugin's.",
         matches={
             "apiGroups": [_GROUP],
-            "apiVersions": ["v1"],
+            # Every version, because the role has them all. The paths below are the same in each.
+            "apiVersions": ["*"],
             "operations": ["CREATE", "UPDATE", "DELETE"],
             "resources": ["resourceslices"],
         },
@@ -40,6 +41,12 @@ def grants(deployment: Deployment, drivers: Collection[str]) -> Iterator[Grant]:
             _each(
                 "each.spec.pool.name.startsWith(variables.node + '/')", "the slice's pool is not of the token's node"
             ),
+            # A slice with a finalizer would stay after the pod and its node.
+            {
+                "expression": "object == null || object.metadata.?finalizers.orValue([]).all(each, oldObject != null "
+                "&& each in oldObject.metadata.?finalizers.orValue([]))",
+                "message": "the slice has a new finalizer",
+            },
         ],
     )
     yield Grant(

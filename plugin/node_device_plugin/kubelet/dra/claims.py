@@ -131,7 +131,7 @@ def plan(
         where += f" ({offered.resource.name}={offered.device.id})"
         if offered.reason is not None:
             raise Refused(f"{where}: {offered.reason}")
-        holder = None if is_admin else _holder(asked, offered, others)
+        holder = None if is_admin else _holder(asked, (offered.resource.name, offered.device.id), others)
         if holder is not None:
             raise Held(where, holder)
         given.append(_Given(request, pool, name, is_admin, offered))
@@ -226,13 +226,21 @@ def _base(request: str) -> str:
     return request.partition("/")[0]
 
 
-def _holder(asked: ClaimId, offered: Offered, others: Iterable[PreparedClaim]) -> PreparedClaim | None:
-    """The claim that has the device for itself.
+def require_free(planned: PreparedClaim, others: Collection[PreparedClaim]) -> None:
+    """Raise Held if another claim has a device for itself that a planned one would get."""
+    for device in planned.devices:
+        key = device.resource, device.device_id
+        holder = None if device.is_admin else _holder(planned.id, key, others)
+        if holder is not None:
+            raise Held(f"{planned.id}, request {device.request}, device {'='.join(key)}", holder)
+
+
+def _holder(asked: ClaimId, key: tuple[str, str], others: Iterable[PreparedClaim]) -> PreparedClaim | None:
+    """The claim that has a device for itself. key: the names of resource and device.
 
     After a forced deletion, a scheduler may allocate a device again before its node has released it
     (kubernetes/kubernetes#141471).
     """
-    key = offered.resource.name, offered.device.id
     for other in others:
         for device in other.devices:
             if other.id.uid != asked.uid and not device.is_admin and (device.resource, device.device_id) == key:

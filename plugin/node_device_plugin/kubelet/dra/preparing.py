@@ -94,6 +94,8 @@ class Preparing:
                     await self._pre_start(planned)
                 # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
                 await self._change(asked, self._records.write, self.directory, planned)
+            except Held as error:
+                raise self._still_held(error) from error
             except (RecordError, OSError) as error:
                 raise Refused(f"{asked}: cannot record what it has: {error}") from error
             finally:
@@ -113,7 +115,7 @@ class Preparing:
         self.known.pop(asked.uid, None)
 
     async def _plan(self, asked: ClaimId, seen: _Seen) -> tuple[PreparedClaim, bool]:
-        """What a claim gets, and whether it has that already. Raises Refused, RecordError and OSError."""
+        """What a claim gets, and whether it has that already. Raises Refused, also Held, RecordError and OSError."""
         async with self._planning:
             # Before the read, because a claim that is under way now may be recorded after it.
             under_way = tuple(self._under_way.values())
@@ -125,16 +127,16 @@ class Preparing:
             if known is not None:
                 return again(seen.claim, known, self._driver.name), True
             others = [*prepared.values(), *under_way]
-            try:
-                planned = plan(asked, seen.claim, self._driver.name, self._find, others, self._real)
-            except Held as error:
-                path = record_path(self.directory, error.holder.id.uid)
-                raise Refused(
-                    f"{error}, which the kubelet has not released yet: end the pods of that claim. If none is left "
-                    f"after some minutes, remove {path} on the node"
-                ) from error
+            planned = plan(asked, seen.claim, self._driver.name, self._find, others, self._real)
             self._under_way[asked.uid] = planned
             return planned, False
+
+    def _still_held(self, error: Held) -> Refused:
+        path = record_path(self.directory, error.holder.id.uid)
+        return Refused(
+            f"{error}, which the kubelet has not released yet: end the pods of that claim. If none is left after some "
+            f"minutes, remove {path} on the node"
+        )
 
     def _lock_of(self, uid: str) -> asyncio.Lock:
         return self._locks.setdefault(uid, asyncio.Lock())

@@ -24,7 +24,7 @@ from ...support.file_identity import Identity, identity
 from ...support.new_file import replacing
 from ...support.sockets import PRIVATE_MODE
 from . import RECORDS, record_path, record_paths
-from .claims import CDI_KIND, ClaimId, PreparedClaim, PreparedDevice
+from .claims import CDI_KIND, ClaimId, PreparedClaim, PreparedDevice, require_free
 
 #: The format of a record. A plugin that does not know the format leaves the claim and its devices alone.
 _VERSION = 1
@@ -56,9 +56,14 @@ class Records:
         return claims
 
     def write(self, directory: str, claim: PreparedClaim) -> None:
-        """Write a claim's spec, then its record, so that what a record names exists. Raises OSError."""
+        """Write a claim's spec, then its record, so that what a record names exists.
+
+        Raises Held if another claim has one of the devices, OSError and RecordError.
+        """
         os.makedirs(directory, mode=0o755, exist_ok=True)
         with _locked(os.path.join(directory, RECORDS)):
+            # Another instance may have prepared the other claim since this one was planned.
+            require_free(claim, self.read(directory).values())
             devices = claim.spec_devices()
             if devices:
                 writer.write_claim(directory, claim.id.uid, CDI_KIND, devices)

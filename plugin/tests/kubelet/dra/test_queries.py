@@ -35,7 +35,9 @@ def test_a_device_without_attributes_is_of_no_resource() -> None:
 
 
 async def test_each_container_of_a_claim_holds_its_devices(tmp_path: Path) -> None:
-    for claim in (prepared("u-1", "c"), prepared("u-2", "unseen")):
+    unseen = prepared("u-2", "unseen")
+    unseen = unseen._replace(devices=tuple(each._replace(device_id="c1") for each in unseen.devices))
+    for claim in (prepared("u-1", "c"), unseen):
         Records().write(str(tmp_path), claim)
     lamp = HeldDevice("example.com/lamp", "l0", "default", "p", "main")
     claims = (claimed("main", "default/c"), claimed("side", "default/c"), claimed("main", "other/c"))
@@ -45,7 +47,7 @@ async def test_each_container_of_a_claim_holds_its_devices(tmp_path: Path) -> No
         lamp,
         of_claim._replace(namespace="default", pod="viewer", container="main"),
         of_claim._replace(namespace="default", pod="viewer", container="side"),
-        of_claim._replace(claim="default/unseen"),
+        of_claim._replace(device="c1", claim="default/unseen"),
     )
     assert {"claims", "containers"}.isdisjoint(found.to_data())
 

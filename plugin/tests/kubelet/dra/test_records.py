@@ -15,7 +15,7 @@ import pytest
 
 from node_device_plugin.declaration import Configuration, parse_configuration
 from node_device_plugin.kubelet import dra
-from node_device_plugin.kubelet.dra.claims import ClaimId, PreparedClaim, PreparedDevice
+from node_device_plugin.kubelet.dra.claims import ClaimId, Held, PreparedClaim, PreparedDevice
 from node_device_plugin.kubelet.dra.records import Records
 
 DRIVER = "dra.example.com"
@@ -211,3 +211,17 @@ def test_a_driver_and_a_directory_stay_while_claims_are_prepared(tmp_path: Path)
     (tmp_path / dra.RECORDS / "u1.json").write_text("[")
     assert dra.recorded_drivers(str(tmp_path)) == {dra.UNKNOWN}
     assert dra.change_problems(here, moved) == [where]
+
+
+def test_a_device_that_another_instance_has_recorded_meanwhile_is_not_given_again(tmp_path: Path) -> None:
+    """Overlapping pods each plan for themselves."""
+    Records().write(str(tmp_path), CLAIM)
+    before = files(tmp_path)
+    second = CLAIM._replace(id=ClaimId("u3", "default", "second"))
+    with pytest.raises(Held, match=r"camera=a: is still prepared for claim default/mine"):
+        Records().write(str(tmp_path), second)
+    assert files(tmp_path) == before
+    # An administrator's claim may look at the device, and the claim itself may be written again.
+    Records().write(str(tmp_path), second._replace(devices=(DEVICE._replace(is_admin=True),)))
+    Records().write(str(tmp_path), CLAIM)
+    assert set(Records().read(str(tmp_path))) == {"u1", "u3"}

@@ -91,7 +91,7 @@ def test_a_class_selects_the_resources_devices_by_attributes_that_each_device_ha
     found = cluster.classes["camera.example.com"]
     assert (found["apiVersion"], found["kind"], found["metadata"]["labels"]) == (API, "DeviceClass", OURS)
     expression = (
-        'device.driver == "nodedevices.kubernetes" && '
+        'device.driver == "nodedevices.kubernetes" && has(device.attributes["nodedevices.kubernetes"].resource) && '
         'device.attributes["nodedevices.kubernetes"].resource == "example.com/camera"'
     )
     assert found["spec"] == {"selectors": [{"cel": {"expression": expression}}]}
