@@ -74,7 +74,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settin
     if api == "dra":
         user = Api(kubeconfig.read(path))
         cluster_access.require_dra(user.dry(), "nodedevices.kubernetes", {"namespace": namespace})
-        assert list(claims.allocated(user, ["nodedevices.kubernetes"])) == []
+        assert list(claims.allocated(user)) == []
         assert claims.published(user, "nodedevices.kubernetes", node.name) == {}
         use = device_classes.Use(device_classes.profile(namespace, "gpu"), frozenset([IMAGINARY["name"]]), "d.example")
         for each in (use, use._replace(resources=frozenset())):
