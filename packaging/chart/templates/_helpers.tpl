@@ -41,6 +41,9 @@ labels:
 {{- range $key, $value := . }}{{ $_ := set $config $key $value }}{{ end -}}
 {{- end -}}
 {{- $_ := set $config "http_address" (printf ":%s" (regexFind "[0-9]+$" $config.http_address)) -}}
+{{- with $config.dra -}}
+{{- $_ := set $config "dra" (pick . "driver") -}}
+{{- end -}}
 {{- toPrettyJson $config -}}
 {{- end -}}
 
