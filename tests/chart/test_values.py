@@ -228,7 +228,7 @@ RESOURCE = CONFIG["resources"][0]
         ({"profiles": {"gpu": {"nodeSelector": {}}}}, "/profiles/gpu", "missing property 'config'"),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "/podLabels/app.kubernetes.io~1name", "false schema"),
         ({"profiles": {"GPU": {"config": CONFIG}}}, "/profiles", "'GPU' not allowed"),
-        ({"securityContext": None}, "", "missing property 'securityContext'"),
+        ({"securityContext": None}, "securityContext: do not remove it", "would then have capabilities"),
         ({"securityContext": {"runAsUser": 1000}}, "/securityContext", "additional properties 'runAsUser' not allowed"),
         ({"probes": {"startup": {"periodSeconds": 0}}}, "/probes/startup/periodSeconds", "minimum: got 0, want 1"),
         ({"maxUnavailable": 0}, "/maxUnavailable", "minimum: got 0, want 1"),
