@@ -194,6 +194,12 @@ def test_probes_and_the_security_context(objects):
     }
 
 
+def test_the_security_context_cannot_be_removed(helm):
+    code, text = helm("template", "mine", str(CHART), values={"securityContext": None})
+    assert code != 0
+    assert "securityContext: do not remove it, because the container would then have capabilities" in text
+
+
 def test_a_quota_admits_the_priority(objects):
     quota = objects({"resourceQuota": {"enabled": True, "pods": 5}})["ResourceQuota", "mine-node-device-plugin"]["spec"]
     assert quota["hard"] == {"pods": "5"}
@@ -228,7 +234,6 @@ RESOURCE = CONFIG["resources"][0]
         ({"profiles": {"gpu": {"nodeSelector": {}}}}, "/profiles/gpu", "missing property 'config'"),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "/podLabels/app.kubernetes.io~1name", "false schema"),
         ({"profiles": {"GPU": {"config": CONFIG}}}, "/profiles", "'GPU' not allowed"),
-        ({"securityContext": None}, "securityContext: do not remove it", "would then have capabilities"),
         ({"securityContext": {"runAsUser": 1000}}, "/securityContext", "additional properties 'runAsUser' not allowed"),
         ({"probes": {"startup": {"periodSeconds": 0}}}, "/probes/startup/periodSeconds", "minimum: got 0, want 1"),
         ({"maxUnavailable": 0}, "/maxUnavailable", "minimum: got 0, want 1"),
