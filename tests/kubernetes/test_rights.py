@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     cluster_access,
     device_classes,
+    kubelet_of_a_pod,
     proof,
     rollout,
 )
@@ -101,7 +102,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settin
         with pytest.raises(Exception, match="the cluster has no pod x"):
             daemon_set.api.text(Place("pods", "x", namespace, part=part))
     with pytest.raises(Exception, match="the cluster has no pod x"):
-        daemon_set.let_look({"metadata": {"name": "x"}}, "a")
+        kubelet_of_a_pod.let_look(daemon_set.api, {"metadata": {"name": "x", "namespace": namespace}}, "a")
     pending = [run("removed", node, **given)]
     assert pending[0]["changed"] is True
     assert run("absent", pending=pending, nodes=[node.name], **given)["changed"] is True

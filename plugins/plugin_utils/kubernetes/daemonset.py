@@ -20,7 +20,6 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
-    ApiError,
     LacksRights,
     NotFound,
     Place,
@@ -35,7 +34,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declar
     DeclarationError,
 )
 
-from . import objects, proof
+from . import kubelet_of_a_pod, objects, proof
 from .namespace import Namespace
 from .objects import Change, DeploymentError, is_ours, own
 
@@ -45,9 +44,6 @@ _POLICIES = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
-#: Annotation whose change makes the kubelet sync a pod's volumes immediately. Without it, the kubelet syncs a changed
-#: ConfigMap after a minute or more.
-_LOOK = "nodedevices.kubernetes/configuration"
 
 
 class DaemonSet:
@@ -357,25 +353,7 @@ class DaemonSet:
 
     def warning(self, name: str) -> str:
         """Return the last warning event of an object, as the end of a sentence; empty without an event."""
-        return self._warnings(fieldSelector=f"involvedObject.name={name}").get(name, "")
-
-    def _warnings(self, **selectors: str) -> dict[str, str]:
-        """Return the last warning event of each object as ``warning`` does, by the object's name."""
-        try:
-            events = self.api.list(Place("events", namespace=self.deployment.namespace), **selectors)
-        except ApiError:
-            return {}
-        events.sort(key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or "")
-        return {
-            each["involvedObject"]["name"]: f": {' '.join(each.get('message', '').split())}"
-            for each in events
-            if each.get("type") == "Warning"
-        }
-
-    def let_look(self, pod: Mapping[str, Any], reason: str) -> None:
-        """Make the kubelet sync a pod's volumes now. reason: a different text for each call."""
-        place = Place("pods", pod["metadata"]["name"], self.deployment.namespace)
-        self.api.merge(place, {"metadata": {"annotations": {_LOOK: reason}}})
+        return _end(kubelet_of_a_pod.warning(self.api, self.deployment.namespace, name))
 
     def revision(self) -> str:
         """Return the revision label of up-to-date pods; empty until the DaemonSet's controller observes the change."""
@@ -411,7 +389,7 @@ class ReadOnce(DaemonSet):
     def __init__(self, api: Api, deployment: manifests.Deployment) -> None:
         super().__init__(api, deployment)
         self._revision, self._pods = super().revision(), super().pods()
-        self._all_warnings = self._warnings(fieldSelector="type=Warning")
+        self._all_warnings = kubelet_of_a_pod.warnings(api, deployment.namespace, fieldSelector="type=Warning")
         self._by_node: dict[str, list[dict[str, Any]]] = {}
         for pod in self._pods:
             self._by_node.setdefault(pod["spec"].get("nodeName") or "", []).append(pod)
@@ -427,7 +405,11 @@ class ReadOnce(DaemonSet):
         return self._waiting.get(node)
 
     def warning(self, name: str) -> str:
-        return self._all_warnings.get(name, "")
+        return _end(self._all_warnings.get(name, ""))
+
+
+def _end(said: str) -> str:
+    return f": {said}" if said else ""
 
 
 def meant_for(pod: Mapping[str, Any]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import proof_record, static_pod
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import Outcome
 
-from . import objects
+from . import kubelet_of_a_pod, objects
 from .objects import Change, DeploymentError, own
 from .waiting import until
 
@@ -49,6 +49,9 @@ _AT_ONCE = 8
 _AGAIN = 10.0
 # Seconds between two checks, for a pod's end, and from a pod's timeout to its deadline.
 _PAUSE = 0.5
+# Seconds between two requests to the kubelet to prepare a pod's claim. Its first attempt may come before the API server
+# lets this kubelet read the claim, because the Node authorizer learns of the pod's node by a watch of its own.
+_PREPARE_AGAIN = 10.0
 _GOING = 30.0
 _BEYOND = 240
 # CPU and memory of a container that inspects itself.
@@ -244,14 +247,26 @@ class Proofs:
         outcomes: dict[str, Outcome] = {}
         ready: set[str] = set()
         words = dict.fromkeys(pods, "")
+        prepare_at = time.monotonic() + _PREPARE_AGAIN
 
         def look(is_late: bool) -> tuple[dict[str, Outcome], bool] | None:
+            nonlocal prepare_at
+            is_due = time.monotonic() >= prepare_at
+            if is_due:
+                prepare_at = time.monotonic() + _PREPARE_AGAIN
             for resource in pods.keys() - outcomes.keys() - ready:
                 pod = self._api.get(self._place._replace(name=pods[resource]["metadata"]["name"]))
                 if pod is not None and self._is_ready(pod):
                     ready.add(resource)
                     continue
+                if pod is not None and is_due and _awaits_claim(pod):
+                    # Without the right to patch pods, the proof takes longer.
+                    with contextlib.suppress(ApiError):
+                        kubelet_of_a_pod.let_look(self._api, pod, f"prepare-{time.time():.0f}")
                 words[resource] = " ".join(_words(pod or {})) or words[resource]
+                if pod is not None and is_late:
+                    said = kubelet_of_a_pod.warning(self._api, self._kind.namespace, pod["metadata"]["name"])
+                    words[resource] = " ".join(filter(None, [words[resource], said not in words[resource] and said]))
                 outcome = _outcome(pod, words[resource], timeout if is_late else None)
                 if outcome is not None:
                     outcomes[resource] = outcome
@@ -338,6 +353,12 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
     if any(each.get("reason") in _NOT_STARTED for each in waiting):
         return Outcome(mismatches=(f"expected a container, found none after {waited:g} s: {words}",))
     return Outcome(unproven=f"its pod is {status.get('phase', 'Pending')} after {waited:g} s: {words}")
+
+
+def _awaits_claim(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod is on its node and may wait for the preparation of a claim."""
+    spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
+    return bool(spec.get("resourceClaims") and spec.get("nodeName")) and phase == "Pending"
 
 
 def _words(pod: Mapping[str, Any]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
 
-from . import no_pod
+from . import kubelet_of_a_pod, no_pod
 from .daemonset import DaemonSet
 from .objects import DeploymentError
 from .waiting import until
@@ -167,7 +167,7 @@ def await_node(
                     return pod
                 if said.sha256 != sha256 and time.monotonic() >= look_again:
                     looks += 1
-                    cluster.let_look(pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
+                    kubelet_of_a_pod.let_look(cluster.api, pod, f"{sha256[:12]}-{looks}-{int(time.time())}")
                     look_again = time.monotonic() + _LOOK_AGAIN
             replaced, ready = cluster.progress()
             # Only a new maximum is progress, because another node's pod may alternate between ready and failed.

@@ -1,4 +1,4 @@
-"""What killed plays left of their proofs."""
+"""Proofs whose pods do not start at once, and what killed plays left of their proofs."""
 
 from __future__ import annotations
 
@@ -51,3 +51,63 @@ def test_only_the_servers_clock_decides_what_a_killed_play_left(now, deleted):
     )
     proof.Proofs(api, KIND, "w1", 60)._remove_leftovers()
     assert api.deleted == deleted
+
+
+class Waiting:
+    """An API server with a pod that starts once its kubelet was asked to look at it again."""
+
+    moment = staticmethod(lambda: None)
+
+    def __init__(self, *, claim, events=()):
+        spec = {"nodeName": "w1", **({"resourceClaims": [{"name": "devices"}]} if claim else {})}
+        waits = [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
+        status = {"phase": "Pending", "containerStatuses": waits}
+        self.pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": spec, "status": status}
+        self.events, self.asked = list(events), []
+
+    def get(self, _place):
+        return self.pod
+
+    def list(self, place, fieldSelector):
+        assert (place.resource, place.namespace, fieldSelector) == ("events", KIND.namespace, "involvedObject.name=p")
+        return self.events
+
+    def merge(self, place, content):
+        self.asked.append((place.name, place.namespace, content["metadata"]["annotations"]))
+        self.pod["status"] = {"phase": "Running"}
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr(proof, "_PREPARE_AGAIN", 0.01)
+    monkeypatch.setattr(proof, "_PAUSE", 0.001)
+
+
+def waited(api, timeout):
+    outcomes, _is_late = proof.Proofs(api, KIND, "w1", timeout)._await({"a.example/b": api.pod}, timeout)
+    return outcomes
+
+
+def test_the_kubelet_is_asked_to_prepare_a_claim_again(soon):
+    api = Waiting(claim=True)
+    assert waited(api, 60) == {}
+    ((name, namespace, annotations),) = api.asked
+    assert (name, namespace, len(annotations)) == ("p", "n", 1)
+
+
+def test_a_pod_that_waits_for_something_else_is_left_alone_and_its_event_is_told(soon):
+    said = {"type": "Warning", "message": "no room on\nthe disk", "involvedObject": {"name": "p"}}
+    api = Waiting(claim=False, events=[said])
+    why = "its pod is Pending after 0.05 s: ContainerCreating no room on the disk"
+    assert waited(api, 0.05) == {"a.example/b": proof.Outcome(unproven=why)}
+    assert api.asked == []
+
+
+def test_without_the_right_to_ask_it_waits(soon, monkeypatch):
+    api = Waiting(claim=True)
+
+    def refuse(_place, _content):
+        raise proof.ApiError("no right")
+
+    monkeypatch.setattr(api, "merge", refuse)
+    assert waited(api, 0.05)["a.example/b"].unproven == "its pod is Pending after 0.05 s: ContainerCreating"

@@ -52,13 +52,13 @@ class Cluster:
             "spec": {},
             "status": {"conditions": [condition], "nodeInfo": {"architecture": "arm64"}},
         }
-        self.api = types.SimpleNamespace(node=lambda _name: self.node, list=self.list)
+        self.api = types.SimpleNamespace(node=lambda _name: self.node, list=self.list, merge=self.merge)
 
     def list(self, _place, fieldSelector):
         involved = {"name": fieldSelector.removeprefix("involvedObject.name=")}
         return [{"involvedObject": involved, **event} for event in self.events]
 
-    waiting_for, warning, _warnings = DaemonSet.waiting_for, DaemonSet.warning, DaemonSet._warnings
+    waiting_for, warning = DaemonSet.waiting_for, DaemonSet.warning
 
     def pods(self, node):
         if not node:
@@ -77,7 +77,8 @@ class Cluster:
     def progress(self):
         return next(self.progresses)
 
-    def let_look(self, _pod, _reason):
+    def merge(self, place, _content):
+        assert place.resource == "pods"
         self.looked += 1
 
 
