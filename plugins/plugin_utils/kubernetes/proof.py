@@ -266,7 +266,8 @@ class Proofs:
                 words[resource] = " ".join(_words(pod or {})) or words[resource]
                 if pod is not None and is_late:
                     said = kubelet_of_a_pod.warning(self._api, self._kind.namespace, pod["metadata"]["name"])
-                    words[resource] = " ".join(filter(None, [words[resource], said not in words[resource] and said]))
+                    if said not in words[resource]:
+                        words[resource] = f"{words[resource]} {said}".strip()
                 outcome = _outcome(pod, words[resource], timeout if is_late else None)
                 if outcome is not None:
                     outcomes[resource] = outcome
