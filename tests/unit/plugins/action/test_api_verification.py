@@ -77,6 +77,9 @@ class FakeCluster:
             return self.slices
         if place.kinds == "resourceclaims":
             return self.claims
+        if place.kinds == "events":
+            assert (place.namespace, list(selectors)) == ("node-devices", ["fieldSelector"])
+            return []
         if "fieldSelector" in selectors:
             assert selectors == {"fieldSelector": "spec.nodeName=worker1"}
             return self.others
