@@ -37,7 +37,7 @@ _users = itertools.count()
 
 def documented(page):
     """The rules of a page."""
-    (block,) = re.findall(r"^```yaml\n(rules:\n.*?)^```", (CHECKOUT / page).read_text(), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```yaml\n(rules:[^\n]*\n.*?)^```", (CHECKOUT / page).read_text(), re.MULTILINE | re.DOTALL)
     return yaml.safe_load(block)["rules"]
 
 
@@ -112,6 +112,27 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settin
 def _is_of_rights(rule):
     """Whether a rule is only for the rights of the pods."""
     return bool({"serviceaccounts", "clusterroles", "validatingadmissionpolicies"} & set(rule["resources"]))
+
+
+def test_what_a_proof_needs(cluster, namespace, user_with):
+    """Without a DaemonSet; by a device plugin, and by a claim, whose kubelet may have to be asked again."""
+    node, place = cluster.node({}), Place("pods", namespace=namespace)
+    cluster.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    api = Api(kubeconfig.read(user_with(documented("roles/verification/README.md"))))
+    assert api.node(node.name)["metadata"]["name"] == node.name
+    proofs = proof.Proofs(api, proof.Kind(namespace, "pause:1", ()), node.name, 0.01)
+    wanted = [proof.Wanted("a.example/b", 1), proof.Wanted("a.example/c", 1, device_class="c.example")]
+    why = "its pod is Pending after 0.01 s: no reason was reported"
+    assert {name: each.unproven for name, each in proofs.prove(wanted, lambda _pods: {}).items()} == {
+        "a.example/b": why,
+        "a.example/c": why,
+    }
+    pod = api.create(place, proof.manifest(proof.Kind(namespace, "pause:1", ()), node.name, wanted[0], 1))
+    kubelet_of_a_pod.let_look(api, pod, "a")
+    assert "a" in api.get(place._replace(name=pod["metadata"]["name"]))["metadata"]["annotations"].values()
+    assert api.list(Place("events", namespace=namespace)) == []
+    assert proof.remove(api, [namespace], node.name).changed is True
 
 
 def test_what_a_fixed_capacity_needs(cluster, user_with):

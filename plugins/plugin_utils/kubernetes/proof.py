@@ -51,7 +51,7 @@ _AGAIN = 10.0
 _PAUSE = 0.5
 # Seconds between two requests to the kubelet to prepare a pod's claim. Its first attempt may come before the API server
 # lets this kubelet read the claim, because the Node authorizer learns of the pod's node by a watch of its own.
-_PREPARE_AGAIN = 10.0
+_PREPARE_AGAIN = 5.0
 _GOING = 30.0
 _BEYOND = 240
 # CPU and memory of a container that inspects itself.
@@ -59,6 +59,8 @@ _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"memory": "96Mi"}
 # Waiting reasons of a container that has its image and devices but cannot start.
 _NOT_STARTED = ("CreateContainerError", "CreateContainerConfigError", "RunContainerError", "CrashLoopBackOff")
+# What a pod's status says while only an event has the reason, as for a claim that cannot be prepared.
+_NO_REASON = ("", "ContainerCreating")
 
 
 class Wanted(NamedTuple):
@@ -264,10 +266,9 @@ class Proofs:
                     with contextlib.suppress(ApiError):
                         kubelet_of_a_pod.let_look(self._api, pod, f"prepare-{time.time():.0f}")
                 words[resource] = " ".join(_words(pod or {})) or words[resource]
-                if pod is not None and is_late:
+                if pod is not None and is_late and words[resource] in _NO_REASON:
                     said = kubelet_of_a_pod.warning(self._api, self._kind.namespace, pod["metadata"]["name"])
-                    if said not in words[resource]:
-                        words[resource] = f"{words[resource]} {said}".strip()
+                    words[resource] = said or words[resource]
                 outcome = _outcome(pod, words[resource], timeout if is_late else None)
                 if outcome is not None:
                     outcomes[resource] = outcome

@@ -98,7 +98,7 @@ def test_the_kubelet_is_asked_to_prepare_a_claim_again(soon):
 def test_a_pod_that_waits_for_something_else_is_left_alone_and_its_event_is_told(soon):
     said = {"type": "Warning", "message": "no room on\nthe disk", "involvedObject": {"name": "p"}}
     api = Waiting(claim=False, events=[said])
-    why = "its pod is Pending after 0.05 s: ContainerCreating no room on the disk"
+    why = "its pod is Pending after 0.05 s: no room on the disk"
     assert waited(api, 0.05) == {"a.example/b": proof.Outcome(unproven=why)}
     assert api.asked == []
 
