@@ -44,6 +44,8 @@ HELD_BY_ANOTHER_NAME, MOVED_AWAY, MET = "held by another name", "its device move
 IN_DOUBT = "the kubelet has not said yet which pods hold the device since before the change"
 #: The holder of a device that the plugin allocated a moment ago: the kubelet lists its pod later.
 ADMITTED = "a pod that the kubelet is admitting"
+#: The holder's name for users who may not know the pod or claim.
+_ANOTHER = "another pod or claim"
 #: Seconds after an Allocate in which the kubelet may not list its pod yet.
 _ADMISSION = 10.0
 
@@ -398,8 +400,11 @@ def _met(present: Sequence[Resource], now: Now, own: Collection[OfferKey]) -> di
 
 def _held(holdings: Iterable[Holding]) -> Reason:
     """A reason whose kind omits the pods, because each kind is a series, and readers of metrics must not see pods."""
-    holders = sorted({f"{each.holder} as {each.resource}" for each in holdings})
-    return Reason("held by {}".format(", ".join(holders)), HELD_BY_ANOTHER_NAME)
+    holders = {f"{each.holder} as {each.resource}" for each in holdings}
+    # Only the names of pods and claims have a slash.
+    told = {f"{_ANOTHER if '/' in each.holder else each.holder} as {each.resource}" for each in holdings}
+    text, told_text = ("held by " + ", ".join(sorted(each)) for each in (holders, told))
+    return Reason(text, HELD_BY_ANOTHER_NAME, told_text)
 
 
 def _moved(holdings: Iterable[Holding], given: Offer, now: Offer, is_linked: bool) -> Reason:
@@ -408,7 +413,8 @@ def _moved(holdings: Iterable[Holding], given: Offer, now: Offer, is_linked: boo
         leads = "another device has this path now"
     else:
         leads = f"its link now leads to {after}" if is_linked else f"its id now means {after}"
-    return Reason(f"{_held(holdings)} with {before}: {leads}", MOVED_AWAY)
+    held, means = _held(holdings), f" with {before}: {leads}"
+    return Reason(held + means, MOVED_AWAY, held.told + means)
 
 
 def _linked(present: Sequence[Resource], now: Now, moved: Collection[OfferKey]) -> set[OfferKey]:

@@ -14,20 +14,26 @@ class Reason(str):
     """A reason in words. kind: the reason without the parts that differ by device or time.
 
     The metrics count by kind, because each text would create a series. The kind of a plain
-    string is the string.
+    string is the string. told: the reason without the names of pods and claims; by default, the text has none.
     """
 
     kind: str
+    told: str
 
-    def __new__(cls, text: str, kind: str) -> Reason:
+    def __new__(cls, text: str, kind: str, told: str = "") -> Reason:
         made = super().__new__(cls, text)
-        made.kind = kind
+        made.kind, made.told = kind, told or text
         return made
 
 
 def kind_of(reason: str) -> str:
     """The kind of a reason."""
     return reason.kind if isinstance(reason, Reason) else reason
+
+
+def told(reason: str) -> str:
+    """A reason for the owner of any pod, who may not know the pods and claims of other namespaces."""
+    return reason.told if isinstance(reason, Reason) else reason
 
 
 def warn(log: Log, resource: str, message: str, more: str, reasons: Sequence[tuple[str, str]]) -> None:

@@ -19,6 +19,7 @@ from node_device_plugin.devices.given import ADMITTED, IN_DOUBT, Given, Now
 from node_device_plugin.devices.holdings import Holding, matches
 from node_device_plugin.devices.identity import Identity
 from node_device_plugin.devices.our_specs import OurSpecs
+from node_device_plugin.devices.reason import told
 from node_device_plugin.kubelet import queries
 from node_device_plugin.kubelet.checkpoint import CheckpointError
 from node_device_plugin.kubelet.device_plugin.ids import ListedId
@@ -650,7 +651,9 @@ async def test_a_held_name_means_the_same_device_until_it_is_free(
     swapped = {**null, "nodes": zero["nodes"]}, {**zero, "nodes": null["nodes"]}
     await change(resource(OLD, *swapped, device("third"), env={"DEV_{index}": "{id}"}))
     await has(kubelet, OLD, {FIRST: "Unhealthy", SECOND: "Unhealthy", "third": "Healthy"})
-    assert node.reasons()[FIRST] == HELD % OLD + " with /dev/null: its id now means /dev/zero"
+    moved = " with /dev/null: its id now means /dev/zero"
+    assert node.reasons()[FIRST] == HELD % OLD + moved
+    assert told(node.reasons()[FIRST] or "") == f"held by another pod or claim as {OLD}{moved}"
     assert node.reasons()[SECOND] == HELD % OLD
     assert given(node.folder)[FIRST] == "/dev/null"
     with pytest.raises(PodRejected):

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from node_device_plugin.declaration import parse_resources
+from node_device_plugin.devices.reason import Reason
 from node_device_plugin.devices.table import DeviceTable
 from node_device_plugin.kubelet.device_plugin.allocation import allocate
 from node_device_plugin.kubelet.device_plugin.device_list import DeviceList, NotAllocatable
@@ -41,6 +42,9 @@ async def test_an_unknown_or_unhealthy_device_is_refused_by_name() -> None:
     with pytest.raises(NotAllocatable, match="device bb: /dev/b: gone") as refusal:
         allocate(DeviceList(table(bb="/dev/b: gone")), ["aa", "bb"])
     assert refusal.value.code.name == "FAILED_PRECONDITION"
+    # Users see the answer in the events of their pods.
+    with pytest.raises(NotAllocatable, match=r"device bb: held by another pod$"):
+        allocate(DeviceList(table(bb=Reason("held by secret/name", "held", "held by another pod"))), ["bb"])
 
 
 WITHOUT_CDI = """

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...declaration import Device
 from ...declaration.env import allocate_annotations, allocate_env
 from ...declaration.model import DeviceNode, Mount, Resource
+from ...devices.reason import told
 from ...support.channels import grpc
 from ...wire import device_plugin_v1beta1_pb2 as api
 from .device_list import DeviceList, NotAllocatable
@@ -28,7 +29,7 @@ def allocate(offered: DeviceList, kubelet_ids: list[str]) -> api.ContainerAlloca
     for device in devices:
         reason = offered.table.reason(device)
         if reason is not None:
-            message = f"{resource.name}: device {device.id}: {reason}"
+            message = f"{resource.name}: device {device.id}: {told(reason)}"
             raise NotAllocatable(grpc.StatusCode.FAILED_PRECONDITION, message)
     answer = api.ContainerAllocateResponse(
         envs=allocate_env(resource, devices), annotations=allocate_annotations(resource, devices)

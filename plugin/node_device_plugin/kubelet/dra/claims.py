@@ -11,6 +11,7 @@ from typing import Any, Callable, NamedTuple, TypeVar
 
 from ...declaration import Device, Resource
 from ...declaration.env import allocate_env
+from ...devices.reason import told
 from . import UID
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Held(Refused):
 
     def __init__(self, where: str, holder: PreparedClaim) -> None:
         super().__init__(f"{where}: is still prepared for {holder.id}")
-        self.holder = holder
+        self.where, self.holder = where, holder
 
 
 class Offered(NamedTuple):
@@ -130,7 +131,7 @@ def plan(
             raise Refused(f"{where}: this node offers no such device: delete the pod, so that it gets another device")
         where += f" ({offered.resource.name}={offered.device.id})"
         if offered.reason is not None:
-            raise Refused(f"{where}: {offered.reason}")
+            raise Refused(f"{where}: {told(offered.reason)}")
         holder = None if is_admin else _holder(asked, (offered.resource.name, offered.device.id), others)
         if holder is not None:
             raise Held(where, holder)

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Callable, NamedTuple
 
+from ...devices.reason import told
 from ...support.channels import grpc
 from ...wire import dra_health_v1_pb2 as api
 from ...wire import dra_health_v1_pb2_grpc as v1_grpc
@@ -90,7 +91,7 @@ def _list(devices: list[DeviceHealth]) -> api.NodeWatchResourcesResponse:
                 device=api.DeviceIdentifier(pool_name=each.pool, device_name=each.name),
                 health=api.HEALTHY if each.reason is None else api.UNHEALTHY,
                 last_updated_time=now,
-                message=(each.reason or "")[:_LONGEST],
+                message=told(each.reason or "")[:_LONGEST],
             )
             for each in devices
         ]

@@ -95,7 +95,7 @@ class Preparing:
                 # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
                 await self._change(asked, self._records.write, self.directory, planned)
             except Held as error:
-                raise self._still_held(error) from error
+                raise self._still_held(asked, error) from error
             except (RecordError, OSError) as error:
                 raise Refused(f"{asked}: cannot record what it has: {error}") from error
             finally:
@@ -131,11 +131,19 @@ class Preparing:
             self._under_way[asked.uid] = planned
             return planned, False
 
-    def _still_held(self, error: Held) -> Refused:
+    def _still_held(self, asked: ClaimId, error: Held) -> Refused:
         path = record_path(self.directory, error.holder.id.uid)
+        unreleased = "which the kubelet has not released yet"
+        if error.holder.id.namespace == asked.namespace:
+            return Refused(
+                f"{error}, {unreleased}: end the pods of that claim. If none is left after some minutes, remove {path} "
+                "on the node"
+            )
+        # Users see the answer in the events of their pods, and may not know what other namespaces have.
+        log.warning("a claim of another namespace has the device", error=error, record=path)
         return Refused(
-            f"{error}, which the kubelet has not released yet: end the pods of that claim. If none is left after some "
-            f"minutes, remove {path} on the node"
+            f"{error.where}: is still prepared for a claim of another namespace, {unreleased}; see the plugin's log on "
+            "the node"
         )
 
     def _lock_of(self, uid: str) -> asyncio.Lock:

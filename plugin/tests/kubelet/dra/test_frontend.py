@@ -332,8 +332,14 @@ async def test_a_device_that_a_pod_holds_through_the_device_plugin_is_refused(no
             await kubelet.register()
             assert await kubelet.refused("u1") == (
                 "claim default/claim-u1, request cam, device null of pool w1/camera.example.com "
-                "(example.com/camera=null): held by default/pod as example.com/camera"
+                "(example.com/camera=null): held by another pod or claim as example.com/camera"
             )
+            # The kubelet shows the health in the pods' status.
+            answers = kubelet.health.NodeWatchResources(WATCH).__aiter__()
+            (health,) = shown(await asyncio.wait_for(answers.__anext__(), 10)).values()
+            assert health == (health_api.UNHEALTHY, "held by another pod or claim as example.com/camera")
+            (table,) = plugin.resources.tables
+            assert table.reason(table.resource.devices[0]) == "held by default/pod as example.com/camera"
             await until(lambda: published(cluster) == {"w1/camera.example.com": []})
             by_plugin.holders, by_plugin.agrees = [], True
             await plugin.resources.ask_for_holders()

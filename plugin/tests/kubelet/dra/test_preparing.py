@@ -419,6 +419,24 @@ async def test_a_claim_that_the_kubelet_has_not_released_keeps_its_device(node: 
         assert await kubelet.prepared("u2") == [[f"{CAMERA}=null"]]
 
 
+async def test_an_answer_names_no_claim_of_another_namespace(
+    node: Node, cluster: FakeApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Users see the answer in the events of their pods."""
+    allocate(cluster, claim("u1", result("null")))
+    cluster.claims["secret/name"] = claim("u2", result("null"), name="name")
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        await kubelet.prepare(api.Claim(uid="u2", namespace="secret", name="name"))
+        assert (await kubelet.refused("u1")) == (
+            "claim default/claim-u1, request cam, device null of pool w1/camera.example.com (example.com/camera=null): "
+            "is still prepared for a claim of another namespace, which the kubelet has not released yet; see the "
+            "plugin's log on the node"
+        )
+    (message,) = (each for each in caplog.messages if each.startswith("a claim of another namespace has the device"))
+    assert "is still prepared for claim secret/name" in message
+    assert f"{node.folder}/cdi/{RECORDS}/u2.json" in message
+
+
 async def test_the_command_does_not_run_for_an_administrator(node: Node, cluster: FakeApi) -> None:
     allocate(cluster, claim("u1", result("null", adminAccess=True), result("zero")))
     cameras = resource("null", "zero", pre_start=counting(node.folder))
