@@ -19,7 +19,7 @@ API = "/apis/resource.k8s.io/v1"
 SLICES, CLASSES = f"{API}/resourceslices", f"{API}/deviceclasses"
 CLAIMS, TEMPLATES = f"{API}/namespaces/default/resourceclaims", f"{API}/namespaces/default/resourceclaimtemplates"
 RBAC, ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
-CAMERA, DONGLE, SEAT, PLAIN = (f"example.com/{name}" for name in ("camera", "dongle", "seat", "plain"))
+CAMERA, DONGLE, SEAT, PLAIN, LAMP = (f"example.com/{name}" for name in ("camera", "dongle", "seat", "plain", "lamp"))
 SEATS = [f"s{number}" for number in range(10)]
 #: Each resource with its devices and their attributes.
 DECLARED: dict[str, dict[str, dict[str, str]]] = {
@@ -275,13 +275,32 @@ def pod_made_while_kubelet_down_starts(cluster: Cluster) -> None:
 def rolling_update(cluster: Cluster) -> None:
     """Replace the DaemonSet's pod, which also serves a device plugin: from kubelet 1.37 on, both pods serve."""
     version = cluster.ask("GET", f"/api/v1/nodes/{NODE}")["status"]["nodeInfo"]["kubeletVersion"]
-    surge = int(int(version.split(".")[1]) >= 37)
+    _replace_pod(cluster, int(int(version.split(".")[1]) >= 37))
+
+
+def overlapping_update(cluster: Cluster) -> None:
+    """Replace the pod of a DaemonSet that serves DRA alone: both pods serve on each kubelet."""
+    until(lambda: _devices(cluster), lambda found: found == {**DECLARED, LAMP: {"l0": {}}})
+    remember_slices(cluster)
+    _replace_pod(cluster, 1)
+
+
+def _replace_pod(cluster: Cluster, surge: int) -> None:
+    """Replace the DaemonSet's pod. surge: how many pods may serve beside the former one."""
     found = cluster.ask("GET", DAEMON_SET)
     assert found["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == surge, found["spec"]["updateStrategy"]
     before = _plugins(cluster)
+    seen: set[str] = set()
     template = {"metadata": {"annotations": {"example.com/look": str(time.monotonic())}}}
     cluster.ask("PATCH", DAEMON_SET, {"spec": {"template": template}}, "application/merge-patch+json")
-    (after,) = until(lambda: _plugins(cluster), lambda pods: len(pods) == 1 and pods != before)
+
+    def look() -> list[str]:
+        pods = _plugins(cluster)
+        seen.update(pods if len(pods) == 2 else ())
+        return pods
+
+    (after,) = until(look, lambda pods: len(pods) == 1 and pods != before)
+    assert not surge or seen == {*before, after}, f"{seen} overlapped"
     until(lambda: cluster.ask("GET", DAEMON_SET)["status"].get("numberReady"), lambda ready: ready == 1)
     print(f"pod {after} has replaced {before}")
 
@@ -549,5 +568,6 @@ if __name__ == "__main__":
         *(service_reconnects, pod_made_while_kubelet_down, pod_made_while_kubelet_down_starts, nothing_left),
         *(allocated_before_unplugged, unplugged_is_refused, plugged_in_again, slices_away_without_credentials),
         *(pod_to_be_deleted, deleted_while_kubelet_down, deleted_pods_end_after_restart),
+        overlapping_update,
         *(pods_before_a_reboot, keeps_its_devices_over_a_reboot, pod_that_ends, has_ended),
     )
