@@ -7,6 +7,9 @@ import pytest
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.node_readiness import CONDITION
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import outcome
 from daemonset_steps import IMAGINARY, deployed
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
@@ -15,6 +18,7 @@ namespace, run, read = daemonset_steps.namespace, daemonset_steps.run, daemonset
 ADMISSION, RBAC = "/apis/admissionregistration.k8s.io/v1", "/apis/rbac.authorization.k8s.io/v1"
 BOTH = {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True}
 CLAIMED = {"name": "myplugin.io/claimed", "api": "dra", "devices": [{"id": "claimed", "nodes": ["/dev/null"]}]}
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 KINDS = [
     "serviceaccount",
@@ -104,6 +108,44 @@ def test_rights_of_a_dra_driver_come_and_go_with_its_last_resource(cluster, run,
     result = deployed(run, node)[1]
     assert kinds(result) == [*reversed(KINDS), "daemonset"]
     assert rights() == []
+
+
+def test_check_mode_foresees_each_edit_of_resources_of_dra(cluster, run, read, rights):
+    """ConfigMap, rights, DaemonSet and DeviceClasses: a check stores nothing, and shows what the run then does."""
+    node, groups = cluster.node({}), []
+
+    def state():
+        ours = (read("/api/v1", "configmaps"), read("/apis/apps/v1", "daemonsets"))
+        objects = [*filter(None, ours), *cluster.ask("GET", CLASSES)["items"]]
+        return [each["metadata"]["resourceVersion"] for each in objects], rights()
+
+    def edit(*resources, driver="dra.example.com"):
+        declared = {"configuration": {"resources": [*resources, IMAGINARY], "dra": {"driver": driver}}}
+        use = Use(node.name, frozenset(each["name"] for each in resources), driver)
+
+        def told(check):
+            configured, done = deployed(run, node, resources=(), declaration=declared, check=check)
+            classes = outcome(device_classes.converge(Api.of(cluster.kubeconfig(), check), [use]))
+            return [(each["what"], each["diff"]) for each in (*configured, done, classes)]
+
+        before, foreseen = state(), told(check=True)
+        assert state() == before
+        assert told(check=False) == foreseen
+        groups.append([kinds({"what": what}) for what, _diff in foreseen])
+
+    edit()
+    edit(CLAIMED)
+    edit({**CLAIMED, "devices": [{"id": "another", "nodes": ["/dev/null"], "attributes": {"side": "front"}}]})
+    edit(CLAIMED, driver="other.example.com")
+    edit()
+    configured = ["configmap"]
+    assert groups == [
+        [["namespace", *configured], ["daemonset"], []],
+        [configured, [*KINDS, "daemonset"], ["deviceclass"]],
+        [configured, [], []],
+        [configured, ["validatingadmissionpolicy"], ["deviceclass"]],
+        [configured, [*reversed(KINDS), "daemonset"], ["deviceclass"]],
+    ]
 
 
 @pytest.mark.parametrize("daemon_set", ["is there", "was deleted"])
