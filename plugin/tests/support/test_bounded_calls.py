@@ -9,7 +9,7 @@ from typing import Callable, Union
 
 import pytest
 
-from node_device_plugin.support import bounded_calls
+from node_device_plugin.support import bounded_calls, threads
 from node_device_plugin.support.bounded_calls import BoundedCalls, Call, Key, NoAnswer, in_thread
 
 LATE = "did not answer in 2 s"
@@ -50,7 +50,10 @@ def number_of_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-async def test_each_call_has_its_own_answer(hanging: Hanging) -> None:
+async def test_each_call_has_its_own_answer(hanging: Hanging, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No thread waits for other work.
+    monkeypatch.setattr(threads, "_MOST_IDLE", 0)
+    monkeypatch.setattr(threads, "_idle", [])
     calls = BoundedCalls(limit=2)
     due: list[Call[str]] = [
         (Key("a", "1"), lambda: "one"),
@@ -58,7 +61,7 @@ async def test_each_call_has_its_own_answer(hanging: Hanging) -> None:
         (Key("a", "3"), fails),
         (Key("b", "1"), lambda: "two"),
     ]
-    threads = number_of_threads()
+    before = number_of_threads()
     for _ in range(3):
         answers = await calls.run(due)
         assert {key: shown(answer) for key, answer in answers.items()} == {
@@ -70,7 +73,7 @@ async def test_each_call_has_its_own_answer(hanging: Hanging) -> None:
     assert hanging.begun == ["a2"]
     # A thread's last call returns a moment before the thread is gone.
     for _ in range(500):
-        if number_of_threads() <= threads + 1:
+        if number_of_threads() <= before + 1:
             break
         await asyncio.sleep(0.02)
     else:

@@ -136,7 +136,8 @@ def plan(
         if holder is not None:
             raise Held(where, holder)
         given.append(_Given(request, pool, name, is_admin, offered))
-    return PreparedClaim(asked, driver, _devices(asked, given, real), _env(given))
+    env = _env(given)
+    return PreparedClaim(asked, driver, _devices(asked, given, env, real), env)
 
 
 def again(claim: Mapping[str, Any] | None, prepared: PreparedClaim, driver: str) -> PreparedClaim:
@@ -249,13 +250,17 @@ def _holder(asked: ClaimId, key: tuple[str, str], others: Iterable[PreparedClaim
     return None
 
 
-def _devices(asked: ClaimId, given: Sequence[_Given], real: Callable[[str], str]) -> tuple[PreparedDevice, ...]:
+def _devices(
+    asked: ClaimId, given: Sequence[_Given], env: Collection[str], real: Callable[[str], str]
+) -> tuple[PreparedDevice, ...]:
+    """The devices with their CDI names. env: the requests with variables."""
     devices: list[PreparedDevice] = []
     # The variables come with the first device of their request.
-    due = _env(given)
+    due = set(env)
     for request, pool, name, is_admin, (resource, device, _place, _reason) in given:
         names = resource.cdi_names(device)
-        if due.pop(request, None):
+        if request in due:
+            due.remove(request)
             names.append(f"{CDI_KIND}={_spec_device(asked, request)}")
         paths = tuple(sorted(map(real, device.host_paths)))
         devices.append(PreparedDevice(request, pool, name, resource.name, device.id, tuple(names), paths, is_admin))
