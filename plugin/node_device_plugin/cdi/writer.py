@@ -14,7 +14,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -175,9 +174,7 @@ def write_claim(directory: str, uid: str, kind: str, devices: Mapping[str, Mappi
     """Write the spec of a claim. devices: the edits of each device, by name. Raises OSError."""
     listed = [{"name": name, "containerEdits": edits} for name, edits in devices.items()]
     spec = {"cdiVersion": "", "kind": kind, "devices": listed}
-    # Who prepares the claim logs it, after the kubelet has its answer.
-    text = cdi.serialise({**spec, "cdiVersion": cdi.minimum_version(spec)})
-    _replace(_claim_path(directory, uid), text, logging.DEBUG)
+    _replace(_claim_path(directory, uid), cdi.serialise({**spec, "cdiVersion": cdi.minimum_version(spec)}))
 
 
 def remove_claim(directory: str, uid: str) -> None:
@@ -271,11 +268,8 @@ def _read(path: str) -> dict[str, Any]:
     return {} if any(shape_problems(spec, SPEC, "")) else dict(spec)
 
 
-def _replace(path: str, text: str, level: int = logging.INFO) -> None:
-    """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched.
-
-    level: of the log line.
-    """
+def _replace(path: str, text: str) -> None:
+    """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched."""
     if _is_there(path, text):
         return
     directory, name = os.path.split(path)
@@ -287,7 +281,7 @@ def _replace(path: str, text: str, level: int = logging.INFO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.write(text.encode("utf-8"))
     CDI_WRITES.increment("written")
-    log.log(level, "wrote a CDI spec", path=path)
+    log.info("wrote a CDI spec", path=path)
 
 
 def _is_there(path: str, text: str) -> bool:

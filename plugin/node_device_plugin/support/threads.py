@@ -9,7 +9,7 @@ from typing import Callable
 
 _Work = Callable[[], None]
 
-#: Most threads that wait for other work. Reuse matters: on a busy node, a new thread takes half a millisecond.
+#: Most threads that wait for other work. Reuse matters: a busy node starts a thread late.
 _MOST_IDLE = 4
 #: What each idle thread takes its next work from.
 _idle: list[queue.SimpleQueue[_Work]] = []

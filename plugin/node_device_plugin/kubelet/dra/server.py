@@ -28,8 +28,6 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
         """Prepare claims at the same time. If one fails, its answer has the error, and its pod waits."""
         ids = _ids(request.claims)
         answers = await asyncio.gather(*map(self._prepare, ids))
-        # Log after the answer, because the start of pods waits for the answer.
-        asyncio.get_running_loop().call_soon(_tell_prepared, ids, answers)
         return api.NodePrepareResourcesResponse(claims={each.uid: answer for each, answer in zip(ids, answers)})
 
     async def NodeUnprepareResources(
@@ -48,6 +46,8 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
             return api.NodePrepareResourceResponse(error=_told("to prepare a claim", asked, error))
         metrics.CLAIM_PREPARATIONS.increment("prepared")
         self._prepared(claim)
+        given = [name for device in claim.devices for name in device.cdi_names]
+        log.info("prepared a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid, given=given)
         return api.NodePrepareResourceResponse(devices=list(_answers(claim)))
 
     async def _unprepare(self, asked: ClaimId) -> api.NodeUnprepareResourceResponse:
@@ -76,13 +76,6 @@ def _answers(claim: PreparedClaim) -> Iterator[api.Device]:
 
 def _ids(claims: Sequence[api.Claim]) -> list[ClaimId]:
     return list({each.uid: ClaimId(each.uid, each.namespace, each.name) for each in claims}.values())
-
-
-def _tell_prepared(ids: Sequence[ClaimId], answers: Sequence[api.NodePrepareResourceResponse]) -> None:
-    for asked, answer in zip(ids, answers):
-        if not answer.error:
-            given = [name for device in answer.devices for name in device.cdi_device_ids]
-            log.info("prepared a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid, given=given)
 
 
 def _told(what: str, asked: ClaimId, error: Exception) -> str:
