@@ -75,7 +75,7 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
         api.patch_node_status(name, [{"op": "test", "path": "/metadata/name", "value": name}])
     problems = []
     if declared.get("dra"):
-        problems += require_dra(api, declared, asked.deployment if asked.mode == "daemonset" else None)
+        problems += require_dra(api, declared, asked.deployment if asked.mode == "daemonset" else None, node)
     if asked.mode == "daemonset":
         # The deployment reports errors.
         with contextlib.suppress(ApiError, DeclarationError):
@@ -84,15 +84,18 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
     return Answer(problems, warnings, drivers, removed(node, declared, api_only) if is_removing else set())
 
 
-def require_dra(api: Api, declared: Mapping[str, Any], deployment: Any = None) -> list[str]:
-    """Return which objects of others are in the way of the driver, one message each.
+def require_dra(
+    api: Api, declared: Mapping[str, Any], deployment: Any = None, node: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Return why a node cannot have the driver, one message each.
 
     Raises ApiError if the cluster has no DRA, or if the user may not create what the driver needs. api: with dry runs
     only. declared: the declaration as data. deployment: of the DaemonSet, whose pods need rights; None for a service.
+    node: its object; None for a profile.
     """
     driver = declared["dra"]["name"]
     by_claims = [each["name"] for each in declared["resources"] if each.get("api") == DRA]
-    obstacles = device_classes.require_rights(api, driver, by_claims)
+    obstacles = device_classes.require_rights(api, driver, by_claims, node)
     if deployment is None:
         return obstacles
     # The deployment reports errors of its settings.

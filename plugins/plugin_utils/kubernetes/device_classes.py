@@ -16,7 +16,11 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     again_after_conflict,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import device_classes
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import API_VERSION
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.cdi import version_tuple
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import (
+    API_VERSION,
+    FIRST_KUBELET_FOR_LIMITS,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 
 from .objects import Change, DeploymentError, is_ours
@@ -57,15 +61,25 @@ def converge(api: Api, uses: Iterable[Use]) -> list[Change]:
     return again_after_conflict(lambda: _changes(api, uses, drivers))
 
 
-def require_rights(api: Api, driver: str, resources: Collection[str]) -> list[str]:
-    """Return why the classes of these resources cannot be created, one message each. api: with dry runs only.
+def require_rights(
+    api: Api, driver: str, resources: Collection[str], node: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Return why a node cannot use the classes of these resources, one message each. api: with dry runs only.
 
-    Raises ApiError if the cluster has no DeviceClasses, or if the user may not keep them.
+    node: its object; None for a profile. Raises ApiError if the cluster has no DeviceClasses, or if the user may not
+    keep them.
     """
     classes = api.list(CLASSES)
     trial = device_classes.content(driver, "nodedevices.kubernetes/trial", ())
     api.create(CLASSES, {**trial, "metadata": {"generateName": "nodedevices-trial-"}})
-    return list(_of_others(classes, resources))
+    named = sorted({device_classes.resource_of(each) for each in classes if is_ours(each)}.intersection(resources))
+    refused = [
+        f"kubelet {each['status']['nodeInfo']['kubeletVersion']} starts pods without the devices of {', '.join(named)} "
+        "that they have in their limits, and which the scheduler gives them by the DeviceClass (extendedResourceName): "
+        "upgrade the kubelet to 1.36 or later, or set api: device_plugin"
+        for each in _old([node] if node and named else [])
+    ]
+    return [*_of_others(classes, resources), *refused]
 
 
 def only_by_claims(resources: Iterable[str]) -> str:
@@ -73,7 +87,7 @@ def only_by_claims(resources: Iterable[str]) -> str:
     names = ", ".join(sorted(resources))
     return names and (
         f"pods get {names} only by ResourceClaims, and not by limits: the DeviceClass has no extendedResourceName, "
-        "which needs Kubernetes 1.36 or the feature gate DRAExtendedResource, and then a run of site.yml"
+        "which needs an API server and kubelets of Kubernetes 1.36 or later, and then a run of site.yml"
     )
 
 
@@ -120,6 +134,7 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
         raise DeploymentError("\n".join(obstacles))
     there = {each["metadata"]["name"]: each for each in classes if is_ours(each)}
     still = functools.cache(functools.partial(_still_there, api, functools.cache(lambda: api.names(Place("nodes")))))
+    without_limits = functools.cache(lambda: {each["metadata"]["name"] for each in _old(api.list(Place("nodes")))})
     of_play = {use.user for use in uses}
     # Each class of a play, before and after. All are checked before the first write.
     puts = []
@@ -128,7 +143,9 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
         mine = {use.user for use in uses if resource in use.resources}
         before = there.pop(class_name(resource), None)
         others = _others(before, of_play, still)
-        wanted = device_classes.content(driver, resource, mine | others)
+        users = mine | others
+        is_named = bool(before and device_classes.resource_of(before)) or not _any_of(users, without_limits())
+        wanted = device_classes.content(driver, resource, users, is_named)
         if others and _selectors(before) != _selectors(wanted):
             raise DeploymentError(
                 f"deviceclass {wanted['metadata']['name']} selects other devices, and {', '.join(sorted(others))} uses "
@@ -142,6 +159,19 @@ def _changes(api: Api, uses: list[Use], drivers: Mapping[str, set[str]]) -> list
         others = _others(before, of_play, still)
         changes.append(_keep(api, before, others) if others else _delete(api, before))
     return changes
+
+
+def _old(nodes: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the nodes whose kubelets start a pod without the devices that the scheduler gave it for its limits."""
+    for node in nodes:
+        version = ((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""
+        if version and version_tuple(version)[:2] < FIRST_KUBELET_FOR_LIMITS:
+            yield node
+
+
+def _any_of(users: Iterable[str], nodes: Collection[str]) -> bool:
+    """Return whether any of these nodes is a user, or may be of a profile that is a user."""
+    return any(user in nodes or ("/" in user and nodes) for user in users)
 
 
 def _of_others(classes: Iterable[Mapping[str, Any]], resources: Collection[str]) -> Iterator[str]:

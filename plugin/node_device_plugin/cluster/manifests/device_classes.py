@@ -30,8 +30,11 @@ def profile(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
 
 
-def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any]:
-    """The DeviceClass of a resource. driver: the name of the DRA driver. nodes: those that use the class."""
+def content(driver: str, resource: str, nodes: Collection[str], is_named: bool = True) -> dict[str, Any]:
+    """The DeviceClass of a resource. driver: the name of the DRA driver. nodes: those that use the class.
+
+    is_named: whether it has an extendedResourceName.
+    """
     # If a device has no such attribute, the scheduler would not look at any other node for the pod. Each device of the
     # plugin has it, but whoever has a pod's token can publish one without it.
     attribute = f'device.attributes["{driver}"].{RESOURCE_ATTRIBUTE}'
@@ -44,7 +47,10 @@ def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any
             "labels": dict(MANAGED_BY),
             "annotations": record(nodes),
         },
-        "spec": {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": resource},
+        "spec": {
+            "selectors": [{"cel": {"expression": expression}}],
+            **({"extendedResourceName": resource} if is_named else {}),
+        },
     }
 
 

@@ -30,11 +30,16 @@ class Cluster:
     def __init__(self, *nodes, refusal=None, names_resources=True):
         self.nodes, self.classes, self.writes, self.refusal = list(nodes), {}, [], refusal
         self.names_resources, self.dry_run = names_resources, False
+        #: The versions of the nodes' kubelets; a node that is not here has none yet.
+        self.kubelets = {}
         self.before_write = lambda: None
         #: The DaemonSets that exist, as namespace/name; None for a user who may not read them.
         self.daemon_sets = set()
 
     def list(self, place, labelSelector=None):
+        if place == Place("nodes"):
+            infos = {name: {"kubeletVersion": self.kubelets.get(name)} for name in self.nodes}
+            return [{"metadata": {"name": name}, "status": {"nodeInfo": info}} for name, info in infos.items()]
         if self.refusal:
             raise self.refusal
         assert place == Place("deviceclasses", group=API)
@@ -228,6 +233,24 @@ def test_a_class_of_an_older_release_gets_the_name_of_its_resource():
     assert device_classes.nameless(changes, [use("a", CAMERA)]) == set()
 
 
+@pytest.mark.parametrize("user", ["a", "node-devices/pool"])
+def test_a_class_gets_the_name_only_when_no_kubelet_would_start_a_pod_without_its_device(user):
+    cluster = Cluster("a", "b")
+    cluster.daemon_sets = {"node-devices/pool"}
+    cluster.kubelets = {"a": "v1.35.6", "b": "v1.36.0"}
+    of_a = use(user, CAMERA)
+    changes = device_classes.converge(cluster, [of_a, use("b", DONGLE)])
+    assert device_classes.nameless(changes, [of_a]) == {CAMERA}
+    assert "extendedResourceName" not in cluster.classes["camera.example.com"]["spec"]
+    assert cluster.classes["dongle.example.com"]["spec"]["extendedResourceName"] == DONGLE
+    # A run for another node of the class does not name it either.
+    run(cluster, use("b", CAMERA))
+    assert device_classes.without_name(cluster, [CAMERA]) == [CAMERA]
+    cluster.kubelets["a"] = "v1.36.0"
+    run(cluster, use("b", CAMERA))
+    assert device_classes.without_name(cluster, [CAMERA]) == []
+
+
 def test_a_server_without_the_gate_drops_the_name_and_a_second_run_writes_nothing():
     cluster = Cluster("a", "b", names_resources=False)
     changes = device_classes.converge(cluster, [use("a", CAMERA)])
@@ -241,7 +264,7 @@ def test_a_server_without_the_gate_drops_the_name_and_a_second_run_writes_nothin
     assert cluster.writes == [("merge", "camera.example.com")]
     assert device_classes.only_by_claims([DONGLE, CAMERA]) == (
         "pods get example.com/camera, example.com/dongle only by ResourceClaims, and not by limits: the DeviceClass "
-        "has no extendedResourceName, which needs Kubernetes 1.36 or the feature gate DRAExtendedResource, and then a "
+        "has no extendedResourceName, which needs an API server and kubelets of Kubernetes 1.36 or later, and then a "
         "run of site.yml"
     )
 
