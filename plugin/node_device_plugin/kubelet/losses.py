@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..declaration.device_plugin_api import devices_behind
+from ..declaration.dra_api import NO_CLAIM
 from ..declaration.model import DEVICE_PLUGIN, DRA
 from ..devices.health import CdiNames, reason_of
 from ..runtime.client import CriClient
@@ -37,10 +38,6 @@ _MISSED = (
     "node-device-plugin reload --forget-lost"
 )
 _NOT_GIVEN = "the kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
-_NO_CLAIM = (
-    "the resource (api: dra) needs a claim, which only the scheduler makes: create the pod again without "
-    "spec.nodeName, and not as a static pod"
-)
 _NOT_FOUND = "the plugin no longer finds the device"
 #: The kubelet's copy of the requests of its pods, below its root directory.
 REQUESTS_FILE = "allocated_pods_state"
@@ -202,7 +199,7 @@ async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, off
             if (resource, namespace, pod, container) not in holding:
                 is_by_claim = apis[resource] == DRA
                 text = f"{namespace}/{pod} runs without a device: its container {container} requests {number}, but "
-                found.add(Loss(resource, "", text + (_NO_CLAIM if is_by_claim else _NOT_GIVEN), not is_by_claim))
+                found.add(Loss(resource, "", text + (NO_CLAIM if is_by_claim else _NOT_GIVEN), not is_by_claim))
     return sorted(found)
 
 
