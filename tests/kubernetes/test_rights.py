@@ -74,7 +74,8 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settin
     node, given = cluster.node({}), {"kubeconfig": path, "deployment": settings}
     if api == "dra":
         user = Api(kubeconfig.read(path))
-        cluster_access.require_dra(user.dry(), "nodedevices.kubernetes", {"namespace": namespace})
+        declared = {"dra": {"name": "nodedevices.kubernetes"}, "resources": [{**IMAGINARY, "api": "dra"}]}
+        assert cluster_access.require_dra(user.dry(), declared, {"namespace": namespace}, user.node(node.name)) == []
         assert list(claims.allocated(user)) == []
         assert claims.published(user, "nodedevices.kubernetes", node.name) == {}
         use = device_classes.Use(device_classes.profile(namespace, "gpu"), frozenset([IMAGINARY["name"]]), "d.example")

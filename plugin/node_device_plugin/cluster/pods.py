@@ -64,9 +64,7 @@ def in_use(pods: Iterable[Mapping[str, Any]]) -> dict[str, Use]:
     return uses
 
 
-def without_claim(
-    pods: Iterable[Mapping[str, Any]], resources: Collection[str]
-) -> Iterator[tuple[str, str, str, int]]:
+def without_claim(pods: Iterable[Mapping[str, Any]], resources: Collection[str]) -> Iterator[tuple[str, str, str, int]]:
     """Yield what running containers have in their limits without a claim that the scheduler made for it.
 
     pods: those that are bound to a node. resources: those that pods get by claims. Yields the pod's namespace/name, the

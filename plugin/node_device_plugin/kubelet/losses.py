@@ -171,8 +171,8 @@ def _too_few(offer: Offer) -> Loss:
 async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, offers: Sequence[Offer]) -> list[Loss]:
     """A loss for each running container that requests one of these resources and holds none of it, sorted.
 
-    With DRA, the loss is a warning, because whoever may create pods can cause it and only a new pod ends it. Empty if the kubelet keeps no requests, or if the kubelet or the runtime does not answer. Doctor reports such
-    programs.
+    With DRA, the loss is a warning: whoever may create pods can cause it, and only a new pod ends it. Empty if the
+    kubelet keeps no requests, or if the kubelet or the runtime does not answer. Doctor reports such programs.
     """
     apis = {offer.resource: offer.api for offer in offers}
     if holders.source != "kubelet" or not apis:

@@ -138,7 +138,9 @@ def test_a_kubelet_that_would_start_pods_without_their_devices_is_refused(kubele
 
         def list(self, place, **_selectors):
             labels = {"app.kubernetes.io/managed-by": "nodedevices"}
-            return [{"metadata": {"name": "camera.a.b", "labels": labels}, "spec": {"extendedResourceName": "a.b/camera"}}]
+            return [
+                {"metadata": {"name": "camera.a.b", "labels": labels}, "spec": {"extendedResourceName": "a.b/camera"}}
+            ]
 
         def create(self, place, content):
             pass
