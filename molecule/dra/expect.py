@@ -508,8 +508,10 @@ def _limited(script: str) -> dict[str, Any]:
         "command": ["sh", "-c", script],
         "resources": {"limits": {CAMERA: "1"}},
     }
-    both = {"hostNetwork": True, "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1}
-    return {"containers": [container], **both}
+    # The node of the device plugin is the control plane's, which has a taint.
+    tolerated = {"tolerations": [{"operator": "Exists"}]}
+    quick = {"hostNetwork": True, "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1}
+    return {"containers": [container], **tolerated, **quick}
 
 
 def _using(container: dict[str, Any]) -> dict[str, Any]:
