@@ -22,7 +22,7 @@ FIRST_KUBELET = (1, 34)
 FIRST_KUBELET_FOR_LIMITS = (1, 36)
 #: Why a running pod lacks a device that it has in its limits, and what to do.
 NO_CLAIM = (
-    "the resource (api: dra) needs a claim, which only the scheduler makes: create the pod again without "
+    "but the resource (api: dra) needs a claim, which only the scheduler makes: create the pod again without "
     "spec.nodeName, and not as a static pod"
 )
 #: Maximum number of a device's attributes and capacities.

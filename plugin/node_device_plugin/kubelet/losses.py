@@ -37,7 +37,7 @@ _MISSED = (
     "{} was offered since the node's boot, and is lost: {}: attach it again, or accept its loss with "
     "node-device-plugin reload --forget-lost"
 )
-_NOT_GIVEN = "the kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
+_NOT_GIVEN = "but the kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
 _NOT_FOUND = "the plugin no longer finds the device"
 #: The kubelet's copy of the requests of its pods, below its root directory.
 REQUESTS_FILE = "allocated_pods_state"
@@ -198,7 +198,7 @@ async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, off
         for resource, number in wanted.get((uid, container), {}).items():
             if (resource, namespace, pod, container) not in holding:
                 is_by_claim = apis[resource] == DRA
-                text = f"{namespace}/{pod} runs without a device: its container {container} requests {number}, but "
+                text = f"{namespace}/{pod} runs without a device: its container {container} requests {number}, "
                 found.add(Loss(resource, "", text + (NO_CLAIM if is_by_claim else _NOT_GIVEN), not is_by_claim))
     return sorted(found)
 

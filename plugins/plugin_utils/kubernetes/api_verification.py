@@ -95,7 +95,7 @@ def verify(
 def _without_claim(bound: Iterable[Mapping[str, Any]], resources: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each container of a pod that runs without a device of these resources."""
     for pod, container, resource, number in pods.without_claim(bound, resources):
-        text = f"{resource}: {pod} runs without a device: its container {container} requests {number}, but "
+        text = f"{resource}: {pod} runs without a device: its container {container} requests {number}, "
         yield text + NO_CLAIM
 
 
