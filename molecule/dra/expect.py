@@ -14,9 +14,10 @@ from typing import Any
 
 from cluster_api import PODS, Cluster, expect, extended, until
 
-NODE, DRIVER = "dra-worker", "nodedevices.kubernetes"
+NODE, PLUGIN_NODE, DRIVER = "dra-worker", "dra-control-plane", "nodedevices.kubernetes"
 API = "/apis/resource.k8s.io/v1"
 SLICES, CLASSES = f"{API}/resourceslices", f"{API}/deviceclasses"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 CLAIMS, TEMPLATES = f"{API}/namespaces/default/resourceclaims", f"{API}/namespaces/default/resourceclaimtemplates"
 RBAC, ADMISSION = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
 CAMERA, DONGLE, SEAT, PLAIN, LAMP = (f"example.com/{name}" for name in ("camera", "dongle", "seat", "plain", "lamp"))
@@ -190,6 +191,40 @@ def ten_pods_at_once(cluster: Cluster) -> None:
     cluster.delete(*names)
     until(lambda: cluster.ask("GET", CLAIMS)["items"], lambda claims: all("seat" not in str(each) for each in claims))
     _gone(cluster, f"{TEMPLATES}/a-seat")
+
+
+def device_plugin_and_dra_nodes_together(cluster: Cluster) -> None:
+    """Create a Deployment whose pods have a camera in their limits. Each has its own, on whichever kind of node.
+
+    Before Kubernetes 1.36, only the node of the device plugin has devices for such pods.
+    """
+    wanted = {"camera-side\n": PLUGIN_NODE}
+    named = cluster.ask("GET", f"{CLASSES}/{CLASS[CAMERA]}")["spec"].get("extendedResourceName")
+    if int(cluster.ask("GET", "/version")["minor"].rstrip("+")) >= 36:
+        wanted.update({"camera-front\n": NODE, "camera-rear\n": NODE})
+        assert named == CAMERA, named
+    else:
+        assert named is None, named
+    labels = {"app": "limits"}
+    template = {"metadata": {"labels": labels}, "spec": _limited("ls /dev | grep camera; exec sleep 3600")}
+    spec = {"replicas": len(wanted), "selector": {"matchLabels": labels}, "template": template}
+    cluster.ask("POST", DEPLOYMENTS, {"metadata": {"name": "limits"}, "spec": spec})
+    pods = f"{PODS}?labelSelector=app%3Dlimits"
+    items = until(lambda: cluster.ask("GET", pods)["items"], lambda items: len(items) == len(wanted))
+    _run(cluster, *(each["metadata"]["name"] for each in items))
+
+    def seen() -> dict[str, str]:
+        items = {each["metadata"]["name"]: each["spec"]["nodeName"] for each in cluster.ask("GET", pods)["items"]}
+        return {cluster.ask("GET", f"{PODS}/{name}/log"): node for name, node in items.items()}
+
+    print(f"each pod's device and node: {until(seen, lambda found: found == wanted)}")
+
+
+def pod_without_a_scheduler(cluster: Cluster) -> None:
+    """Create a pod for the DRA node with spec.nodeName. The kubelet starts it without the device in its limits."""
+    spec = {**_limited("ls /dev | grep camera || echo none; exec sleep 3600"), "nodeName": NODE}
+    cluster.ask("POST", PODS, {"metadata": {"name": "by-name"}, "spec": spec})
+    _logs(cluster, "by-name", "none\n")
 
 
 def registers_after_kubelet_restart(cluster: Cluster) -> None:
@@ -369,6 +404,8 @@ def has_ended(cluster: Cluster) -> None:
 
 def no_claims(cluster: Cluster) -> None:
     """Delete all pods and claims, and wait until nothing is allocated."""
+    for each in cluster.ask("GET", DEPLOYMENTS)["items"]:
+        cluster.ask("DELETE", f"{DEPLOYMENTS}/{each['metadata']['name']}")
     cluster.delete(*(each["metadata"]["name"] for each in cluster.ask("GET", PODS)["items"]))
     for kind in (TEMPLATES, CLAIMS):
         for each in cluster.ask("GET", kind)["items"]:
@@ -481,6 +518,21 @@ def _pod(
     cluster.ask("POST", PODS, {"metadata": {"name": name}, "spec": spec})
 
 
+def _limited(script: str) -> dict[str, Any]:
+    """Return the spec of a pod with a camera in its limits."""
+    container = {
+        "name": "main",
+        "image": "localhost/node-devices/busybox:lab",
+        "imagePullPolicy": "Never",
+        "command": ["sh", "-c", script],
+        "resources": {"limits": {CAMERA: "1"}},
+    }
+    # The node of the device plugin is the control plane's, which has a taint.
+    tolerated = {"tolerations": [{"operator": "Exists"}]}
+    quick = {"hostNetwork": True, "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1}
+    return {"containers": [container], **tolerated, **quick}
+
+
 def _using(container: dict[str, Any]) -> dict[str, Any]:
     claims = [{"name": "devices", **each} for each in container.pop("claims")]
     image = {"image": "localhost/node-devices/busybox:lab", "imagePullPolicy": "Never"}
@@ -562,6 +614,8 @@ if __name__ == "__main__":
             sharing_a_claim,
             admin_access,
             ten_pods_at_once,
+            device_plugin_and_dra_nodes_together,
+            pod_without_a_scheduler,
             no_claims,
         ),
         *(registers_after_kubelet_restart, keeps_its_device, remember_slices, slices_unchanged_by_restart),

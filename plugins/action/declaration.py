@@ -130,7 +130,7 @@ class ActionModule(NodeAction):
                     api = Api.of(path, dry_run=True)
                     other_daemonsets.before(DaemonSet(api, deployment))
                     if declared and declared["dra"]:
-                        cluster_access.require_dra(api, declared["dra"]["name"], given)
+                        return cluster_access.require_dra(api, declared, given)
             except ApiError as error:
                 return [cluster_access.failure(path, error)]
             except DeploymentError as error:

@@ -49,10 +49,13 @@ class ActionModule(NodeAction):
             for path, uses in clusters.items():
                 named.setdefault(duplicate_nodes.identity(path), (path, []))[1].extend(uses)
             clusters = dict(named.values())
-        changes = []
+        changes, nameless = [], set()
         for path, uses in clusters.items():
-            changes += device_classes.converge(Api.of(path, self._task.check_mode), uses)
-        return outcome(changes)
+            changed = device_classes.converge(Api.of(path, self._task.check_mode), uses)
+            changes += changed
+            nameless |= device_classes.nameless(changed, uses)
+        told = device_classes.only_by_claims(nameless)
+        return {**outcome(changes), **({"warnings": [told]} if told else {})}
 
     def _use(self, variables, host, state):
         """Return a host's kubeconfig, or None, and what its node or profile uses. variables: of the host."""

@@ -35,6 +35,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, members, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
     deployed,
+    device_classes,
     named_nodes,
     rollout,
     same_machine,
@@ -189,6 +190,7 @@ class ActionModule(NodeAction):
             wanted = extended_resources.Wanted(declared["capacities"], served, registered)
             rows = extended_resources.rows(shown, wanted)
             problems.extend(self._unlisted(cluster, shown["metadata"]["name"], by_claim))
+            notes = (*parts.get("notes", ()), *self._only_by_claims(cluster, by_claim))
         except (ApiError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
@@ -198,7 +200,16 @@ class ActionModule(NodeAction):
             problems.append(str(error))
             return {}
         of_pod = self._of_pod(cluster, shown, declared, problems) if self._is_pod else {}
-        return {"cluster": rows, "node_object": shown, **of_pod}
+        return {"cluster": rows, "node_object": shown, "notes": notes, **of_pod}
+
+    def _only_by_claims(self, cluster, by_claim):
+        """Return a sentence if pods cannot have some of these resources in their limits."""
+        try:
+            nameless = device_classes.without_name(cluster, by_claim) if by_claim else []
+        except ApiError:
+            # A missing class, right or API has other effects, which other checks report.
+            nameless = []
+        return [device_classes.only_by_claims(nameless)] if nameless else []
 
     def _with_slices(self, cluster, of_node, declared):
         """Return a node object with what the node's ResourceSlices offer. Raises ApiError."""

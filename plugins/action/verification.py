@@ -103,7 +103,7 @@ class ActionModule(NodeAction):
 
     def _verify_sample(self, sample, verify):
         """Return one report about some of a profile's nodes. verify: returns the report of a node."""
-        rows, problems, is_changed = [], [], False
+        rows, problems, warnings, is_changed = [], [], [], False
         for name in sample.names:
             try:
                 found, changed = verify(name)
@@ -113,9 +113,10 @@ class ActionModule(NodeAction):
                 continue
             rows += [{**row, "resource": f"{row['resource']} on {name}"} for row in found["resources"]]
             problems += [f"{name}: {problem}" for problem in found["problems"]]
+            warnings += [f"{name}: {warning}" for warning in found["warnings"]]
             is_changed = is_changed or changed
         unseen = sample.total - len(sample.names)
-        warnings = [f"{unseen} of {sample.total} nodes were not verified (verification_sample)"] * bool(unseen)
+        warnings += [f"{unseen} of {sample.total} nodes were not verified (verification_sample)"] * bool(unseen)
         report = {"resources": rows, "problems": problems, "nodes": sample.total, "warnings": warnings}
         return {"changed": is_changed, **self._judged(report)}
 

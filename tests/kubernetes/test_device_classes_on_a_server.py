@@ -20,6 +20,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubele
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
 pytestmark = pytest.mark.parametrize("cluster", ["real_api_server"], indirect=True)
 
@@ -80,6 +81,50 @@ def test_another_driver_replaces_the_selector(cluster, node):
     )
 
 
+@pytest.fixture
+def names_resources(cluster):
+    """Whether the server keeps the extendedResourceName."""
+    return int(cluster.ask("GET", "/version")["minor"].rstrip("+")) >= 36
+
+
+def test_a_class_has_the_name_by_which_ordinary_pods_request_its_devices(cluster, node, names_resources):
+    (of_all,) = uses = [use(NODE, *RESOURCES)]
+    api = Api.of(cluster.kubeconfig())
+    changes = device_classes.converge(Api.of(cluster.kubeconfig(), dry_run=True), uses)
+    assert device_classes.nameless(changes, uses) == (set() if names_resources else of_all.resources)
+    assert device_classes.nameless(device_classes.converge(api, uses), uses) == (
+        set() if names_resources else of_all.resources
+    )
+    assert {cluster_classes.resource_of(each) for each in there(cluster).values()} == (
+        set(RESOURCES) if names_resources else {""}
+    )
+    assert set(device_classes.without_name(api, RESOURCES)) == (set() if names_resources else set(RESOURCES))
+    # Also where the server drops the name, a second run changes nothing.
+    assert run(cluster, of_all) == []
+
+
+def test_a_class_of_a_release_without_the_name_gets_it_at_the_next_run(cluster, node, names_resources):
+    of_older = cluster_classes.content(DRIVER, RESOURCES[0], [NODE], is_named=False)
+    cluster.ask("POST", f"{API}/deviceclasses", of_older)
+    told = run(cluster, use(NODE, RESOURCES[0]), check=True)
+    assert told == ["deviceclass camera.example.com"] * names_resources
+    assert run(cluster, use(NODE, RESOURCES[0])) == told
+    assert cluster_classes.resource_of(there(cluster)["camera.example.com"]) == RESOURCES[0] * names_resources
+
+
+def test_a_class_of_others_with_the_name_is_refused_before_anything_is_written(cluster, node, names_resources):
+    spec = {"extendedResourceName": RESOURCES[0]}
+    cluster.ask("POST", f"{API}/deviceclasses", {"metadata": {"name": "theirs"}, "spec": spec})
+    wanted, api = use(NODE, *RESOURCES), Api.of(cluster.kubeconfig(), dry_run=True)
+    obstacles = device_classes.require_rights(api, DRIVER, RESOURCES)
+    if not names_resources:
+        assert obstacles == []
+        return
+    with pytest.raises(DeploymentError, match=r"camera.example.com cannot have .*, because deviceclass theirs has it"):
+        run(cluster, wanted)
+    assert (list(there(cluster)), len(obstacles)) == (["theirs"], 1)
+
+
 def test_names_of_objects(cluster, node):
     other = cluster.node({"cpu": "2"})
     assert Api.of(cluster.kubeconfig()).names(Place("nodes")) >= {NODE, other.name}
@@ -132,10 +177,10 @@ def test_a_kubelet_may_only_speak_for_its_node(cluster, node):
 
 
 def test_the_right_to_keep_classes_is_checked_before_a_run(cluster, node):
-    device_classes.require_rights(Api.of(cluster.kubeconfig(), dry_run=True), DRIVER)
+    assert device_classes.require_rights(Api.of(cluster.kubeconfig(), dry_run=True), DRIVER, RESOURCES) == []
     assert there(cluster) == {}
     with pytest.raises(LacksRights, match='User "reader" cannot list resource "deviceclasses"'):
-        device_classes.require_rights(Api.of(cluster.kubeconfig({"token": "reader-token"}), dry_run=True), DRIVER)
+        device_classes.require_rights(Api.of(cluster.kubeconfig({"token": "reader-token"}), dry_run=True), DRIVER, ())
 
 
 def test_claims_with_devices_of_a_node(cluster, node):

@@ -74,7 +74,8 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settin
     node, given = cluster.node({}), {"kubeconfig": path, "deployment": settings}
     if api == "dra":
         user = Api(kubeconfig.read(path))
-        cluster_access.require_dra(user.dry(), "nodedevices.kubernetes", {"namespace": namespace})
+        declared = {"dra": {"name": "nodedevices.kubernetes"}, "resources": [{**IMAGINARY, "api": "dra"}]}
+        assert cluster_access.require_dra(user.dry(), declared, {"namespace": namespace}, user.node(node.name)) == []
         assert list(claims.allocated(user)) == []
         assert claims.published(user, "nodedevices.kubernetes", node.name) == {}
         use = device_classes.Use(device_classes.profile(namespace, "gpu"), frozenset([IMAGINARY["name"]]), "d.example")
@@ -95,7 +96,7 @@ def test_what_a_daemonset_needs(cluster, run, read, namespace, user_with, settin
     outcomes = proofs.prove([proof.Wanted(IMAGINARY["name"], 1)], lambda _pods: {})
     assert outcomes[IMAGINARY["name"]].unproven == "its pod is Pending after 0.01 s: no reason was reported"
     assert proof.remove(daemon_set.api, [namespace], node.name).changed is True
-    assert pods.in_use(daemon_set.api, node.name) == {}
+    assert pods.bound(daemon_set.api, node.name) == []
     proof.write_record(daemon_set.api, node.name, {IMAGINARY["name"]: "a" * 64})
     # Its log, its metrics, and the word to its kubelet; only a user with rights learns that no pod has the name.
     for part in ("log", "proxy/metrics"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from . import quantity
@@ -52,16 +52,32 @@ class Use(NamedTuple):
     pods: tuple[str, ...]
 
 
-def in_use(api: Api, node: str) -> dict[str, Use]:
-    """The use of each resource on the node, by the scheduler's rules. Raises ApiError."""
+def in_use(pods: Iterable[Mapping[str, Any]]) -> dict[str, Use]:
+    """The use of each resource on a node, by the scheduler's rules. pods: those that are bound to the node."""
     uses: dict[str, Use] = {}
-    for pod in bound(api, node):
+    for pod in pods:
         if is_finished(pod):
             continue
         for resource, shares in _asked(pod["spec"]).items():
             before = uses.get(resource, Use(0, ()))
             uses[resource] = Use(before.shares + shares, tuple(sorted({*before.pods, name_of(pod)})))
     return uses
+
+
+def without_claim(pods: Iterable[Mapping[str, Any]], resources: Collection[str]) -> Iterator[tuple[str, str, str, int]]:
+    """Yield what running containers have in their limits without a claim that the scheduler made for it.
+
+    pods: those that are bound to a node. resources: those that pods get by claims. Yields the pod's namespace/name, the
+    container, the resource and the number.
+    """
+    for pod in pods:
+        status = pod.get("status") or {}
+        mappings = (status.get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
+        claimed = {(each["containerName"], each["resourceName"]) for each in mappings}
+        for container in pod["spec"].get("containers") or () if status.get("phase") == "Running" else ():
+            for resource, number in _limits(container).items():
+                if number and resource in resources and (container["name"], resource) not in claimed:
+                    yield name_of(pod), container["name"], resource, number
 
 
 def _asked(spec: Mapping[str, Any]) -> Counter[str]:

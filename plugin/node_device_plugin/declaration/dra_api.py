@@ -17,6 +17,14 @@ from .problems import Problem
 API_VERSION = "resource.k8s.io/v1"
 #: The first minor of the kubelet with the API v1 of DRA drivers.
 FIRST_KUBELET = (1, 34)
+#: The first minor of the kubelet that gives a pod the devices of a claim which the scheduler made for its limits.
+#: An older kubelet starts such a pod without a device. Source: the feature gate DRAExtendedResource, on from 1.36 on.
+FIRST_KUBELET_FOR_LIMITS = (1, 36)
+#: Why a running pod lacks a device that it has in its limits, and what to do.
+NO_CLAIM = (
+    "but the resource (api: dra) needs a claim, which only the scheduler makes: create the pod again without "
+    "spec.nodeName, and not as a static pod"
+)
 #: Maximum number of a device's attributes and capacities.
 MAX_ATTRIBUTES = 32
 #: Maximum number of the devices of a claim (AllocationResultsMaxSize).

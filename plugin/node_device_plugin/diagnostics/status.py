@@ -113,7 +113,7 @@ async def status(kubelet: KubeletPlaces, runtime_socket: str | None = None) -> S
     offers = losses.offers_of(plugin)
     if runtime_socket is None:
         runtime_socket = await in_thread(cri_socket, None)
-    without = await unserved(kubelet.root_dir, runtime_socket, holders, [offer.resource for offer in offers])
+    without = await unserved(kubelet.root_dir, runtime_socket, holders, offers)
     spec_dirs = plugin["configuration"].get("cdi_spec_dirs", ())
     return Status(plugin, problem, holders, await losses.losses(offers, holders, without, spec_dirs))
 

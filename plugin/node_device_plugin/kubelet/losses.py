@@ -3,10 +3,12 @@
 Expected are the devices that pods hold, a device for each running container that requests one, the number of devices
 that the declaration requires, and, as a warning, the discovered devices that were offered since the boot.
 
-A running container may request a device and hold none: the kubelet starts such a container if it admits the pod again
-without its checkpoint of devices, for example after somebody deleted the file. Requests are in pod specs alone, so this
-module reads the copy that the kubelet keeps of them for in-place resizes (``allocated_pods_state``,
-pkg/kubelet/allocation/state in Kubernetes). A kubelet before 1.33 keeps no copy.
+A running container may request a device and hold none. The kubelet starts such a container if it admits the pod again
+without its checkpoint of devices, for example after somebody deleted the file. It also does so if no scheduler made a
+claim for a resource of a DRA driver (removeMissingExtendedResources in pkg/kubelet/lifecycle of Kubernetes): for a
+static pod, and for a pod that was created with ``spec.nodeName``. Requests are in pod specs alone, so this module reads
+the copy that the kubelet keeps of them for in-place resizes (``allocated_pods_state``, pkg/kubelet/allocation/state in
+Kubernetes). A kubelet before 1.33 keeps no copy.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..declaration.device_plugin_api import devices_behind
+from ..declaration.dra_api import NO_CLAIM
+from ..declaration.model import DEVICE_PLUGIN, DRA
 from ..devices.health import CdiNames, reason_of
 from ..runtime.client import CriClient
 from ..runtime.errors import CriError
@@ -33,6 +37,7 @@ _MISSED = (
     "{} was offered since the node's boot, and is lost: {}: attach it again, or accept its loss with "
     "node-device-plugin reload --forget-lost"
 )
+_NOT_GIVEN = "but the kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
 _NOT_FOUND = "the plugin no longer finds the device"
 #: The kubelet's copy of the requests of its pods, below its root directory.
 REQUESTS_FILE = "allocated_pods_state"
@@ -45,7 +50,7 @@ class Offer(NamedTuple):
     min_devices: as declared. reasons: each known device with the reason why it is lost; None for a healthy device, and
     for one that is withheld because a container holds it under another name. left_out: devices that matched and are not
     offered, each with the reason. missed: discovered devices that were offered since the boot and are gone, each with
-    the reason.
+    the reason. api: as in Resource.
     """
 
     resource: str
@@ -53,6 +58,7 @@ class Offer(NamedTuple):
     reasons: Mapping[str, str | None]
     left_out: Mapping[str, str] = MappingProxyType({})
     missed: Mapping[str, str] = MappingProxyType({})
+    api: str = DEVICE_PLUGIN
 
 
 class Loss(NamedTuple):
@@ -84,6 +90,7 @@ def offers_of(plugin: Mapping[str, Any]) -> list[Offer]:
             },
             {**each["refused"], **each.get("left_out", {})},
             each.get("missed", {}),
+            each.get("api", DEVICE_PLUGIN),
         )
         for each in plugin["resources"]
     ]
@@ -161,16 +168,17 @@ def _too_few(offer: Offer) -> Loss:
     return Loss(offer.resource, "", "; ".join([expected, *few(reasons, _MOST_TOLD)]))
 
 
-async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, resources: Collection[str]) -> list[Loss]:
+async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, offers: Sequence[Offer]) -> list[Loss]:
     """A loss for each running container that requests one of these resources and holds none of it, sorted.
 
-    Empty if the kubelet keeps no requests, or if the kubelet or the runtime does not answer. Doctor reports such
-    programs.
+    With DRA, the loss is a warning: whoever may create pods can cause it, and only a new pod ends it. Empty if the
+    kubelet keeps no requests, or if the kubelet or the runtime does not answer. Doctor reports such programs.
     """
-    if holders.source != "kubelet" or not resources:
+    apis = {offer.resource: offer.api for offer in offers}
+    if holders.source != "kubelet" or not apis:
         return []
     try:
-        wanted = await BoundedCalls().ask(requested, kubelet_root, frozenset(resources))
+        wanted = await BoundedCalls().ask(requested, kubelet_root, frozenset(apis))
         if not wanted:
             return []
         async with CriClient(runtime_socket) as cri:
@@ -189,11 +197,9 @@ async def unserved(kubelet_root: str, runtime_socket: str, holders: Holders, res
             continue
         for resource, number in wanted.get((uid, container), {}).items():
             if (resource, namespace, pod, container) not in holding:
-                text = (
-                    f"{namespace}/{pod} runs without a device: its container {container} requests {number}, but the "
-                    "kubelet gave it none (for example, its checkpoint was deleted): create the pod again"
-                )
-                found.add(Loss(resource, "", text))
+                is_by_claim = apis[resource] == DRA
+                text = f"{namespace}/{pod} runs without a device: its container {container} requests {number}, "
+                found.add(Loss(resource, "", text + (NO_CLAIM if is_by_claim else _NOT_GIVEN), not is_by_claim))
     return sorted(found)
 
 

@@ -87,7 +87,9 @@ class Expected(NamedTuple):
             return said_reasons.get(device.id) or self.problems.get(device.id) or _UNLISTED
 
         reasons = {device.id: why(device) for device in self.resource.devices}
-        return Offer(self.resource.name, self.resource.min_devices, reasons, self.left_out, said.get("missed", {}))
+        missed = said.get("missed", {})
+        declared = self.resource
+        return Offer(declared.name, declared.min_devices, reasons, self.left_out, missed, declared.api)
 
 
 def expected(resource: Resource, found: Discovered | None, held: Iterable[HeldDevice], names: CdiNames) -> Expected:

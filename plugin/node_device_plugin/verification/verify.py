@@ -61,7 +61,7 @@ async def verify(configuration: Configuration, scope: Scope) -> Report:
     judge, wanted = await _settled(configuration, scope, runtime, names, wanted)
     problems += [f"kubelet: {judge.problem}"] * bool(judge.problem)
     offers = [judge.offer(each) for each in wanted]
-    without = await unserved(scope.kubelet_root, scope.runtime_socket, state, [each.resource for each in offers])
+    without = await unserved(scope.kubelet_root, scope.runtime_socket, state, offers)
     lost = await losses(offers, state, without, configuration.checked_spec_dirs)
     rows, to_prove = _before_proofs(judge, wanted, lost, record if scope.unproven_only else None, runtime.name)
     outcomes = await judge.prove(resources, to_prove)

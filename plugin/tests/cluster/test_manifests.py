@@ -450,7 +450,10 @@ def test_each_resource_with_claims_has_its_device_class():
     nodes = {"a": configuration(CAMERA, IMAGINARY), "b": configuration(CAMERA, other)}
     found = [each.content for each in manifests.render(deployment(name="gpu"), nodes)]
     classes = {each["metadata"]["name"]: each for each in found if each["kind"] == "DeviceClass"}
-    assert list(classes) == ["camera.example.com", "other.example.com"]
+    assert {name: each["spec"]["extendedResourceName"] for name, each in classes.items()} == {
+        "camera.example.com": "example.com/camera",
+        "other.example.com": "example.com/other",
+    }
     # A play keeps the class as long as the DaemonSet.
     annotations = classes["camera.example.com"]["metadata"]["annotations"]
     assert annotations == {"nodedevices.kubernetes/nodes": '["node-devices/gpu"]'}

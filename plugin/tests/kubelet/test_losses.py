@@ -189,13 +189,14 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runtime:
     return made
 
 
+OFFERED = [Offer(GPU, 0, {})]
 LISTED = frozenset({("default", "hold", "main"), ("default", "hold", "beside"), ("default", "other", "main")})
 
 
 async def test_a_running_container_that_requests_and_holds_nothing_is_named(tmp_path: Path, runtime: Runtime) -> None:
     held = HeldDevice(GPU, "GPU-1", "default", "other", "main")
     holders = Holders("kubelet", (held,), containers=LISTED)
-    found = await unserved(str(tmp_path), "/none.sock", holders, [GPU])
+    found = await unserved(str(tmp_path), "/none.sock", holders, OFFERED)
     (loss,) = found
     assert await losses([Offer(GPU, 0, {"GPU-1": None})], holders, found, ()) == found
     assert loss == Loss(
@@ -206,20 +207,33 @@ async def test_a_running_container_that_requests_and_holds_nothing_is_named(tmp_
     )
 
 
+async def test_a_pod_that_no_scheduler_placed_has_no_claim(tmp_path: Path, runtime: Runtime) -> None:
+    held = HeldDevice(GPU, "GPU-1", "default", "other", "main", claim="default/other-extended-resources-x")
+    holders = Holders("kubelet", (held,), containers=LISTED)
+    (loss,) = await unserved(str(tmp_path), "/none.sock", holders, [OFFERED[0]._replace(api="dra")])
+    assert loss == Loss(
+        GPU,
+        "",
+        "default/hold runs without a device: its container main requests 2, but the resource (api: dra) needs a claim, "
+        "which only the scheduler makes: create the pod again without spec.nodeName, and not as a static pod",
+        fails=False,
+    )
+
+
 async def test_what_the_kubelet_does_not_list_or_what_has_ended_lacks_nothing(tmp_path: Path, runtime: Runtime) -> None:
     root, socket = str(tmp_path), "/none.sock"
     # An init container, whose devices the next container gets, and a pod that has ended.
-    assert await unserved(root, socket, Holders("kubelet", containers=frozenset()), [GPU]) == []
+    assert await unserved(root, socket, Holders("kubelet", containers=frozenset()), OFFERED) == []
     holders = Holders("kubelet", containers=LISTED)
-    assert len(await unserved(root, socket, holders, [GPU])) == 2
+    assert len(await unserved(root, socket, holders, OFFERED)) == 2
     for each in runtime.running:
         each.state = cri.CONTAINER_EXITED
-    assert await unserved(root, socket, holders, [GPU]) == []
+    assert await unserved(root, socket, holders, OFFERED) == []
 
 
 async def test_without_answers_nobody_is_accused(tmp_path: Path, runtime: Runtime) -> None:
     holders = Holders("kubelet", containers=LISTED)
-    assert await unserved(str(tmp_path), "/none.sock", holders._replace(source="checkpoint"), [GPU]) == []
+    assert await unserved(str(tmp_path), "/none.sock", holders._replace(source="checkpoint"), OFFERED) == []
     assert await unserved(str(tmp_path), "/none.sock", holders, []) == []
     runtime.fails = True
-    assert await unserved(str(tmp_path), "/none.sock", holders, [GPU]) == []
+    assert await unserved(str(tmp_path), "/none.sock", holders, OFFERED) == []

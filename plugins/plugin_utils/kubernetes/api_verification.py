@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, pods, quantity
@@ -13,7 +13,10 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     capacities_of,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import MAX_CLAIMED
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.dra_api import (
+    MAX_CLAIMED,
+    NO_CLAIM,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import (
@@ -62,7 +65,10 @@ def verify(
     before = proof.read_record(shown)
     record = Record(before, cluster.deployment.image)
     record.keep_only(resources, runtime)
-    uses = {**pods.in_use(cluster.api, node), **claims.in_use(cluster.api, driver, node, resources)}
+    by_claims, bound = {each.name for each in resources if each.api == DRA}, pods.bound(cluster.api, node)
+    # A pod that requests such a resource may have none.
+    uses = {name: use for name, use in pods.in_use(bound).items() if name not in by_claims}
+    uses.update(claims.in_use(cluster.api, driver, node, resources))
     known = record if unproven_only else None
     rows = []
     for resource in resources:
@@ -80,8 +86,17 @@ def verify(
         "kubelet": info.get("kubeletVersion", ""),
         "resources": [row._asdict() for row in rows],
         "problems": [f"{row.resource}: {row.detail}" for row in rows if row.state == FAILED],
+        # While the node has another API's devices under this name, its pods may have them.
+        "warnings": list(_without_claim(bound, {name for name in by_claims if not held.get(name)})),
     }
     return report, record.proven != before
+
+
+def _without_claim(bound: Iterable[Mapping[str, Any]], resources: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each container of a pod that runs without a device of these resources."""
+    for pod, container, resource, number in pods.without_claim(bound, resources):
+        text = f"{resource}: {pod} runs without a device: its container {container} requests {number}, "
+        yield text + NO_CLAIM
 
 
 def _outcomes(

@@ -15,6 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
     Place,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import Asked
 
 from . import deployed, device_classes
@@ -72,9 +73,9 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
         return Answer([], warnings, drivers, set())
     if declared.get("capacities"):
         api.patch_node_status(name, [{"op": "test", "path": "/metadata/name", "value": name}])
-    if declared.get("dra"):
-        require_dra(api, declared["dra"]["name"], asked.deployment if asked.mode == "daemonset" else None)
     problems = []
+    if declared.get("dra"):
+        problems += require_dra(api, declared, asked.deployment if asked.mode == "daemonset" else None, node)
     if asked.mode == "daemonset":
         # The deployment reports errors.
         with contextlib.suppress(ApiError, DeclarationError):
@@ -83,14 +84,20 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
     return Answer(problems, warnings, drivers, removed(node, declared, api_only) if is_removing else set())
 
 
-def require_dra(api: Api, driver: str, deployment: Any = None) -> None:
-    """Raise ApiError if the cluster has no DRA, or if the user may not create what the driver needs.
+def require_dra(
+    api: Api, declared: Mapping[str, Any], deployment: Any = None, node: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Return why a node cannot have the driver, one message each.
 
-    api: with dry runs only. deployment: of the DaemonSet, whose pods need rights; None for a service.
+    Raises ApiError if the cluster has no DRA, or if the user may not create what the driver needs. api: with dry runs
+    only. declared: the declaration as data. deployment: of the DaemonSet, whose pods need rights; None for a service.
+    node: its object; None for a profile.
     """
-    device_classes.require_rights(api, driver)
+    driver = declared["dra"]["name"]
+    by_claims = [each["name"] for each in declared["resources"] if each.get("api") == DRA]
+    obstacles = device_classes.require_rights(api, driver, by_claims, node)
     if deployment is None:
-        return
+        return obstacles
     # The deployment reports errors of its settings.
     with contextlib.suppress(DeclarationError):
         for manifest in manifests.rights(deployed.parse(deployment), [driver]):
@@ -100,6 +107,7 @@ def require_dra(api: Api, driver: str, deployment: Any = None) -> None:
                 metadata = {"generateName": "nodedevices-trial-"}
                 group = manifest.content["apiVersion"]
                 api.create(Place(kinds, group=group), {**manifest.content, "metadata": metadata})
+    return obstacles
 
 
 def not_joined(path: str, node: str) -> str:

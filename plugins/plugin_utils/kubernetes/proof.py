@@ -18,13 +18,18 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
     Api,
     ApiError,
+    LacksRights,
     Place,
     Unavailable,
+)
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests.device_classes import (
+    resource_of,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import proof_record, static_pod
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import Outcome
 
 from . import kubelet_of_a_pod, objects
+from .device_classes import CLASSES
 from .objects import Change, DeploymentError, own
 from .waiting import until
 
@@ -66,7 +71,8 @@ _NO_REASON = ("", "ContainerCreating")
 class Wanted(NamedTuple):
     """The request of a proof's pod. arguments: for its container's program.
 
-    device_class: the DeviceClass of a resource with ``api: dra``, whose devices a pod gets by a claim; else empty.
+    device_class: the DeviceClass of a resource with ``api: dra``; else empty. The pod gets a claim of its own, unless
+    the class lets the scheduler make the claim for the pod's limits, as for the pods of users.
     """
 
     resource: str
@@ -211,6 +217,7 @@ class Proofs:
             own(_CLASS, self._api.get(_CLASS))
             objects.apply(self._api, _CLASS, priority_class())
             self._remove_leftovers()
+            left = [each._replace(device_class="") if self._is_named(each) else each for each in left]
             while left:
                 found, is_late = self._prove_some(left[:_AT_ONCE], look, timeout)
                 outcomes.update(found)
@@ -223,6 +230,16 @@ class Proofs:
             # A missing permission, a quota or a webhook is not a fault of the devices.
             outcomes.update((each.resource, Outcome(unproven=str(error))) for each in left)
         return outcomes
+
+    def _is_named(self, wanted: Wanted) -> bool:
+        """Return whether pods get a resource with ``api: dra`` by their limits."""
+        if not wanted.device_class:
+            return False
+        try:
+            found = self._api.get(CLASSES._replace(name=wanted.device_class))
+        except LacksRights:
+            return False
+        return found is not None and resource_of(found) == wanted.resource
 
     def _prove_some(self, wanted: Iterable[Wanted], look: Look, timeout: float) -> tuple[dict[str, Outcome], bool]:
         """Run pods simultaneously. Return their outcomes, and whether the wait timed out."""
@@ -360,7 +377,8 @@ def _outcome(pod: Mapping[str, Any] | None, words: str, waited: float | None) ->
 def _awaits_claim(pod: Mapping[str, Any]) -> bool:
     """Return whether a pod is on its node and may wait for the preparation of a claim."""
     spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
-    return bool(spec.get("resourceClaims") and spec.get("nodeName")) and phase == "Pending"
+    has_claim = spec.get("resourceClaims") or (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    return bool(has_claim and spec.get("nodeName")) and phase == "Pending"
 
 
 def _words(pod: Mapping[str, Any]) -> Iterator[str]:

@@ -180,7 +180,11 @@ def _device_classes(deployment: Deployment, configurations: Iterable[Configurati
                 raise DeclarationError([Problem("dra.driver", why)])
     user = device_classes.profile(deployment.namespace, deployment.name)
     for name, driver in sorted(found.items()):
-        yield Manifest(f"By this class, ResourceClaims request {name}.", device_classes.content(driver, name, [user]))
+        yield Manifest(
+            f"By this class, ResourceClaims request {name}. From Kubernetes 1.36 on, pods with the resource in their\n"
+            "limits request it, too; an older API server drops extendedResourceName.",
+            device_classes.content(driver, name, [user]),
+        )
 
 
 def _overlap(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool) -> str:

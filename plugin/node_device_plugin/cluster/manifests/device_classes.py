@@ -1,4 +1,7 @@
-"""The DeviceClass of a resource with ``api: dra``, by which ResourceClaims request its devices.
+"""The DeviceClass of a resource with ``api: dra``, by which ResourceClaims and ordinary pods request its devices.
+
+An ordinary pod has the resource in ``limits``. The scheduler then makes a claim for it, if the API server keeps the
+field ``extendedResourceName``: from Kubernetes 1.36 on, or with the feature gate DRAExtendedResource.
 
 The annotation NODES of a DeviceClass records the nodes that use it, so that it goes with its last node. Nodes that
 nobody named are recorded as their DaemonSet.
@@ -27,8 +30,11 @@ def profile(namespace: str, name: str) -> str:
     return f"{namespace}/{name}"
 
 
-def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any]:
-    """The DeviceClass of a resource. driver: the name of the DRA driver. nodes: those that use the class."""
+def content(driver: str, resource: str, nodes: Collection[str], is_named: bool = True) -> dict[str, Any]:
+    """The DeviceClass of a resource. driver: the name of the DRA driver. nodes: those that use the class.
+
+    is_named: whether it has an extendedResourceName.
+    """
     # If a device has no such attribute, the scheduler would not look at any other node for the pod. Each device of the
     # plugin has it, but whoever has a pod's token can publish one without it.
     attribute = f'device.attributes["{driver}"].{RESOURCE_ATTRIBUTE}'
@@ -41,7 +47,10 @@ def content(driver: str, resource: str, nodes: Collection[str]) -> dict[str, Any
             "labels": dict(MANAGED_BY),
             "annotations": record(nodes),
         },
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        "spec": {
+            "selectors": [{"cel": {"expression": expression}}],
+            **({"extendedResourceName": resource} if is_named else {}),
+        },
     }
 
 
@@ -54,6 +63,11 @@ def size(device_class: Mapping[str, Any]) -> int:
     """The bytes of a DeviceClass's annotations, as Kubernetes counts them."""
     annotations = device_class["metadata"]["annotations"].items()
     return sum(len(key.encode()) + len(value.encode()) for key, value in annotations)
+
+
+def resource_of(device_class: Mapping[str, Any]) -> str:
+    """The name by which ordinary pods request devices of a DeviceClass, of whatever owner; empty if it has none."""
+    return str(device_class["spec"].get("extendedResourceName") or "")
 
 
 def nodes_of(device_class: Mapping[str, Any]) -> frozenset[str]:

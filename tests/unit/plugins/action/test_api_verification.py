@@ -50,6 +50,8 @@ class FakeCluster:
         self.metrics = ""
         self.runtime, self.annotations = "containerd://2.1.9", {"of": "others"}
         self.slices, self.claims, self.made_claims = [], [], []
+        #: The extendedResourceName of the one DeviceClass; None if the user may not read it.
+        self.named = ""
 
     def node(self, _name):
         info = {"containerRuntimeVersion": self.runtime, "kubeletVersion": "v1.36.2"}
@@ -94,6 +96,11 @@ class FakeCluster:
             return {"metadata": {"name": place.name, "uid": "u-1"}}
         if place.kinds == "priorityclasses":
             return copy.deepcopy(self.classes.get(place.name))
+        if place.kinds == "deviceclasses":
+            assert place.name == "claimed.a.example"
+            if self.named is None:
+                raise LacksRights("no")
+            return {"spec": {"extendedResourceName": self.named} if self.named else {}}
         return self.pods.get(place.name)
 
     def create(self, place, content):
@@ -215,7 +222,9 @@ def _claim(name, *devices, users=(), pool="worker1/claimed.a.example"):
     return {"metadata": {"name": name, "namespace": "default"}, "status": status}
 
 
-def test_a_container_that_has_its_device_by_a_claim(cluster):
+@pytest.mark.parametrize("named", ["", "example.com/other", None])
+def test_a_container_that_has_its_device_by_a_claim(cluster, named):
+    cluster.named = named
     cluster.slices = [_slice("one"), _slice("two"), _slice("one", pool="worker1/other.a.example")]
     cluster.claims = [
         _claim("web", "one", users=["web"]),
@@ -229,6 +238,44 @@ def test_a_container_that_has_its_device_by_a_claim(cluster):
     assert (request["exactly"]["deviceClassName"], request["exactly"]["count"]) == ("claimed.a.example", 1)
     assert pod["spec"]["resourceClaims"][0]["resourceClaimName"] == claim["metadata"]["name"]
     assert claim["metadata"]["namespace"] == "node-devices"
+
+
+def test_a_container_that_has_its_device_by_a_claim_that_the_scheduler_makes(cluster):
+    cluster.slices, cluster.named = [_slice("one", "two")], "a.example/claimed"
+    cluster.prints = {"a.example/claimed": printed({"DEV_0": "/two"})}
+    assert row(CLAIMED)["state"] == "proven"
+    (pod,) = cluster.made
+    assert (cluster.made_claims, _asked(pod)) == ([], {"memory": "96Mi", "a.example/claimed": "1"})
+    assert "resourceClaims" not in pod["spec"]
+
+
+def test_a_pod_without_a_claim_runs_without_its_device(cluster):
+    limits = {"resources": {"limits": {"a.example/claimed": "2", "a.example/plugins": "1"}}}
+    by_name = {
+        "metadata": {"name": "by-name", "namespace": "team"},
+        "spec": {"containers": [{"name": "main", **limits}, {"name": "beside"}]},
+        "status": {"phase": "Running"},
+    }
+    mapping = {"containerName": "main", "resourceName": "a.example/claimed", "requestName": "container-0-request-0"}
+    scheduled = {**by_name, "metadata": {"name": "scheduled", "namespace": "team"}}
+    scheduled["status"] = {"phase": "Running", "extendedResourceClaimStatus": {"requestMappings": [mapping]}}
+    ended = {**by_name, "status": {"phase": "Succeeded"}}
+    cluster.slices, cluster.others = [_slice("one", "two")], [by_name, scheduled, ended]
+    cluster.prints = {"a.example/claimed": printed({"DEV_0": "/two"})}
+    result = verify(CLAIMED)
+    # Such a pod uses no device.
+    assert (result["resources"][0]["state"], result["problems"]) == ("proven", [])
+    assert result["warnings"] == [
+        "worker1: a.example/claimed: team/by-name runs without a device: its container main requests 2, but the "
+        "resource (api: dra) needs a claim, which only the scheduler makes: create the pod again without "
+        "spec.nodeName, and not as a static pod"
+    ]
+    # While devices are held through the device plugin, the pod may have one of them.
+    labels = ("resource", "state", "reason")
+    held = ("a.example/claimed", "unhealthy", HELD_BY_ANOTHER_NAME)
+    cluster.metrics = "\n".join(Gauge("node_device_plugin_devices", "Devices", labels).render({held: 1.0})) + "\n"
+    cluster.slices = [_slice("one")]
+    assert "warnings" not in verify(CLAIMED)
 
 
 @pytest.mark.parametrize(

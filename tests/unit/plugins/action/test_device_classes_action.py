@@ -15,6 +15,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     duplicate_nodes,
 )
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import Change
 
 CAMERA = {"name": "example.com/camera", "api": "dra"}
 PLAIN = {"name": "example.com/plain"}
@@ -95,6 +96,17 @@ def test_a_class_needs_a_cluster(run):
     result, asked = run("present", {"a": host(CAMERA, node="a", kubeconfig=None)})
     assert (result["failed"], asked) == (True, {})
     assert "a: node_devices_kubeconfig: not set, but the DeviceClass of example.com/camera" in result["msg"]
+
+
+def test_resources_that_the_server_lets_pods_get_only_by_claims_are_a_warning(run, monkeypatch):
+    def converge(_path, _uses):
+        after = {"extendedResourceName": ""}
+        return [Change(f"deviceclass {name}.example.com", None, after) for name in ("camera", "of-another-play")]
+
+    monkeypatch.setattr(device_classes, "converge", converge)
+    result, _ = run("present", {"a": host(CAMERA, node="a")})
+    assert not result.get("failed")
+    assert result["warnings"] == [f"a: {device_classes.only_by_claims(['example.com/camera'])}"]
 
 
 def test_an_uninstall_uses_nothing(run):

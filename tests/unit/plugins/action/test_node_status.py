@@ -19,6 +19,7 @@ from ansible_collections.nodedevices.kubernetes.plugins.action import fleet_repo
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import declaration, framed
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, drift, node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import only_by_claims
 from fleet_nodes import CDI_ON, CONFIGURATION, FACTS, device, serving, silent, status, well
 
 PLUGIN_CLI = "/usr/local/bin/node-device-plugin"
@@ -421,6 +422,23 @@ def test_slices_tell_of_a_node_that_only_the_api_reaches(look, in_cluster, monke
     (row,) = found["resources"]
     assert (row["capacity"], row["healthy"], row["state"]) == (*counts, state)
     assert row["reasons"] == ["the node has no ResourceSlice of it"] * (state != "healthy")
+
+
+@pytest.mark.parametrize("api_only", [True, False])
+def test_resources_that_pods_get_only_by_claims(look, in_cluster, monkeypatch, api_only):
+    in_cluster(RUNS)
+    monkeypatch.setattr(claims, "published", lambda *_given: {"w1/camera.example.com": 2})
+    by_claims = {"node_devices_resources": [{**CAMERA, "api": "dra"}]}
+    options = {"variables": by_claims, "api_only": api_only, **DAEMON_SET}
+    before, _executed = look(**options)
+
+    def refused(_api, _names):
+        raise ApiError("no right")
+
+    for answer, told in ((refused, []), (lambda _api, names: sorted(names), [only_by_claims([CAMERA["name"]])])):
+        monkeypatch.setattr(node_status.device_classes, "without_name", answer)
+        found, _executed = look(**options)
+        assert (found["problems"], found["state"]) == (before["problems"] + told, before["state"])
 
 
 @pytest.mark.parametrize("api_only", [True, False])

@@ -164,6 +164,13 @@ def test_ours_in_the_other_mode_beside_the_plugin_of_a_vendor():
     assert vendor.startswith("another device plugin serves nvidia.com/gpu on this node, and the declaration offers")
 
 
+def test_another_driver_has_the_name():
+    there = plugins(drivers=["gpu.intel.com", "gpu.nvidia.com"])
+    (sentence,) = taken(there, [SERIAL], "service", driver="gpu.nvidia.com")
+    assert sentence.startswith("another DRA driver named gpu.nvidia.com runs on this node, and each of the two would")
+    assert list(taken(there, [SERIAL], "service", driver="nvidia.com")) == []
+
+
 def test_another_plugin_has_the_name():
     there = plugins("service", [SERIAL], [SERIAL, KVM], ["/dp/kvm.sock"])
     assert list(taken(there, [SERIAL, KVM], "service")) == [

@@ -106,3 +106,48 @@ def test_whoever_deploys_a_dra_driver_must_be_able_to_give_its_rights(monkeypatc
     problems = cluster_access.ask(asked.parse(options, declared, "w1"), api_only=False).problems
     is_refused = refused == "deviceclasses" or (refused and mode == "daemonset")
     assert problems == [f"node_devices_kubeconfig (/a): no {refused}"] * bool(is_refused)
+
+
+def test_a_class_of_others_with_the_name_of_a_resource_is_a_problem_before_the_run(monkeypatch):
+    class Server:
+        """Has the node, and a DeviceClass of others."""
+
+        def node(self, name):
+            return {"metadata": {"name": name}}
+
+        def list(self, place, **_selectors):
+            spec = {"extendedResourceName": "a.b/camera"}
+            return [{"metadata": {"name": "theirs"}, "spec": spec}]
+
+        def create(self, place, content):
+            pass
+
+    monkeypatch.setattr(cluster_access.Api, "of", lambda _path, dry_run: Server())
+    resources = [{"name": "a.b/camera", "api": "dra"}, {"name": "a.b/plain", "api": "device_plugin"}]
+    declared = {**declaration.read({}, lambda value: value).as_data(), "dra": {"name": "d"}, "resources": resources}
+    (problem,) = cluster_access.ask(asked.parse({"kubeconfig": "/a"}, declared, "w1"), api_only=False).problems
+    assert problem.startswith("deviceclass camera.a.b cannot have the extendedResourceName a.b/camera, because")
+    declared["resources"] = resources[1:]
+    assert cluster_access.ask(asked.parse({"kubeconfig": "/a"}, declared, "w1"), api_only=False).problems == []
+
+
+@pytest.mark.parametrize(("kubelet", "is_refused"), [("v1.35.6", True), ("v1.36.0-rc.0", False), ("", False)])
+def test_a_kubelet_that_would_start_pods_without_their_devices_is_refused(kubelet, is_refused):
+    class Server:
+        """Has a DeviceClass of ours."""
+
+        def list(self, place, **_selectors):
+            labels = {"app.kubernetes.io/managed-by": "nodedevices"}
+            return [
+                {"metadata": {"name": "camera.a.b", "labels": labels}, "spec": {"extendedResourceName": "a.b/camera"}}
+            ]
+
+        def create(self, place, content):
+            pass
+
+    node = {"metadata": {"name": "w1"}, "status": {"nodeInfo": {"kubeletVersion": kubelet}}}
+    declared = {"dra": {"name": "d"}, "resources": [{"name": "a.b/camera", "api": "dra"}]}
+    problems = cluster_access.require_dra(Server(), declared, None, node)
+    assert [each.partition(" starts pods without the devices of a.b/camera ")[0] for each in problems] == [
+        f"kubelet {kubelet}"
+    ] * is_refused

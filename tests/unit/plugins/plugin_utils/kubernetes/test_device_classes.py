@@ -22,30 +22,50 @@ API = "resource.k8s.io/v1"
 
 
 class Cluster:
-    """The part of Api that the code uses, with objects in memory. refusal: of a list of classes."""
+    """The part of Api that the code uses, with objects in memory.
 
-    def __init__(self, *nodes, refusal=None):
+    refusal: of a list of classes. names_resources: whether it has the gate DRAExtendedResource.
+    """
+
+    def __init__(self, *nodes, refusal=None, names_resources=True):
         self.nodes, self.classes, self.writes, self.refusal = list(nodes), {}, [], refusal
+        self.names_resources, self.dry_run = names_resources, False
+        #: The versions of the nodes' kubelets; a node that is not here has none yet.
+        self.kubelets = {}
         self.before_write = lambda: None
         #: The DaemonSets that exist, as namespace/name; None for a user who may not read them.
         self.daemon_sets = set()
 
     def list(self, place, labelSelector=None):
+        if place == Place("nodes"):
+            infos = {name: {"kubeletVersion": self.kubelets.get(name)} for name in self.nodes}
+            return [{"metadata": {"name": name}, "status": {"nodeInfo": info}} for name, info in infos.items()]
         if self.refusal:
             raise self.refusal
-        assert (place, labelSelector) == (Place("deviceclasses", group=API), "app.kubernetes.io/managed-by=nodedevices")
-        return [copy.deepcopy(each) for each in self.classes.values() if each["metadata"]["labels"] == OURS]
+        assert place == Place("deviceclasses", group=API)
+        assert labelSelector in (None, "app.kubernetes.io/managed-by=nodedevices")
+        every = copy.deepcopy(list(self.classes.values()))
+        return [each for each in every if labelSelector is None or each["metadata"]["labels"] == OURS]
 
     def names(self, place):
         assert place == Place("nodes")
         return set(self.nodes)
 
     def get(self, place):
-        if place.kinds == "daemonsets":
-            if self.daemon_sets is None:
-                raise LacksRights("no")
-            return {} if f"{place.namespace}/{place.name}" in self.daemon_sets else None
-        return self.classes.get(place.name)
+        assert place.kinds == "daemonsets"
+        if self.daemon_sets is None:
+            raise LacksRights("no")
+        return {} if f"{place.namespace}/{place.name}" in self.daemon_sets else None
+
+    def dry(self):
+        client = copy.copy(self)
+        client.dry_run, client.classes, client.writes = True, copy.deepcopy(self.classes), []
+        return client
+
+    def stored(self, spec):
+        """A spec as a server without the gate stores it."""
+        kept = copy.deepcopy(spec)
+        return kept if self.names_resources else {key: kept[key] for key in kept if key != "extendedResourceName"}
 
     def create(self, place, content):
         self.before_write()
@@ -55,17 +75,20 @@ class Cluster:
             raise Conflict(name)
         self.writes.append(("create", name))
         metadata = {**content["metadata"], "uid": f"uid-{name}", "resourceVersion": "1"}
-        self.classes[name] = {**copy.deepcopy(content), "metadata": metadata}
+        self.classes[name] = {**copy.deepcopy(content), "metadata": metadata, "spec": self.stored(content["spec"])}
+        return copy.deepcopy(self.classes[name])
 
     def merge(self, place, content):
-        self.before_write()
+        if not self.dry_run:
+            self.before_write()
         found = self.classes[place.name]
         if content["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
             raise Conflict(place.name)
         self.writes.append(("merge", place.name))
         found["metadata"]["annotations"] = content["metadata"]["annotations"]
         found["metadata"]["resourceVersion"] += "1"
-        found["spec"] = content["spec"]
+        found["spec"] = self.stored({**found["spec"], **content["spec"]})
+        return copy.deepcopy(found)
 
     def delete(self, place, uid):
         assert self.classes.pop(place.name)["metadata"]["uid"] == uid
@@ -94,7 +117,7 @@ def test_a_class_selects_the_resources_devices_by_attributes_that_each_device_ha
         'device.driver == "nodedevices.kubernetes" && has(device.attributes["nodedevices.kubernetes"].resource) && '
         'device.attributes["nodedevices.kubernetes"].resource == "example.com/camera"'
     )
-    assert found["spec"] == {"selectors": [{"cel": {"expression": expression}}]}
+    assert found["spec"] == {"selectors": [{"cel": {"expression": expression}}], "extendedResourceName": CAMERA}
 
 
 def test_a_second_run_writes_nothing():
@@ -168,14 +191,82 @@ def test_another_name_of_the_driver():
     assert "d.example.com" in cluster.classes["camera.example.com"]["spec"]["selectors"][0]["cel"]["expression"]
 
 
+def foreign(name, **spec):
+    return {"metadata": {"name": name, "labels": {}, "uid": "x"}, "spec": spec}
+
+
 def test_a_class_of_others_stays():
     cluster = Cluster("a")
-    theirs = {"metadata": {"name": "camera.example.com", "labels": {}, "uid": "x"}, "spec": {}}
+    theirs = foreign("camera.example.com")
     cluster.classes["camera.example.com"] = theirs
     run(cluster, use("a"))
-    with pytest.raises(DeploymentError, match=r"^deviceclass camera.example.com belongs to others"):
+    with pytest.raises(DeploymentError, match=r"^deviceclass camera.example.com belongs to others.*example.com/camera"):
         run(cluster, use("a", CAMERA))
-    assert cluster.classes == {"camera.example.com": theirs}
+    assert (cluster.writes, cluster.classes) == ([], {"camera.example.com": theirs})
+
+
+def test_another_class_with_the_name_of_a_resource_is_refused_before_the_first_write():
+    cluster = Cluster("a")
+    cluster.classes["gpu.vendor.com"] = foreign("gpu.vendor.com", extendedResourceName=DONGLE)
+    with pytest.raises(DeploymentError) as error:
+        run(cluster, use("a", CAMERA, DONGLE))
+    assert str(error.value) == (
+        "deviceclass dongle.example.com cannot have the extendedResourceName example.com/dongle, because deviceclass "
+        "gpu.vendor.com has it: remove it from gpu.vendor.com, or rename the resource"
+    )
+    assert cluster.writes == []
+    run(cluster, use("a", CAMERA))
+    assert cluster.writes == [("create", "camera.example.com")]
+
+
+def test_a_class_of_an_older_release_gets_the_name_of_its_resource():
+    cluster = Cluster("a", "b")
+    run(cluster, use("a", CAMERA), use("b", CAMERA))
+    del cluster.classes["camera.example.com"]["spec"]["extendedResourceName"]
+    assert device_classes.without_name(cluster, [CAMERA, DONGLE]) == [CAMERA]
+    # A node that no longer uses the class changes only the record, which is no reason to name resources.
+    changes = device_classes.converge(cluster, [use("b")])
+    assert device_classes.nameless(changes, [use("b")]) == set()
+    changes = device_classes.converge(cluster, [use("a", CAMERA)])
+    assert [each.after["extendedResourceName"] for each in changes] == [CAMERA]
+    assert device_classes.without_name(cluster, [CAMERA]) == []
+    assert device_classes.nameless(changes, [use("a", CAMERA)]) == set()
+
+
+@pytest.mark.parametrize("user", ["a", "node-devices/pool"])
+def test_a_class_gets_the_name_only_when_no_kubelet_would_start_a_pod_without_its_device(user):
+    cluster = Cluster("a", "b")
+    cluster.daemon_sets = {"node-devices/pool"}
+    cluster.kubelets = {"a": "v1.35.6", "b": "v1.36.0"}
+    of_a = use(user, CAMERA)
+    changes = device_classes.converge(cluster, [of_a, use("b", DONGLE)])
+    assert device_classes.nameless(changes, [of_a]) == {CAMERA}
+    assert "extendedResourceName" not in cluster.classes["camera.example.com"]["spec"]
+    assert cluster.classes["dongle.example.com"]["spec"]["extendedResourceName"] == DONGLE
+    # A run for another node of the class does not name it either.
+    run(cluster, use("b", CAMERA))
+    assert device_classes.without_name(cluster, [CAMERA]) == [CAMERA]
+    cluster.kubelets["a"] = "v1.36.0"
+    run(cluster, use("b", CAMERA))
+    assert device_classes.without_name(cluster, [CAMERA]) == []
+
+
+def test_a_server_without_the_gate_drops_the_name_and_a_second_run_writes_nothing():
+    cluster = Cluster("a", "b", names_resources=False)
+    changes = device_classes.converge(cluster, [use("a", CAMERA)])
+    assert device_classes.nameless(changes, [use("a", CAMERA)]) == {CAMERA}
+    assert device_classes.without_name(cluster, [CAMERA]) == [CAMERA]
+    cluster.writes.clear()
+    again = device_classes.converge(cluster, [use("a", CAMERA)])
+    assert ([each.changed for each in again], cluster.writes) == ([False], [])
+    assert device_classes.nameless(again, [use("a", CAMERA)]) == set()
+    run(cluster, use("a", CAMERA), use("b", CAMERA))
+    assert cluster.writes == [("merge", "camera.example.com")]
+    assert device_classes.only_by_claims([DONGLE, CAMERA]) == (
+        "pods get example.com/camera, example.com/dongle only by ResourceClaims, and not by limits: the DeviceClass "
+        "has no extendedResourceName, which needs an API server and kubelets of Kubernetes 1.36 or later, and then a "
+        "run of site.yml"
+    )
 
 
 def test_two_plays_at_once_lose_no_node(monkeypatch):

@@ -58,10 +58,13 @@ class Waiting:
 
     moment = staticmethod(lambda: None)
 
-    def __init__(self, *, claim, events=()):
-        spec = {"nodeName": "w1", **({"resourceClaims": [{"name": "devices"}]} if claim else {})}
+    def __init__(self, *, claim, events=(), schedulers=False):
+        """schedulers: whether the scheduler made the claim."""
+        spec = {"nodeName": "w1", **({"resourceClaims": [{"name": "devices"}]} if claim and not schedulers else {})}
         waits = [{"state": {"waiting": {"reason": "ContainerCreating"}}}]
         status = {"phase": "Pending", "containerStatuses": waits}
+        if schedulers:
+            status["extendedResourceClaimStatus"] = {"resourceClaimName": "p-extended-resources-x"}
         self.pod = {"metadata": {"name": "p", "namespace": "n"}, "spec": spec, "status": status}
         self.events, self.asked = list(events), []
 
@@ -88,8 +91,9 @@ def waited(api, timeout):
     return outcomes
 
 
-def test_the_kubelet_is_asked_to_prepare_a_claim_again(soon):
-    api = Waiting(claim=True)
+@pytest.mark.parametrize("schedulers", [False, True])
+def test_the_kubelet_is_asked_to_prepare_a_claim_again(soon, schedulers):
+    api = Waiting(claim=True, schedulers=schedulers)
     assert waited(api, 60) == {}
     ((name, namespace, annotations),) = api.asked
     assert (name, namespace, len(annotations)) == ("p", "n", 1)
