@@ -142,8 +142,11 @@ def changes(
 
 
 def content(slice_object: Object) -> tuple[Any, Any]:
-    """The parts of a ResourceSlice that we decide. The API server sets the time of a taint."""
-    spec = slice_object["spec"]
+    """The parts of a ResourceSlice that we decide.
+
+    The API server sets the time of a taint. Kubernetes 1.34 returns null for an empty list of devices.
+    """
+    spec = {key: part for key, part in slice_object["spec"].items() if part is not None}
     if any("taints" in each for each in spec.get("devices") or ()):
         spec = {**spec, "devices": list(map(_timeless, spec["devices"]))}
     return spec, slice_object["metadata"].get("ownerReferences")
