@@ -233,7 +233,7 @@ class Server:
             assert {one["pool"]["generation"] for one in of_pool} == {of_pool[0]["pool"]["generation"]}
             assert {one["pool"]["resourceSliceCount"] for one in of_pool} == {len(of_pool)}
             assert all(len(one.get("devices") or ()) <= MAX_DEVICES for one in of_pool)
-            names = [device["name"] for one in of_pool for device in one.get("devices", ())]
+            names = [device["name"] for one in of_pool for device in one.get("devices") or ()]
             assert sorted(names) == sorted(device.name for device in each.devices)
         assert left == []
         assert all(len(name) <= 63 and re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in self.objects)
