@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import os
@@ -546,7 +547,7 @@ async def test_the_command_runs_once_before_the_claim_is_prepared(node: Node, cl
         )
         assert error.startswith(said.format("null"))
         assert "; device zero: /bin/sh ended with 1" in error
-        assert node.specs == []
+        assert node.specs == [f"{RECORDS}/u1.begun"]
         (node.folder / "bad").unlink()
         ran.unlink()
         # Calls for one claim wait for each other.
@@ -572,6 +573,28 @@ async def test_a_device_is_taken_while_its_command_runs_and_a_call_that_ends_lea
         await asyncio.wait([waiting])
         assert await asyncio.wait_for(kubelet.prepared("u1"), 10) == [[f"{CAMERA}=null"]]
         assert node.specs == [f"{RECORDS}/u1.json"]
+
+
+async def test_a_release_by_another_instance_while_the_command_runs(node: Node, cluster: FakeApi) -> None:
+    node.overlaps = True
+    allocate(cluster, claim("u1", result("null")))
+    cameras = resource(
+        "null", pre_start=counting(node.folder, f"while ! test -e {node.folder}/end; do sleep 0.1; done")
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        sockets: list[str] = []
+        for _instance in range(2):
+            await stack.enter_async_context(node.running(cameras))
+            found = (str(each) for each in (node.folder / "plugins_registry").iterdir())
+            sockets += set(found).difference(sockets)
+        old, new = [await stack.enter_async_context(Kubelet(each)) for each in sockets]
+        waiting = asyncio.ensure_future(old.refused("u1"))
+        await until((node.folder / "ran").exists)
+        assert await new.unprepare(asked("u1")) == {"u1": ""}
+        (node.folder / "end").touch()
+        assert "claim default/claim-u1: was released while it was prepared" in await waiting
+        assert not [each for each in node.specs if each.endswith(".json")]
+        await new.prepared("u1")
 
 
 async def test_a_call_that_ends_while_it_is_recorded_has_its_devices(
