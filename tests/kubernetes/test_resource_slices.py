@@ -37,6 +37,10 @@ class Counted:
         self._api = self._api.impatient()
         return self
 
+    def dry(self) -> Api:
+        self._counts["dry run"] += 1
+        return self._api.dry()
+
     def __getattr__(self, name: str):
         if name in ("create", "replace", "delete"):
             self._counts[name] += 1
@@ -58,7 +62,7 @@ class Node:
         return self.cluster.ask("GET", OF_NODE)["items"]
 
     def devices(self) -> int:
-        return sum(len(each["spec"].get("devices", ())) for each in self.slices())
+        return sum(len(each["spec"].get("devices") or ()) for each in self.slices())
 
     def kubelet_starts(self) -> None:
         """It deletes all slices of its node (pkg/kubelet/cm/dra/plugin)."""
@@ -112,7 +116,7 @@ async def test_exact_content_and_owner(node):
         attributes=Attributes("0000:3b:00.0", "pci0000:3a", driver="uvcvideo"),
         dra_attributes=types.MappingProxyType(values),
     )
-    async with node.running(pool_of(node.driver, resource, [device])) as publisher:
+    async with node.running(pool_of(node.driver, resource, [(device, None)])) as publisher:
         await node.has(1)
         assert publisher.problem is None
     (found,) = node.slices()
@@ -144,6 +148,37 @@ async def test_exact_content_and_owner(node):
     assert found["spec"]["devices"][0]["name"].startswith("cam-0--")
 
 
+async def test_an_unhealthy_device_is_tainted_or_leaves_without_taints(node):
+    """Kubernetes 1.34 has the taints of devices off, and drops them. Then a scheduler never sees the device."""
+    pool = node.pool(64)
+    sick = pool._replace(devices=(pool.devices[0]._replace(is_healthy=False), *pool.devices[1:]))
+    minor = int(node.cluster.ask("GET", "/version")["minor"].rstrip("+"))
+    async with node.running(pool) as publisher:
+        await node.has(64)
+        for _turn in range(2):
+            publisher.publish([sick])
+            while not (sees := slices_with_taints(node)) and node.devices() == 64:
+                await asyncio.sleep(0.05)
+            if minor < 36:
+                assert (sees, node.devices()) == ([], 63)
+            else:
+                ((name, (taint,)),) = sees
+                assert name == "d0"
+                assert taint.pop("timeAdded")
+                assert taint == {"key": "nodedevices.kubernetes/unhealthy", "effect": "NoSchedule"}
+            publisher.publish([pool])
+            while slices_with_taints(node) or node.devices() != 64:
+                await asyncio.sleep(0.05)
+        assert node.writes == {"create": 1, "replace": 4, "dry run": 1}
+        assert publisher.problem is None
+        assert {each["spec"]["pool"]["generation"] for each in node.slices()} == {1}
+
+
+def slices_with_taints(node):
+    devices = (device for each in node.slices() for device in each["spec"].get("devices", ()))
+    return [(device["name"], device["taints"]) for device in devices if "taints" in device]
+
+
 async def test_what_is_at_the_limits_is_accepted(node):
     """The longest names, 32 attributes of 64 bytes, and more than that, which is left out."""
     name = "d" * 60 + "." + "d" * 60 + "." + "d" * 60 + "." + "d" * 60 + "/" + "N" * 63
@@ -157,13 +192,14 @@ async def test_what_is_at_the_limits_is_accepted(node):
     values = {"a" * 31 + letter: "ä" * 32 for letter in "abcdefghijklmnopqrstuvwxyzABCDEF"}
     values |= {"tooLong": "x" * 65, "largest": (1 << 63) - 1, "tooLarge": 1 << 63}
     resource = resource._replace(dra_attributes=types.MappingProxyType(values))
-    pools = [pool_of(node.driver, each, each.devices) for each in (resource, empty)]
+    pools = [pool_of(node.driver, each, [(device, None) for device in each.devices]) for each in (resource, empty)]
     async with node.running(*pools) as publisher:
         await node.has(3)
         while len(node.slices()) < 2:
             await asyncio.sleep(0.1)
         assert publisher.problem is None
-    assert {len(device["attributes"]) for each in node.slices() for device in each["spec"].get("devices", ())} == {32}
+    found = (device for each in node.slices() for device in each["spec"].get("devices") or ())
+    assert {len(device["attributes"]) for device in found} == {32}
 
 
 async def test_a_change_right_after_the_creation(node):

@@ -61,12 +61,16 @@ def in_use(api: Api, driver: str, node: str, resources: Iterable[Resource]) -> d
 
 
 def published(api: Api, driver: str, node: str = "") -> dict[str, int]:
-    """The number of devices in each pool of a driver: of a node, or of all nodes if it is empty. Raises ApiError."""
+    """The number of healthy devices in each pool of a driver: of a node, or of all nodes if it is empty.
+
+    The driver gives an unhealthy device a taint, which keeps pods away. Raises ApiError.
+    """
     selector = f"spec.driver={driver}" + (f",spec.nodeName={node}" if node else "")
     counts: dict[str, int] = {}
     for each in api.list(_SLICES, fieldSelector=selector):
         pool = each["spec"]["pool"]["name"]
-        counts[pool] = counts.get(pool, 0) + len(each["spec"].get("devices") or ())
+        healthy = sum(not device.get("taints") for device in each["spec"].get("devices") or ())
+        counts[pool] = counts.get(pool, 0) + healthy
     return counts
 
 

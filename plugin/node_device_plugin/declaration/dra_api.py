@@ -29,6 +29,8 @@ NO_CLAIM = (
 MAX_ATTRIBUTES = 32
 #: Maximum number of the devices of a claim (AllocationResultsMaxSize).
 MAX_CLAIMED = 32
+#: Maximum shares of a device. Each is a device in ResourceSlices, which all schedulers and autoscalers read.
+MAX_SHARES = 128
 #: The driver's attributes that each device has, and by which DeviceClasses and claims select.
 RESOURCE_ATTRIBUTE, ID_ATTRIBUTE = "resource", "id"
 #: How many attributes the driver itself may give to a device.
@@ -58,11 +60,6 @@ _WITHOUT_COUNTERPART: tuple[tuple[str, Any, str], ...] = (
         "container_limit",
         None,
         "a claim, not a container, requests devices: remove it, and set count in the ResourceClaim",
-    ),
-    (
-        "replicas",
-        1,
-        "this version does not share a device between claims: remove it, and let the pods name one ResourceClaim",
     ),
 )
 
@@ -127,6 +124,13 @@ def problems(resource: Resource, where: str, driver: str) -> Iterator[Problem]:
     for key, default, why in _WITHOUT_COUNTERPART:
         if getattr(resource, key) != default:
             yield Problem(f"{where}.{key}", "has no effect with api: dra, because " + why)
+
+
+def size_problems(resource: Resource, where: str) -> Iterator[Problem]:
+    """A problem if the devices have too many shares for ResourceSlices."""
+    if resource.replicas > MAX_SHARES:
+        message = "must be at most %d with api: dra, because each share is a device in ResourceSlices" % MAX_SHARES
+        yield Problem(where + ".replicas", message)
 
 
 def _attribute_problems(attributes: Mapping[str, AttributeValue], where: str, driver: str) -> Iterator[Problem]:

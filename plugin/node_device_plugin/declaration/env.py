@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .model import DRA, Device, Resource
 from .names import env_name_problem
@@ -19,12 +20,13 @@ _COLLISION = "the {} {} is also set by {} ({}), and a container may request both
 _SEPARATOR = ","
 
 
-def allocate_env(resource: Resource, devices: Sequence[Device], first: int = 0) -> dict[str, str]:
+def allocate_env(resource: Resource, devices: Sequence[Device], numbers: Iterable[int] | None = None) -> dict[str, str]:
     """The variables of a container that gets ``devices`` of ``resource``.
 
-    devices: each once, in the declaration's order (see device_plugin_api.devices_of). {index} starts at ``first``.
+    devices: each once, in the declaration's order (see device_plugin_api.devices_of). numbers: the {index} of each, by
+    default from 0.
     """
-    values = [_values(number, device) for number, device in enumerate(devices, first)]
+    values = list(map(_values, itertools.count() if numbers is None else numbers, devices))
     joined = {
         name: _SEPARATOR.join(filter(None, (fill(template, each) for each in values)))
         for name, template in resource.joined_env.items()

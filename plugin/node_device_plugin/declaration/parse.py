@@ -122,7 +122,7 @@ def _resources(
         place = element(where, position, resource.name)
         problems.extend(_problems(resource, place, refused))
         problems.extend(dra_api.problems(resource, place, driver.name))
-        too_long = [] if resource.api == DRA else list(device_plugin_api.size_problems(resource, place))
+        too_long = list((dra_api if resource.api == DRA else device_plugin_api).size_problems(resource, place))
         problems.extend(too_long)
         # Later checks iterate over every share, so a resource that is too large continues with one share.
         placed.append((place, resource._replace(replicas=1) if too_long else resource))

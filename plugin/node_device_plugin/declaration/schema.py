@@ -495,7 +495,7 @@ RESOURCE: dict[str, Field] = {
         model.ContainerEdits, CONTAINER_EDITS, "CDI edits for every container that gets a device of this resource."
     ),
     "joined_env": named_texts(
-        "Environment variables that have one value for all devices of a container (with api: dra, of a request): the "
+        "Environment variables that have one value for all devices of a container (with api: dra, of a claim): the "
         "devices' values, separated by commas, e.g. 0000:01:00.0,0000:02:00.0 for {address}. Values accept the same "
         "placeholders as env."
     ),

@@ -84,7 +84,9 @@ class _Offered(NamedTuple):
 
     def is_withheld(self, holding: Holding) -> bool:
         """Whether others must not get this device, which the container has under a name that the kubelet ignores."""
-        stays_shared = self.resource.replicas > 1 and holding.is_share
+        # The scheduler counts only the shares of a claim that the ResourceSlices show.
+        by_kubelet = self.resource.api == holding.api == DEVICE_PLUGIN
+        stays_shared = by_kubelet and self.resource.replicas > 1 and holding.is_share
         return not (self.has_name_of(holding) or stays_shared)
 
     def _is_nested(self, holding: Holding) -> bool:
@@ -99,7 +101,8 @@ def matches(
 
     Two names mean one device if they give a token that no other device gives, and the tokens of one include all tokens
     of the other. If either has no such token, the id decides. A device that was or is exclusive is withheld until it is
-    free. A device that was shared and still is keeps all its shares.
+    free. A device that was shared and still is keeps all its shares. With DRA, it is withheld until a share that is no
+    longer declared is free.
 
     resources: with all their devices. holdings: what they give, as tokens. tokens: of each device of the resources.
     """

@@ -118,7 +118,7 @@ def test_a_wrong_value_of_an_attribute(value: Any, says: str) -> None:
 def test_attributes_fit_beside_those_of_the_driver() -> None:
     found = Attributes(*Attributes._fields)
     (device,) = parsed({}, devices=[{"id": "a", "nodes": ["/dev/a"], "numa_node": 0}]).devices
-    pool = slices.pool_of(DraDriver(node="n"), parsed({}), [device._replace(attributes=found)])
+    pool = slices.pool_of(DraDriver(node="n"), parsed({}), [(device._replace(attributes=found), None)])
     assert len(pool.devices[0].attributes) == dra_api.OUR_MOST
     most = dra_api.MAX_ATTRIBUTES - dra_api.OUR_MOST
     attributes = {f"a{number}": number for number in range(most)}
@@ -156,9 +156,8 @@ def test_attributes_fit_beside_those_of_the_driver() -> None:
             "it, and set count in the ResourceClaim",
         ),
         (
-            {"replicas": 2},
-            "replicas: has no effect with api: dra, because this version does not share a device between claims: "
-            "remove it, and let the pods name one ResourceClaim",
+            {"replicas": 129},
+            "replicas: must be at most 128 with api: dra, because each share is a device in ResourceSlices",
         ),
     ],
 )

@@ -5,11 +5,12 @@ Fields of a claim: k8s.io/api/resource/v1, ResourceClaim. What a kubelet expects
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, TypeVar
 
 from ...declaration import Device, Resource
+from ...declaration.device_plugin_api import devices_behind, kubelet_ids
 from ...declaration.env import allocate_env
 from ...devices.reason import told
 from . import UID
@@ -20,6 +21,11 @@ T = TypeVar("T")
 _KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
 #: The kind of the CDI devices that exist only for one claim.
 CDI_KIND = "nodedevices.kubernetes/claim"
+#: Stands for all requests of a claim. No request has such a name, so no container names it: the kubelet gives what has
+#: this name to the containers that use a whole claim (cdiDevicesAsList in pkg/kubelet/cm/dra of Kubernetes).
+WHOLE = "ALL"
+#: Marks the claims that schedulers make for the limits of a pod's containers, with requests for each container.
+_OF_LIMITS = "resource.kubernetes.io/extended-resource-claim"
 
 
 class Refused(Exception):
@@ -43,10 +49,11 @@ class ClaimId(NamedTuple):
 
 
 class PreparedDevice(NamedTuple):
-    """A device that a claim has. request: without a subrequest. pool, name: in the ResourceSlices.
+    """A device, or a share of one, that a claim has. request: without a subrequest. pool, name: in the ResourceSlices.
 
-    cdi_names: as answered to the kubelet. paths: of the host, of the device's nodes and bind mounts. is_admin: whether
-    other claims may have the device, too.
+    device_id: the device's own id, or that of its share (device_plugin_api.kubelet_ids). cdi_names: as answered to the
+    kubelet. paths: of the host, of the device's nodes and bind mounts. is_admin: whether other claims may have the
+    device, too.
     """
 
     request: str
@@ -63,9 +70,17 @@ class PreparedDevice(NamedTuple):
         """What the scheduler has allocated."""
         return self.request, self.pool, self.name, self.is_admin
 
+    @property
+    def is_share(self) -> bool:
+        """Whether other claims may have other shares of the device."""
+        return len(devices_behind(self.device_id)) > 1
+
 
 class PreparedClaim(NamedTuple):
-    """A claim and all that it has. driver: which prepared it. env: the variables of each request that sets any."""
+    """A claim and all that it has. driver: which prepared it.
+
+    env: the variables of each request that sets any. Those of WHOLE replace them if a container has all requests.
+    """
 
     id: ClaimId
     driver: str
@@ -75,7 +90,7 @@ class PreparedClaim(NamedTuple):
     def spec_devices(self) -> dict[str, dict[str, Any]]:
         """The CDI devices that exist only for this claim, by name, each with its edits."""
         return {
-            _spec_device(self.id, request): {"env": [f"{name}={value}" for name, value in variables.items()]}
+            spec_device(self.id, request): {"env": [f"{name}={value}" for name, value in variables.items()]}
             for request, variables in self.env.items()
         }
 
@@ -89,11 +104,15 @@ class Held(Refused):
 
 
 class Offered(NamedTuple):
-    """A device of this driver. place: in its resource. reason: why no container can get it now; None if one can."""
+    """A device of this driver, or a share of one. place: of the device in its resource. listed_id: see PreparedDevice.
+
+    reason: why no container can get it now; None if one can.
+    """
 
     resource: Resource
     device: Device
     place: int
+    listed_id: str
     reason: str | None
 
 
@@ -129,14 +148,15 @@ def plan(
         offered = find(pool, name)
         if offered is None:
             raise Refused(f"{where}: this node offers no such device: delete the pod, so that it gets another device")
-        where += f" ({offered.resource.name}={offered.device.id})"
+        where += f" ({offered.resource.name}={offered.listed_id})"
         if offered.reason is not None:
             raise Refused(f"{where}: {told(offered.reason)}")
-        holder = None if is_admin else _holder(asked, (offered.resource.name, offered.device.id), others)
+        holder = None if is_admin else _holder(asked, offered.resource.name, _keeps_out(offered), others)
         if holder is not None:
             raise Held(where, holder)
         given.append(_Given(request, pool, name, is_admin, offered))
-    env = _env(given)
+    annotations = _part(asked, (claim or {})["metadata"], "metadata", "annotations", dict, {})
+    env = _env(given, annotations.get(_OF_LIMITS) == "true")
     return PreparedClaim(asked, driver, _devices(asked, given, env, real), env)
 
 
@@ -231,21 +251,42 @@ def _base(request: str) -> str:
 def require_free(planned: PreparedClaim, others: Collection[PreparedClaim]) -> None:
     """Raise Held if another claim has a device for itself that a planned one would get."""
     for device in planned.devices:
-        key = device.resource, device.device_id
-        holder = None if device.is_admin else _holder(planned.id, key, others)
+        name, excludes = device.resource, functools.partial(_excludes, device.device_id)
+        holder = None if device.is_admin else _holder(planned.id, name, excludes, others)
         if holder is not None:
-            raise Held(f"{planned.id}, request {device.request}, device {'='.join(key)}", holder)
+            raise Held(f"{planned.id}, request {device.request}, device {name}={device.device_id}", holder)
 
 
-def _holder(asked: ClaimId, key: tuple[str, str], others: Iterable[PreparedClaim]) -> PreparedClaim | None:
-    """The claim that has a device for itself. key: the names of resource and device.
+def _excludes(one: str, other: str) -> bool:
+    """Whether two claims cannot have both: a share is one claim's, and a whole device leaves no share."""
+    return one in devices_behind(other) or other in devices_behind(one)
+
+
+def _keeps_out(offered: Offered) -> Callable[[str], bool]:
+    """Whether a device or share that a claim has, by its id, keeps out all others from the one that is offered.
+
+    A share that the declaration no longer has stands for any other, so that never more claims have the device.
+    """
+    declared = kubelet_ids(offered.resource, offered.device)
+
+    def keeps_out(held: str) -> bool:
+        return held == offered.listed_id or (offered.device.id in devices_behind(held) and held not in declared)
+
+    return keeps_out
+
+
+def _holder(
+    asked: ClaimId, resource: str, keeps_out: Callable[[str], bool], others: Iterable[PreparedClaim]
+) -> PreparedClaim | None:
+    """The claim that has a device of the resource, or a share, for itself. keeps_out: tells it by its id.
 
     After a forced deletion, a scheduler may allocate a device again before its node has released it
     (kubernetes/kubernetes#141471).
     """
     for other in others:
         for device in other.devices:
-            if other.id.uid != asked.uid and not device.is_admin and (device.resource, device.device_id) == key:
+            is_other = other.id.uid != asked.uid and device.resource == resource and not device.is_admin
+            if is_other and keeps_out(device.device_id):
                 return other
     return None
 
@@ -257,34 +298,53 @@ def _devices(
     devices: list[PreparedDevice] = []
     # The variables come with the first device of their request.
     due = set(env)
-    for request, pool, name, is_admin, (resource, device, _place, _reason) in given:
+    for request, pool, name, is_admin, (resource, device, _place, listed_id, _reason) in given:
         names = resource.cdi_names(device)
         if request in due:
             due.remove(request)
-            names.append(f"{CDI_KIND}={_spec_device(asked, request)}")
+            names.append(f"{CDI_KIND}={spec_device(asked, request)}")
         paths = tuple(sorted(map(real, device.host_paths)))
-        devices.append(PreparedDevice(request, pool, name, resource.name, device.id, tuple(names), paths, is_admin))
+        devices.append(PreparedDevice(request, pool, name, resource.name, listed_id, tuple(names), paths, is_admin))
     return tuple(devices)
 
 
-def _env(given: Sequence[_Given]) -> dict[str, dict[str, str]]:
-    """The variables of each request. {index} counts the devices of a resource in the claim.
+def _env(given: Sequence[_Given], by_container: bool) -> dict[str, dict[str, str]]:
+    """The variables of each request, and of WHOLE. {index} counts the devices of a resource in the claim, each once.
 
-    So a container that uses all requests of the claim gets a variable for each device.
+    So a container that uses all requests of the claim gets a variable for each device. by_container: whether each
+    container has requests of its own, whose devices are counted as if no other request were.
     """
-    groups: dict[tuple[str, str], list[Offered]] = {}
+    # Two shares of a device have one place.
+    groups: dict[tuple[str, str], dict[int, Offered]] = {}
     for each in given:
-        groups.setdefault((each.request, each.offered.resource.name), []).append(each.offered)
+        groups.setdefault((each.request, each.offered.resource.name), {})[each.offered.place] = each.offered
     env: dict[str, dict[str, str]] = {}
-    counts: Counter[str] = Counter()
-    for (request, name), offered in groups.items():
-        in_order = sorted(offered, key=lambda each: each.place)
-        variables = allocate_env(in_order[0].resource, [each.device for each in in_order], counts[name])
-        counts[name] += len(offered)
-        if variables:
-            env.setdefault(request, {}).update(variables)
+    totals: dict[str, dict[int, Offered]] = {}
+    for (request, name), by_place in groups.items():
+        # In the order of the numbers.
+        total = {} if by_container else totals.setdefault(name, {})
+        total.update((place, by_place[place]) for place in sorted(by_place) if place not in total)
+        _add(env, request, _variables(by_place, total))
+    for name, total in totals.items():
+        if any(each == name and len(by_place) < len(total) for (_request, each), by_place in groups.items()):
+            joined = next(iter(total.values())).resource.joined_env
+            _add(env, WHOLE, {key: value for key, value in _variables(total, total).items() if key in joined})
     return env
 
 
-def _spec_device(asked: ClaimId, request: str) -> str:
+def _variables(by_place: Mapping[int, Offered], in_order: Iterable[int]) -> dict[str, str]:
+    """The variables of devices of one resource, by place. in_order: the places in the order of {index}."""
+    numbers = {place: number for number, place in enumerate(in_order)}
+    places = sorted(by_place)
+    devices = [by_place[place].device for place in places]
+    return allocate_env(by_place[places[0]].resource, devices, [numbers[place] for place in places])
+
+
+def _add(env: dict[str, dict[str, str]], request: str, variables: Mapping[str, str]) -> None:
+    if variables:
+        env.setdefault(request, {}).update(variables)
+
+
+def spec_device(asked: ClaimId, request: str) -> str:
+    """The name of the CDI device that a request of a claim, or WHOLE, has for itself."""
     return f"{asked.uid}-{request}"

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...declaration import Configuration, Device, Resource
+from ...declaration.device_plugin_api import kubelet_ids
 from ...declaration.model import DRA, DraDriver
 from ...declaration.names import pool_name
 from ...devices.holdings import HeldId, Holding
@@ -16,6 +17,7 @@ from ...devices.scanner import DeviceScanner
 from ...devices.table import DeviceTable
 from ...support.task_group import TaskGroup
 from ...telemetry.logs import Log
+from ..device_plugin.ids import ListedId, listed_ids
 from ..frontend import Held, HoldersUnknown, ResourceStatus
 from . import of_this_node
 from .claims import Offered, PreparedClaim, PreparedDevice
@@ -36,16 +38,15 @@ class _Offer:
     def __init__(self, table: DeviceTable, pool: str, task: asyncio.Task[Any]) -> None:
         self.table, self.pool, self.task = table, pool, task
         self._resource: Resource | None = None
-        #: The places of the devices by their names in the pool: built once for each list of devices.
-        self._places: dict[str, int] = {}
+        #: The place and listed id of each device by its name in the pool: built once for each list of devices.
+        self._places: dict[str, tuple[int, str]] = {}
         self._shown: tuple[asyncio.Event, Pool] | None = None
 
     def shown(self, driver: DraDriver) -> Pool:
-        """The pool with the devices that may be allocated: built once for each change of the table."""
+        """The pool with the devices: built once for each change of the table."""
         change = self.table.change
         if self._shown is None or self._shown[0] is not change:
-            healthy = [device for device, reason in self.table.shown() if reason is None]
-            self._shown = change, pool_of(driver, self.table.resource, healthy)
+            self._shown = change, pool_of(driver, self.table.resource, self.table.shown())
         return self._shown[1]
 
     def find(self, name: str) -> Offered | None:
@@ -53,12 +54,15 @@ class _Offer:
         resource = self.table.resource
         if resource is not self._resource:
             self._resource = resource
-            self._places = {device_name(device.id): place for place, device in enumerate(resource.devices)}
+            ids = (
+                (place, each) for place, device in enumerate(resource.devices) for each in kubelet_ids(resource, device)
+            )
+            self._places = {device_name(listed_id): (place, listed_id) for place, listed_id in ids}
         if name not in self._places:
             return None
-        place = self._places[name]
+        place, listed_id = self._places[name]
         device = resource.devices[place]
-        return Offered(resource, device, place, self.table.reason(device))
+        return Offered(resource, device, place, listed_id, self.table.reason(device))
 
 
 class _Driver(NamedTuple):
@@ -79,6 +83,8 @@ class DraFrontend:
 
     #: ResourceSlices show the devices instead.
     is_allocatable = False
+    #: A share of a device is a device of its own in ResourceSlices, as in the lists of the other API.
+    listed_ids = staticmethod(listed_ids)
 
     def __init__(self, scanner: DeviceScanner, overlaps: bool = False) -> None:
         self._scanner, self._overlaps = scanner, overlaps
@@ -111,10 +117,6 @@ class DraFrontend:
     def without_room(self, resource: Resource, staying: Sequence[Device], found: Sequence[Device]) -> Mapping[str, str]:
         """No device: a pool has as many slices as it needs."""
         return {}
-
-    def listed_ids(self, resource: Resource, device: Device) -> list[HeldId]:
-        """The device's id, because a pool has each device once."""
-        return [HeldId(device.id)]
 
     async def offer(self, table: DeviceTable) -> bool:
         """Publish the resource's devices from now on. The driver stays registered."""
@@ -242,15 +244,17 @@ class DraFrontend:
         for device in claim.devices:
             offer = self._offers.get(device.resource)
             if offer is not None:
-                self._scanner.given.allocated(offer.table.declared, [HeldId(device.device_id)])
+                self._scanner.given.allocated(offer.table.declared, [ListedId(device.device_id)])
 
     def _device_health(self) -> list[DeviceHealth]:
         return [
-            DeviceHealth(offer.pool, device_name(device.id), reason)
+            DeviceHealth(offer.pool, device_name(listed_id), reason)
             for offer in self._offers.values()
             for device, reason in offer.table.shown()
+            for listed_id in kubelet_ids(offer.table.resource, device)
         ]
 
 
 def _holding(claim: PreparedClaim, device: PreparedDevice) -> Holding:
-    return Holding(str(claim.id), device.resource, HeldId(device.device_id), frozenset(device.paths), api=DRA)
+    held_id, paths = ListedId(device.device_id), frozenset(device.paths)
+    return Holding(str(claim.id), device.resource, held_id, paths, device.is_share, api=DRA)

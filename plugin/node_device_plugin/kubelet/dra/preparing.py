@@ -8,9 +8,11 @@ import functools
 import logging
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 from ...cluster.api import Api, ApiError, Place
+from ...declaration import Device, Resource
 from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
 from ...devices.commands import pre_start
@@ -90,10 +92,12 @@ class Preparing:
             seen = await self._look(asked)
             try:
                 planned, is_known = await self._plan(asked, seen)
-                if not is_known:
-                    await self._pre_start(planned)
+                commands = [] if is_known else self._commands(planned)
+                if commands:
+                    await self._change(asked, self._records.begin, self.directory, asked.uid)
+                    await _run(planned.id, commands)
                 # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
-                await self._change(asked, self._records.write, self.directory, planned)
+                await self._change(asked, self._records.write, self.directory, planned, bool(commands))
             except Held as error:
                 raise self._still_held(asked, error) from error
             except (RecordError, OSError) as error:
@@ -206,16 +210,24 @@ class Preparing:
             client = self._client = self._connect().unlimited(), time.monotonic()
         return client[0]
 
-    async def _pre_start(self, planned: PreparedClaim) -> None:
-        """Run the command for each device. Raises Refused."""
+    def _commands(self, planned: PreparedClaim) -> list[tuple[str, Resource, list[Device]]]:
+        """The requests with a command to run, each with its resource and devices."""
         groups: dict[tuple[str, str], list[Offered]] = {}
         for each in planned.devices:
             # An administrator's claim only looks at devices that other claims use.
             offered = None if each.is_admin else self._find(each.pool, each.name)
             if offered is not None and offered.resource.pre_start.command:
                 groups.setdefault((each.request, each.resource), []).append(offered)
-        commands = (pre_start(offered[0].resource, [each.device for each in offered]) for offered in groups.values())
-        problems = await asyncio.gather(*commands)
-        for (request, resource), problem in zip(groups, problems):
-            if problem is not None:
-                raise Refused(f"{planned.id}, request {request}, {resource}: pre_start failed: {problem}")
+        # Two shares of a device run its command once.
+        return [
+            (request, offered[0].resource, list({each.place: each.device for each in offered}.values()))
+            for (request, _resource), offered in groups.items()
+        ]
+
+
+async def _run(claim: ClaimId, commands: Sequence[tuple[str, Resource, list[Device]]]) -> None:
+    """Run the command for each device. Raises Refused."""
+    problems = await asyncio.gather(*(pre_start(resource, devices) for _request, resource, devices in commands))
+    for (request, resource, _devices), problem in zip(commands, problems):
+        if problem is not None:
+            raise Refused(f"{claim}, request {request}, {resource.name}: pre_start failed: {problem}")

@@ -37,7 +37,7 @@ from ...support.cancel_safe import done_within
 from ...support.task_group import TaskGroup
 from ...telemetry import metrics
 from ...telemetry.logs import Log, Tries
-from .slices import Object, Pool, Write, changes, content
+from .slices import Object, Pool, Write, changes, content, tainted
 
 log = Log(__name__)
 T = TypeVar("T")
@@ -96,6 +96,8 @@ class Publisher:
         #: Up to which version of the API the watch has told all changes.
         self._version = ""
         self._due, self._new = asyncio.Event(), asyncio.Event()
+        #: Whether the API server stores taints; None if it is not known.
+        self._has_taints: bool | None = None
         #: What was sent for a slice, and what the API server made of it, where the two differ.
         self._altered: dict[str, tuple[Any, Any]] = {}
         #: Names that objects of others have, and the names that our slices get instead.
@@ -132,6 +134,8 @@ class Publisher:
         if is_registered or self._is_registered:
             self._is_registered = is_registered
             self._must_list = True
+            # The cluster may have another version now.
+            self._has_taints = None
             self._changed()
 
     @property
@@ -290,6 +294,8 @@ class Publisher:
         if is_old or uid != self._uid or self._due.is_set():
             self._uid = uid
             writes = self._changes()
+        if self._has_taints is None and await self._learn_taints(api, writes):
+            writes = self._changes()
         problem = None
         for write in writes:
             if not self._is_registered:
@@ -312,7 +318,26 @@ class Publisher:
     def _changes(self) -> list[Write]:
         if self._wanted is None or self._slices is None:
             return []
-        return changes(self._driver, self._uid, self._wanted, list(self._slices.values()), self._is_same, self._instead)
+        pools = [pool.healthy() for pool in self._wanted] if self._has_taints is False else self._wanted
+        return changes(self._driver, self._uid, pools, list(self._slices.values()), self._is_same, self._instead)
+
+    async def _learn_taints(self, api: Api, writes: Iterable[Write]) -> bool:
+        """Learn whether the API server stores taints, if a write has one. Returns whether that is known now.
+
+        Without the feature gate DRADeviceTaints, which Kubernetes 1.34 and 1.35 have off, it drops taints. A dry run
+        shows that before a scheduler sees the device. Raises ApiError.
+        """
+        for new in (write.new for write in writes):
+            if new is not None and tainted(new):
+                # A name that no slice has.
+                metadata = {**new["metadata"], "name": hashed_label(os.urandom(16).hex())}
+                for key in ("uid", "resourceVersion"):
+                    metadata.pop(key, None)
+                answer = await in_thread(api.dry().create, _SLICES, {**new, "metadata": metadata})
+                with _understood(api, _SLICES):
+                    self._has_taints = tainted(answer) == tainted(new)
+                return True
+        return False
 
     async def _do(self, api: Api, write: Write) -> None:
         old, new = write
@@ -365,6 +390,10 @@ class Publisher:
         with _understood(api, _SLICES):
             _check(answer)
         name = answer["metadata"]["name"]
+        if tainted(sent) - tainted(answer):
+            # Another API server of the cluster, which drops taints.
+            self._has_taints = False
+            self._changed()
         if content(answer) == content(sent):
             self._altered.pop(name, None)
         else:
@@ -409,6 +438,8 @@ def _check(each: Object) -> None:
         _text(part)
     for device in spec.get("devices") or ():
         _text(device["name"])
+    tainted(each)
+    content(each)
     if not isinstance(pool["generation"], int):
         raise TypeError("the generation of a pool is no number")
     _version(each)

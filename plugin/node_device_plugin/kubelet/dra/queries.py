@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from ...cluster.api import Place
 from ...declaration import Resource
+from ...declaration.device_plugin_api import kubelet_ids
 from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, RESOURCE_ATTRIBUTE
 from ...declaration.model import DraDriver
 from ...declaration.names import attribute_text, pool_name
@@ -15,30 +15,33 @@ from ..pod_resources import Claimed, Holder
 from ..queries import HeldDevice
 from .publisher import connect
 from .records import RecordError, Records
-from .slices import device_name
+from .slices import Object, device_name, tainted
 
 #: Every device of ours has these attributes.
 _KEYS = (RESOURCE_ATTRIBUTE, ID_ATTRIBUTE)
 
 
-def read_slices(driver: DraDriver) -> list[dict[str, Any]]:
+def read_slices(driver: DraDriver) -> list[Object]:
     """The node's ResourceSlices of our driver, with the plugin's own access. Raises ApiError. Blocks."""
     # A kubelet's credentials list only the slices of its own node.
     selector = f"spec.nodeName={driver.node},spec.driver={driver.name}"
     return connect(driver).list(Place("resourceslices", group=API_VERSION), fieldSelector=selector)
 
 
-def offered(slices: Iterable[Mapping[str, Any]], resources: Sequence[Resource]) -> dict[str, tuple[str, ...]]:
-    """By resource, the ids of its devices in slices."""
+def offered(slices: Iterable[Object], resources: Sequence[Resource]) -> dict[str, tuple[str, ...]]:
+    """By resource, the ids of its healthy devices in slices. A device with several shares comes once."""
     names = {attribute_text(resource.name): resource.name for resource in resources}
-    found: dict[str, list[str]] = {}
+    found: dict[str, set[str]] = {}
     for each in slices:
+        sick = tainted(each)
         for device in each["spec"].get("devices") or ():
+            if device["name"] in sick:
+                continue
             # The API requires no attributes, and another program's slice may have none.
             attributes = device.get("attributes") or {}
             resource, device_id = (attributes.get(key, {}).get("string", "") for key in _KEYS)
             if resource in names:
-                found.setdefault(names[resource], []).append(device_id)
+                found.setdefault(names[resource], set()).add(device_id)
     return {name: tuple(sorted(ids)) for name, ids in found.items()}
 
 
@@ -69,9 +72,10 @@ def held_by_claims(cdi_dir: str, claims: Iterable[Claimed]) -> list[HeldDevice]:
 def holders(claims: Iterable[Claimed], driver: DraDriver, resources: Sequence[Resource]) -> list[Holder]:
     """The containers that hold devices of these resources by claims."""
     known = {
-        (pool_name(driver.node, resource.name), device_name(device.id)): (resource.name, device.id)
+        (pool_name(driver.node, resource.name), device_name(listed_id)): (resource.name, device.id)
         for resource in resources
         for device in resource.devices
+        for listed_id in kubelet_ids(resource, device)
     }
     held: dict[tuple[str, str, str, str], set[str]] = {}
     for each in claims:

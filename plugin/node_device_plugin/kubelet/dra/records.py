@@ -24,7 +24,7 @@ from ...support.file_identity import Identity, identity
 from ...support.new_file import replacing
 from ...support.sockets import PRIVATE_MODE
 from . import RECORDS, record_path, record_paths
-from .claims import CDI_KIND, ClaimId, PreparedClaim, PreparedDevice, require_free
+from .claims import CDI_KIND, ClaimId, PreparedClaim, PreparedDevice, Refused, require_free
 
 #: The format of a record. A plugin that does not know the format leaves the claim and its devices alone.
 _VERSION = 1
@@ -55,13 +55,27 @@ class Records:
                 claims[claim.id.uid] = claim
         return claims
 
-    def write(self, directory: str, claim: PreparedClaim) -> None:
-        """Write a claim's spec, then its record, so that what a record names exists.
+    def begin(self, directory: str, uid: str) -> None:
+        """Note that a claim's commands begin to run. A release ends that, also by another instance. Raises OSError.
 
-        Raises Held if another claim has one of the devices, OSError and RecordError.
+        The kubelet repeats the preparation or releases the claim if the plugin is killed, which takes the note away.
         """
         os.makedirs(directory, mode=0o755, exist_ok=True)
         with _locked(os.path.join(directory, RECORDS)):
+            os.close(os.open(_begun(directory, uid), os.O_CREAT | os.O_WRONLY, 0o600))
+
+    def write(self, directory: str, claim: PreparedClaim, has_begun: bool = False) -> None:
+        """Write a claim's spec, then its record, so that what a record names exists. has_begun: see ``begin``.
+
+        Raises Held if another claim has one of the devices, Refused if the claim was released since it began, OSError
+        and RecordError.
+        """
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        with _locked(os.path.join(directory, RECORDS)):
+            if has_begun and not os.path.lexists(_begun(directory, claim.id.uid)):
+                raise Refused(
+                    f"{claim.id}: was released while it was prepared, the kubelet tries again if it is needed"
+                )
             # Another instance may have prepared the other claim since this one was planned.
             require_free(claim, self.read(directory).values())
             devices = claim.spec_devices()
@@ -71,6 +85,7 @@ class Records:
             staged = os.path.join(os.path.dirname(path), f".{claim.id.uid}.{os.urandom(6).hex()}")
             with replacing(path, staged) as file:
                 file.write(json.dumps(_to_data(claim)).encode("utf-8"))
+            _unlink(_begun(directory, claim.id.uid))
 
     def remove(self, directory: str, uid: str) -> None:
         """Remove a claim's spec, then its record, and the directory after the last one. Raises OSError.
@@ -84,10 +99,19 @@ class Records:
             return
         with _locked(parent):
             writer.remove_claim(directory, uid)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(record_path(directory, uid))
+            _unlink(_begun(directory, uid))
+            _unlink(record_path(directory, uid))
             if not record_paths(directory):
                 _remove_directory(parent)
+
+
+def _begun(directory: str, uid: str) -> str:
+    return os.path.join(directory, RECORDS, f"{uid}.begun")
+
+
+def _unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 @contextlib.contextmanager

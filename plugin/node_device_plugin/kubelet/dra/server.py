@@ -10,7 +10,7 @@ from ...telemetry import metrics
 from ...telemetry.logs import Log
 from ...wire import dra_v1_pb2 as api
 from ...wire import dra_v1_pb2_grpc as api_grpc
-from .claims import ClaimId, PreparedClaim, Refused
+from .claims import CDI_KIND, WHOLE, ClaimId, PreparedClaim, Refused, spec_device
 from .preparing import Preparing
 
 log = Log(__name__)
@@ -72,6 +72,10 @@ def _answers(claim: PreparedClaim) -> Iterator[api.Device]:
         yield api.Device(
             request_names=[device.request], pool_name=device.pool, device_name=device.name, cdi_device_ids=names
         )
+    if WHOLE in claim.env:
+        # The last one, because of two values of a variable the last one counts.
+        last, names = claim.devices[-1], [f"{CDI_KIND}={spec_device(claim.id, WHOLE)}"]
+        yield api.Device(request_names=[WHOLE], pool_name=last.pool, device_name=last.name, cdi_device_ids=names)
 
 
 def _ids(claims: Sequence[api.Claim]) -> list[ClaimId]:

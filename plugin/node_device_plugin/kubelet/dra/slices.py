@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
 
+from ...declaration.device_plugin_api import kubelet_ids
 from ...declaration.dra_api import API_VERSION, ID_ATTRIBUTE, MAX_ATTRIBUTES, RESOURCE_ATTRIBUTE
 from ...declaration.model import AttributeValue, Device, DraDriver, Resource, Version
 from ...declaration.names import MAX_ATTRIBUTE_TEXT, attribute_text, dns_label, hashed_label, pool_name
 
 #: Maximum devices of a slice. Without taints 128 are possible, but a slice with a taint may have only these.
 MAX_DEVICES = 64
+#: The taint of a device that no pod can get now. A driver that evicts pods would decide for the administrator.
+TAINT = {"key": "nodedevices.kubernetes/unhealthy", "effect": "NoSchedule"}
 _INT64 = range(-(1 << 63), 1 << 63)
 #: Attributes that Kubernetes names (k8s.io/dynamic-resource-allocation/deviceattribute), by our names.
 _STANDARD = {
@@ -31,14 +34,15 @@ Object = dict[str, Any]
 
 
 class SliceDevice(NamedTuple):
-    """A device in a slice. attributes: without a prefix, except for the names of Kubernetes."""
+    """A device in a slice, or a share of one. attributes: without a prefix, except for the names of Kubernetes."""
 
     name: str
     attributes: Mapping[str, AttributeValue]
+    is_healthy: bool = True
 
 
 class Pool(NamedTuple):
-    """A resource's devices that may be allocated. name: unique in the cluster.
+    """A resource's devices. name: unique in the cluster.
 
     left_out: the attributes that the API does not accept, each as a sentence with its device and the reason.
     """
@@ -46,6 +50,10 @@ class Pool(NamedTuple):
     name: str
     devices: tuple[SliceDevice, ...]
     left_out: tuple[str, ...] = ()
+
+    def healthy(self) -> Pool:
+        """The pool for an API server without taints."""
+        return self._replace(devices=tuple(each for each in self.devices if each.is_healthy))
 
 
 class Write(NamedTuple):
@@ -56,14 +64,18 @@ class Write(NamedTuple):
 
 
 def device_name(device_id: str) -> str:
-    """The name of a device in its pool, a DNS label: the id itself if possible, and different for each id."""
+    """The name of a device in its pool, a DNS label: the id itself if possible, and different for each id.
+
+    device_id: of the device, or of its share. No device has the name of a share, also if ``replicas`` changes.
+    """
     return dns_label(device_id)
 
 
-def pool_of(driver: DraDriver, resource: Resource, healthy: Sequence[Device]) -> Pool:
-    """The pool of a resource. healthy: its devices that may be allocated, in order."""
-    devices, left_out = [], []
-    for device in healthy:
+def pool_of(driver: DraDriver, resource: Resource, shown: Iterable[tuple[Device, str | None]]) -> Pool:
+    """The pool of a resource. shown: its devices in order, each with the reason if it is unhealthy."""
+    devices: list[SliceDevice] = []
+    left_out = []
+    for device, reason in shown:
         attributes: dict[str, AttributeValue] = {}
         for name, value in _attributes(resource, device).items():
             problem = _problem(value)
@@ -73,7 +85,8 @@ def pool_of(driver: DraDriver, resource: Resource, healthy: Sequence[Device]) ->
                 attributes[name] = value
             else:
                 left_out.append(f"{device.id}: the attribute {name} is left out: {problem}")
-        devices.append(SliceDevice(device_name(device.id), attributes))
+        names = map(device_name, kubelet_ids(resource, device))
+        devices.extend(SliceDevice(name, attributes, reason is None) for name in names)
     return Pool(pool_name(driver.node, resource.name), tuple(devices), tuple(left_out))
 
 
@@ -129,8 +142,31 @@ def changes(
 
 
 def content(slice_object: Object) -> tuple[Any, Any]:
-    """The parts of a ResourceSlice that we decide."""
-    return slice_object["spec"], slice_object["metadata"].get("ownerReferences")
+    """The parts of a ResourceSlice that we decide.
+
+    The API server sets the time of a taint. Kubernetes 1.34 returns null for an empty list of devices.
+    """
+    spec = {key: part for key, part in slice_object["spec"].items() if part is not None}
+    if any("taints" in each for each in spec.get("devices") or ()):
+        spec = {**spec, "devices": list(map(_timeless, spec["devices"]))}
+    return spec, slice_object["metadata"].get("ownerReferences")
+
+
+def _timeless(device: Object) -> Object:
+    if "taints" not in device:
+        return device
+    taints = [{key: value for key, value in each.items() if key != "timeAdded"} for each in device["taints"]]
+    return {**device, "taints": taints}
+
+
+def tainted(slice_object: Object) -> set[str]:
+    """The names of the devices with our taint in a slice."""
+    devices = slice_object["spec"].get("devices") or ()
+    return {each["name"] for each in devices if any(_is_ours(taint) for taint in each.get("taints") or ())}
+
+
+def _is_ours(taint: Mapping[str, Any]) -> bool:
+    return all(taint.get(key) == value for key, value in TAINT.items())
 
 
 def _is_same(old: Object, new: Object) -> bool:
@@ -222,13 +258,18 @@ def _object(
     spec: Object = {"driver": driver.name, "nodeName": driver.node, "pool": of_pool}
     if devices:
         # The API server returns no empty list.
-        spec["devices"] = [{"name": each.name, "attributes": _values(each.attributes)} for each in devices]
+        spec["devices"] = list(map(_device, devices))
     return {
         "apiVersion": API_VERSION,
         "kind": "ResourceSlice",
         "metadata": {"name": name, "ownerReferences": [owner]},
         "spec": spec,
     }
+
+
+def _device(device: SliceDevice) -> Object:
+    taints = {} if device.is_healthy else {"taints": [dict(TAINT)]}
+    return {"name": device.name, "attributes": _values(device.attributes), **taints}
 
 
 def _values(attributes: Mapping[str, AttributeValue]) -> dict[str, dict[str, bool | int | str]]:
@@ -244,5 +285,15 @@ def _value(value: AttributeValue) -> dict[str, bool | int | str]:
 
 
 def _over(old: Object | None, new: Object) -> Object:
-    """The new object with the metadata of the one that it replaces, such as its version and others' labels."""
-    return {**new, "metadata": {**old["metadata"], **new["metadata"]}} if old else new
+    """The new object with the metadata of the one that it replaces, such as its version and others' labels.
+
+    A device that stays unhealthy keeps its taint, with the time.
+    """
+    if old is None:
+        return new
+    before = tainted(old)
+    taints = {each["name"]: each["taints"] for each in old["spec"].get("devices") or () if each["name"] in before}
+    for each in new["spec"].get("devices", ()):
+        if "taints" in each:
+            each["taints"] = taints.get(each["name"], each["taints"])
+    return {**new, "metadata": {**old["metadata"], **new["metadata"]}}

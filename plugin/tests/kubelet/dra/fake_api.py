@@ -68,8 +68,7 @@ class FakeApi:
                 return 404, status(404, f'resourceslices.resource.k8s.io "{name}" not found')
             if old is not None and given["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:
                 return 409, status(409, "the object has been modified")
-            new = copy.deepcopy(given)
-            self.admit(new)
+            new = self.admitted(given)
             unchanged = old is not None and new["spec"] == old["spec"] and new["metadata"] == old["metadata"]
             if not unchanged:
                 self.version += 1
@@ -79,6 +78,16 @@ class FakeApi:
                 self._tell("MODIFIED" if old else "ADDED", new)
         self.stored(name)
         return 200, new
+
+    def admitted(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What the server stores of an object."""
+        new = copy.deepcopy(given)
+        self.admit(new)
+        for device in new["spec"].get("devices", ()):
+            for taint in device.get("taints", ()):
+                # Differs each time.
+                taint.setdefault("timeAdded", f"at {time.monotonic()}")
+        return new
 
     def delete(self, *names: str) -> None:
         """Delete objects as another user does; all by default, as a kubelet does when it starts."""
@@ -150,7 +159,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         method = "WATCH" if "watch" in query else self.command
         self.api.requests.append(f"{method} {parts.path}")
-        if method in ("POST", "PUT", "DELETE"):
+        if method in ("POST", "PUT", "DELETE") and "dryRun" not in query:
             name = parts.path.rpartition("/")[2] if method != "POST" else json.loads(body)["metadata"]["name"]
             self.api.writes.append((method, name))
             self.api.moments.append(time.monotonic())
@@ -171,6 +180,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, self.api.listed(query["fieldSelector"]))
         elif method == "DELETE":
             self._delete(parts.path.rpartition("/")[2], json.loads(body)["preconditions"]["uid"])
+        elif "dryRun" in query:
+            self._answer(200, self.api.admitted(json.loads(body)))
         else:
             self._answer(*self.api.put(method, json.loads(body)))
 

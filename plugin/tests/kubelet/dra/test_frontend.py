@@ -44,11 +44,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def published(cluster: FakeApi) -> dict[str, list[str]]:
-    """The devices of each pool."""
+    """The devices of each pool that pods can get."""
     pools: dict[str, list[str]] = {}
     for each in list(cluster.slices.values()):
         spec = each["spec"]
-        pools.setdefault(spec["pool"]["name"], []).extend(device["name"] for device in spec.get("devices", []))
+        pools.setdefault(spec["pool"]["name"], []).extend(
+            device["name"] for device in spec.get("devices", []) if "taints" not in device
+        )
     return pools
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import os
 import threading
@@ -12,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from node_device_plugin.declaration import parse_resources
 from node_device_plugin.declaration.model import DRA
 from node_device_plugin.devices.given import ServedKey
 from node_device_plugin.devices.holdings import HeldId
 from node_device_plugin.kubelet.dra import RECORDS, is_needed, preparing
+from node_device_plugin.kubelet.dra.claims import ClaimId, Held, Offered, PreparedClaim, PreparedDevice, plan
 from node_device_plugin.kubelet.dra.records import Records
 from node_device_plugin.kubelet.frontend import HoldersUnknown
 from node_device_plugin.wire import dra_v1_pb2 as api
@@ -121,19 +125,118 @@ async def test_a_control_device_of_two_devices_is_named_once_for_a_request(node:
 
 
 async def test_the_numbers_of_variables_go_on_over_the_requests(node: Node, cluster: FakeApi) -> None:
-    """A container may use one request or all, and some runtimes fail if a name comes twice."""
+    """A container may use one request or all. What has the request ALL reaches only those that use all."""
     keys = {"env": {"CAMERA_{index}": "{id}"}, "joined_env": {"CAMERAS": "{id}"}}
     devices = [{"id": each, "cdi_devices": [f"vendor.com/dev={each}"]} for each in "abc"]
     allocate(cluster, claim("u1", result("b", "one"), result("a", "one"), result("c", "two")))
     async with node.running({"name": CAMERA, "devices": devices, **keys}), Kubelet(node.socket) as kubelet:
         of_one, of_two = "nodedevices.kubernetes/claim=u1-one", "nodedevices.kubernetes/claim=u1-two"
         names = [["vendor.com/dev=b", of_one], ["vendor.com/dev=a"], ["vendor.com/dev=c", of_two]]
-        assert await kubelet.prepared("u1") == names
+        assert await kubelet.prepared("u1") == [*names, ["nodedevices.kubernetes/claim=u1-ALL"]]
+        whole = (await kubelet.prepare(asked("u1")))["u1"].devices[-1]
+        assert (list(whole.request_names), whole.device_name) == (["ALL"], "c")
     spec = json.loads((node.folder / "cdi" / "node-device-plugin-claim_u1.json").read_text())
     assert {each["name"]: each["containerEdits"]["env"] for each in spec["devices"]} == {
         "u1-one": ["CAMERA_0=a", "CAMERA_1=b", "CAMERAS=a,b"],
         "u1-two": ["CAMERA_2=c", "CAMERAS=c"],
+        "u1-ALL": ["CAMERAS=a,b,c"],
     }
+
+
+async def test_the_requests_of_containers_limits_are_numbered_alone(node: Node, cluster: FakeApi) -> None:
+    """As by the device plugin, which counts the devices of a container."""
+    keys = {"env": {"CAMERA_{index}": "{id}"}, "joined_env": {"CAMERAS": "{id}"}}
+    made = claim("u1", result("null", "container-0-request-0"), result("zero", "container-1-request-0"))
+    made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    allocate(cluster, made)
+    async with node.running(resource("null", "zero", **keys)), Kubelet(node.socket) as kubelet:
+        assert len(await kubelet.prepared("u1")) == 2
+    spec = json.loads((node.folder / "cdi" / "node-device-plugin-claim_u1.json").read_text())
+    assert [each["containerEdits"]["env"] for each in spec["devices"]] == [
+        ["CAMERA_0=null", "CAMERAS=null"],
+        ["CAMERA_0=zero", "CAMERAS=zero"],
+    ]
+
+
+async def test_two_shares_of_a_device_are_named_and_counted_once(node: Node, cluster: FakeApi) -> None:
+    keys = {"env": {"CAMERA_{index}": "{id}"}, "joined_env": {"CAMERAS": "{id}"}, "replicas": 2}
+    shares = result("null::0", "a"), result("null::1", "a"), result("zero::1", "a"), result("zero::0", "b")
+    allocate(cluster, claim("u1", *shares))
+    async with node.running(resource("null", "zero", **keys)), Kubelet(node.socket) as kubelet:
+        assert await kubelet.prepared("u1") == [
+            [f"{CAMERA}=null", "nodedevices.kubernetes/claim=u1-a"],
+            [],
+            [f"{CAMERA}=zero"],
+            # A container may use one request alone.
+            [f"{CAMERA}=zero", "nodedevices.kubernetes/claim=u1-b"],
+            ["nodedevices.kubernetes/claim=u1-ALL"],
+        ]
+    spec = json.loads((node.folder / "cdi" / "node-device-plugin-claim_u1.json").read_text())
+    assert {each["name"]: each["containerEdits"]["env"] for each in spec["devices"]} == {
+        "u1-a": ["CAMERA_0=null", "CAMERA_1=zero", "CAMERAS=null,zero"],
+        "u1-b": ["CAMERA_1=zero", "CAMERAS=zero"],
+        "u1-ALL": ["CAMERAS=null,zero"],
+    }
+
+
+async def test_a_share_has_one_claim_and_a_change_of_shares_waits_for_it(node: Node, cluster: FakeApi) -> None:
+    """A scheduler could allocate the device once more (kubernetes/kubernetes#140798)."""
+    shared = {number: resource("null", replicas=number) for number in (1, 2, 3)}
+    for uid, device in {"u0": "null::0", "u1": "null::1", "u2": "null::2", "v2": "null::2", "w": "null"}.items():
+        allocate(cluster, claim(uid, result(device)))
+    async with node.running(shared[3]) as plugin, Kubelet(node.socket) as kubelet:
+        await kubelet.prepared("u0")
+        await kubelet.prepared("u2")
+        assert "(example.com/camera=null::2): is still prepared for claim default/claim-u2" in await kubelet.refused(
+            "v2"
+        )
+        (holding,) = [each for each in (await plugin.frontend.held((), ())).holdings if each.held_id.endswith("2")]
+        assert (holding.held_id.device_ids, holding.is_share) == (("null::2", "null"), True)
+        await plugin.apply(shared[2])
+        await plugin.resources.ask_for_holders()
+        assert "held by claim default/claim-u2" in await kubelet.refused("u1")
+        await plugin.apply(shared[1])
+        await plugin.resources.ask_for_holders()
+        assert "held by claim default/claim-u0 as example.com/camera, claim" in await kubelet.refused("w")
+        # The claim keeps its share meanwhile.
+        await kubelet.prepared("u2")
+        await plugin.apply(shared[2])
+        await kubelet.unprepare(asked("u2"))
+        await plugin.resources.ask_for_holders()
+        await kubelet.prepared("u1")
+        await plugin.apply(shared[1])
+        await kubelet.unprepare(asked("u0"))
+        await plugin.resources.ask_for_holders()
+        assert "held by claim default/claim-u1" in await kubelet.refused("w")
+        await kubelet.unprepare(asked("u1"))
+        await plugin.resources.ask_for_holders()
+        await kubelet.prepared("w")
+        # A whole device leaves no share.
+        await plugin.apply(shared[2])
+        await plugin.resources.ask_for_holders()
+        assert "held by claim default/claim-w" in await kubelet.refused("u0")
+
+
+@pytest.mark.parametrize(
+    ("held", "replicas", "is_free"),
+    [("null", 2, False), ("null::2", 2, False), ("null::1", 2, True), ("null::0", 2, False), ("null::0", 1, False)],
+)
+def test_what_a_share_keeps_out_before_holders_are_asked(held: str, replicas: int, is_free: bool) -> None:
+    (camera,) = parse_resources([resource("null", replicas=replicas, api="dra")])
+    listed_id = "null" if replicas == 1 else "null::0"
+    offered = Offered(camera, camera.devices[0], 0, listed_id, None)
+    other = PreparedClaim(
+        ClaimId("o", "default", "o"), "d", (PreparedDevice("r", "p", "n", CAMERA, held, (), (), False),), {}
+    )
+    given = claim("u1", result("null"))
+    planning = functools.partial(
+        plan, ClaimId("u1", "default", "claim-u1"), given, "dra.example.com", lambda _pool, _name: offered, [other], str
+    )
+    if is_free:
+        assert planning().devices[0].device_id == "null::0"
+    else:
+        with pytest.raises(Held):
+            planning()
 
 
 @pytest.mark.parametrize(
@@ -462,7 +565,7 @@ async def test_the_command_runs_once_before_the_claim_is_prepared(node: Node, cl
         )
         assert error.startswith(said.format("null"))
         assert "; device zero: /bin/sh ended with 1" in error
-        assert node.specs == []
+        assert node.specs == [f"{RECORDS}/u1.begun"]
         (node.folder / "bad").unlink()
         ran.unlink()
         # Calls for one claim wait for each other.
@@ -488,6 +591,28 @@ async def test_a_device_is_taken_while_its_command_runs_and_a_call_that_ends_lea
         await asyncio.wait([waiting])
         assert await asyncio.wait_for(kubelet.prepared("u1"), 10) == [[f"{CAMERA}=null"]]
         assert node.specs == [f"{RECORDS}/u1.json"]
+
+
+async def test_a_release_by_another_instance_while_the_command_runs(node: Node, cluster: FakeApi) -> None:
+    node.overlaps = True
+    allocate(cluster, claim("u1", result("null")))
+    cameras = resource(
+        "null", pre_start=counting(node.folder, f"while ! test -e {node.folder}/end; do sleep 0.1; done")
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        sockets: list[str] = []
+        for _instance in range(2):
+            await stack.enter_async_context(node.running(cameras))
+            found = (str(each) for each in (node.folder / "plugins_registry").iterdir())
+            sockets += set(found).difference(sockets)
+        old, new = [await stack.enter_async_context(Kubelet(each)) for each in sockets]
+        waiting = asyncio.ensure_future(old.refused("u1"))
+        await until((node.folder / "ran").exists)
+        assert await new.unprepare(asked("u1")) == {"u1": ""}
+        (node.folder / "end").touch()
+        assert "claim default/claim-u1: was released while it was prepared" in await waiting
+        assert not [each for each in node.specs if each.endswith(".json")]
+        await new.prepared("u1")
 
 
 async def test_a_call_that_ends_while_it_is_recorded_has_its_devices(

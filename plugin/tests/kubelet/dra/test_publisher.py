@@ -328,7 +328,7 @@ def paths(part: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def test_every_part_that_is_read_of_a_slice_is_checked(api: FakeApi) -> None:
-    pools = [pool(2)]
+    pools = [sick(2, "d1")]
     (write,) = slices.changes(DRIVER, "u", pools, [])
     whole = api.put("POST", write.new or {})[1]
     outcomes = set()
@@ -403,6 +403,62 @@ async def test_a_field_that_the_server_drops_is_told_and_not_sent_again(api: Fak
         publisher.publish([pool(3)])
         await until(lambda: publisher.problem is None)
         assert len(api.writes) == 2
+
+
+def sick(number: int, *names: str) -> Pool:
+    devices = (each._replace(is_healthy=each.name not in names) for each in pool(number).devices)
+    return pool(number)._replace(devices=tuple(devices))
+
+
+def drop_taints(each: dict[str, Any]) -> None:
+    for device in each["spec"].get("devices", ()):
+        device.pop("taints", None)
+
+
+def tainted(api: FakeApi) -> set[str]:
+    with api.news:
+        return set().union(*map(slices.tainted, api.slices.values()))
+
+
+async def test_an_unhealthy_device_stays_with_a_taint_until_it_is_healthy(api: FakeApi) -> None:
+    async with running(api, sick(3, "d1")) as publisher:
+        await until(lambda: tainted(api) == {"d1"})
+        assert has(api, 3)()
+        await asyncio.sleep(0.3)
+        assert publisher.problem is None
+    # The server has set the taint's time, which a restart leaves alone.
+    async with running(api, sick(3, "d1")) as publisher:
+        await until(lambda: api.watches > 1)
+        await asyncio.sleep(0.5)
+        assert len(api.writes) == 1
+        publisher.publish([pool(3)])
+        await until(lambda: not tainted(api))
+    assert {each["spec"]["pool"]["generation"] for each in api.slices.values()} == {1}
+
+
+async def test_where_the_server_drops_taints_an_unhealthy_device_is_never_there(api: FakeApi) -> None:
+    api.admit = drop_taints
+    seen: list[list[str]] = []
+    api.stored = lambda _name: seen.append(devices(api))
+    async with running(api, sick(3, "d1")) as publisher:
+        await until(has(api, 2))
+        publisher.publish([sick(3, "d2")])
+        await until(lambda: devices(api) == ["d0", "d1"])
+        assert publisher.problem is None
+        assert seen == [["d0", "d2"], ["d0", "d1"]]
+        # Its next version has them.
+        api.admit = lambda _object: None
+        publisher.set_registered(True)
+        await until(lambda: tainted(api) == {"d2"})
+
+
+async def test_a_server_that_drops_taints_beside_one_that_does_not(api: FakeApi) -> None:
+    async with running(api, sick(3, "d1")) as publisher:
+        await until(lambda: tainted(api) == {"d1"})
+        api.admit = drop_taints
+        publisher.publish([sick(4, "d1")])
+        await until(lambda: devices(api) == ["d0", "d2", "d3"])
+        await until(lambda: publisher.problem is None)
 
 
 async def test_a_slice_that_is_gone_has_no_problem(api: FakeApi) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from node_device_plugin.declaration import Configuration, parse_configuration
 from node_device_plugin.kubelet import dra
-from node_device_plugin.kubelet.dra.claims import ClaimId, Held, PreparedClaim, PreparedDevice
+from node_device_plugin.kubelet.dra.claims import ClaimId, Held, PreparedClaim, PreparedDevice, Refused
 from node_device_plugin.kubelet.dra.records import Records
 
 DRIVER = "dra.example.com"
@@ -126,7 +126,7 @@ def test_whoever_is_killed_while_releasing_repeats_it_or_prepares_again(tmp_path
         Records().remove(str(folder), "u1")
         assert os.listdir(folder) == []
         steps += 1
-    assert steps == 4
+    assert steps == 5
 
 
 def test_a_release_and_a_preparation_do_not_meet(tmp_path: Path) -> None:
@@ -211,6 +211,24 @@ def test_a_driver_and_a_directory_stay_while_claims_are_prepared(tmp_path: Path)
     (tmp_path / dra.RECORDS / "u1.json").write_text("[")
     assert dra.recorded_drivers(str(tmp_path)) == {dra.UNKNOWN}
     assert dra.change_problems(here, moved) == [where]
+
+
+def test_a_claim_that_another_instance_has_released_meanwhile_is_not_recorded(tmp_path: Path) -> None:
+    """Its commands may still have run, and the kubelet would never release the record."""
+    other = CLAIM._replace(id=ClaimId("u3", "default", "second"), devices=())
+    Records().begin(str(tmp_path), "u1")
+    Records().write(str(tmp_path), other)
+    # The last record goes, and what has begun stays so.
+    Records().remove(str(tmp_path), "u3")
+    Records().write(str(tmp_path), CLAIM, has_begun=True)
+    assert set(Records().read(str(tmp_path))) == {"u1"}
+    Records().remove(str(tmp_path), "u1")
+    assert files(tmp_path) == {}
+    Records().begin(str(tmp_path), "u1")
+    Records().remove(str(tmp_path), "u1")
+    with pytest.raises(Refused, match="claim default/mine: was released while it was prepared"):
+        Records().write(str(tmp_path), CLAIM, has_begun=True)
+    assert Records().read(str(tmp_path)) == {}
 
 
 def test_a_device_that_another_instance_has_recorded_meanwhile_is_not_given_again(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from node_device_plugin.kubelet.dra.slices import (
     changes,
     device_name,
     pool_of,
+    tainted,
 )
 
 DRIVER = DraDriver("dra.example.com", "w1", "")
@@ -105,7 +106,7 @@ def test_a_pool_name_that_is_too_long_is_hashed(node: str, expected: str) -> Non
 
 
 def attributes_of(found: Resource, device: Device) -> dict[str, Any]:
-    (only,) = pool_of(DRIVER, found, [device]).devices
+    (only,) = pool_of(DRIVER, found, [(device, None)]).devices
     return dict(only.attributes)
 
 
@@ -115,7 +116,7 @@ def test_a_device_has_its_resource_and_id_and_what_was_found() -> None:
         numa_node=1,
         attributes=Attributes("0000:3b:00.0", "pci0000:3a", "046d", "0825", "A50", "0000:00:14.0-1", "uvcvideo", "usb"),
     )
-    assert pool_of(DRIVER, cameras, [found]) == Pool(
+    assert pool_of(DRIVER, cameras, [(found, None)]) == Pool(
         "w1/camera.example.com",
         (
             SliceDevice(
@@ -175,7 +176,7 @@ def test_a_value_that_does_not_fit_is_left_out_alone() -> None:
         "ready": False,
     }
     cameras = resource("cam0", dra_attributes=MappingProxyType(values))
-    found = pool_of(DRIVER, cameras, cameras.devices)
+    found = pool_of(DRIVER, cameras, [(each, None) for each in cameras.devices])
     names = set(found.devices[0].attributes)
     assert names == {"resource", "id", "path", "fits", "release", "small", "ready"}
     assert found.left_out == (
@@ -189,7 +190,7 @@ def test_a_value_that_does_not_fit_is_left_out_alone() -> None:
 def test_of_too_many_attributes_the_discovered_ones_are_left_out_last_to_first() -> None:
     cameras = resource("cam0", dra_attributes=MappingProxyType({f"a{each}": each for each in range(29)}))
     device = cameras.devices[0]._replace(attributes=Attributes(driver="uvcvideo", subsystem="usb"))
-    found = pool_of(DRIVER, cameras, [device])
+    found = pool_of(DRIVER, cameras, [(device, None)])
     attributes = found.devices[0].attributes
     assert len(attributes) == 32
     assert attributes["driver"] == "uvcvideo"
@@ -231,8 +232,8 @@ class Server:
             left = [one for one in left if one["spec"]["pool"]["name"] != each.name]
             assert {one["pool"]["generation"] for one in of_pool} == {of_pool[0]["pool"]["generation"]}
             assert {one["pool"]["resourceSliceCount"] for one in of_pool} == {len(of_pool)}
-            assert all(len(one.get("devices", ())) <= MAX_DEVICES for one in of_pool)
-            names = [device["name"] for one in of_pool for device in one.get("devices", ())]
+            assert all(len(one.get("devices") or ()) <= MAX_DEVICES for one in of_pool)
+            names = [device["name"] for one in of_pool for device in one.get("devices") or ()]
             assert sorted(names) == sorted(device.name for device in each.devices)
         assert left == []
         assert all(len(name) <= 63 and re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name) for name in self.objects)
@@ -276,11 +277,49 @@ def test_the_content_of_a_slice() -> None:
     }
 
 
+def test_an_unhealthy_device_has_a_taint_in_place_and_keeps_its_time() -> None:
+    server = Server()
+    server.bring(pool(130))
+    devices = [each._replace(is_healthy=each.name not in ("d1", "d2")) for each in pool(130).devices]
+    (write,) = server.bring(pool(130)._replace(devices=tuple(devices)))
+    assert server.generations == {1}
+    assert write.new is not None
+    assert tainted(write.new) == {"d1", "d2"}
+    name, spec = write.new["metadata"]["name"], server.objects[write.new["metadata"]["name"]]["spec"]
+    assert len(spec["devices"]) <= 64
+    taint = {"key": "nodedevices.kubernetes/unhealthy", "effect": "NoSchedule"}
+    assert [each["taints"] for each in spec["devices"] if "taints" in each] == [[taint], [taint]]
+    for each in spec["devices"]:
+        for kept in each.get("taints", ()):
+            kept["timeAdded"] = "now"
+    assert server.bring(pool(130)._replace(devices=tuple(devices))) == []
+    devices[2] = devices[2]._replace(is_healthy=True)
+    server.bring(pool(130)._replace(devices=tuple(devices)))
+    spec = server.objects[name]["spec"]
+    assert [each["taints"] for each in spec["devices"] if "taints" in each] == [[{**taint, "timeAdded": "now"}]]
+
+
+def test_each_share_is_a_device_that_tells_its_device() -> None:
+    cameras = resource("front", "rear", replicas=2)
+    found = pool_of(DRIVER, cameras, [(cameras.devices[0], None), (cameras.devices[1], "it fell off")])
+    assert [re.sub("[0-9a-f]{16}$", "", each.name) for each in found.devices] == [
+        "front-0--",
+        "front-1--",
+        "rear-0--",
+        "rear-1--",
+    ]
+    assert [each.attributes["id"] for each in found.devices] == ["front", "front", "rear", "rear"]
+    assert [each.is_healthy for each in found.devices] == [True, True, False, False]
+
+
 def test_an_empty_pool_is_one_empty_slice() -> None:
     server = Server()
     assert len(server.bring(pool(0))) == 1
     (only,) = server.objects.values()
     assert "devices" not in only["spec"]
+    assert server.bring(pool(0)) == []
+    # As on Kubernetes 1.34.
+    only["spec"]["devices"] = None
     assert server.bring(pool(0)) == []
 
 
