@@ -194,7 +194,7 @@ async def test_a_share_has_one_claim_and_a_change_of_shares_waits_for_it(node: N
         assert (holding.held_id.device_ids, holding.is_share) == (("null::2", "null"), True)
         await plugin.apply(shared[2])
         await plugin.resources.ask_for_holders()
-        assert "held by claim default/claim-u2" in await kubelet.refused("u1")
+        assert "held by another pod or claim" in await kubelet.refused("u1")
         await plugin.apply(shared[1])
         await plugin.resources.ask_for_holders()
         assert "held by claim default/claim-u0 as example.com/camera, claim" in await kubelet.refused("w")
