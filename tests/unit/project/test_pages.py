@@ -45,6 +45,11 @@ def test_the_readers_inventory_is_no_part_of_the_collection():
     assert made <= set(yaml.safe_load((ROOT / "galaxy.yml").read_text())["build_ignore"])
 
 
+def test_the_reader_is_told_to_delete_each_group_of_the_example():
+    for group in (ROOT / "inventories/example/group_vars").iterdir():
+        assert group.name in text_of("README.md") + text_of("docs/bare-metal.md"), group.name
+
+
 def test_the_site_is_no_part_of_the_collection_or_the_repository():
     assert ".site" in yaml.safe_load((ROOT / "galaxy.yml").read_text())["build_ignore"]
     assert "/.site/\n" in (ROOT / ".gitignore").read_text()
