@@ -179,16 +179,11 @@ class ActionModule(NodeAction):
             registered = frozenset((parts.get("status") or {}).get("allocatable", ()))
             if self._api_only:
                 registered = extended_resources.registered_by(shown)
-            # The node object shows no resource that pods get by claims.
-            by_claim = {each["name"] for each in declared["resources"] if each.get("api") == model.DRA}
+            if self._api_only and declared["dra"]:
+                shown = self._with_slices(cluster, shown, declared["configuration"])
             served = frozenset(each["name"] for each in declared["resources"])
-            if self._api_only and by_claim:
-                shown, registered = self._with_slices(cluster, shown, declared["configuration"]), registered | by_claim
-            else:
-                served -= by_claim
-            wanted = extended_resources.Wanted(declared["capacities"], served, registered)
-            rows = extended_resources.rows(shown, wanted)
-            problems.extend(self._unlisted(cluster, shown["metadata"]["name"], by_claim))
+            rows = extended_resources.rows(shown, extended_resources.Wanted(declared["capacities"], served, registered))
+            problems.extend(self._unlisted(cluster, shown["metadata"]["name"], declared))
         except (ApiError, extended_resources.CapacityConflict) as error:
             if self._api_only and isinstance(error, Unavailable):
                 # Without the API, nothing reaches this node.
@@ -206,11 +201,13 @@ class ActionModule(NodeAction):
         pools = claims.published(cluster, configuration.dra.name, of_node["metadata"]["name"])
         return claims.with_published(of_node, configuration.resources, pools)
 
-    def _unlisted(self, cluster, name, by_claim):
+    def _unlisted(self, cluster, name, declared):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.
 
-        The kubelet updates the node object only every 10 s. by_claim: resources that a node object does not show.
+        The kubelet updates the node object only every 10 s.
         """
+        # The node object shows no resource that pods get by claims.
+        by_claim = {each["name"] for each in declared["resources"] if each.get("api") == model.DRA}
         healthy = {key: count for key, count in (self._arguments.get("healthy") or {}).items() if key not in by_claim}
 
         def look(is_late):

@@ -85,18 +85,19 @@ class ActionModule(NodeAction):
         if not self._arguments.get("kubeconfig"):
             raise DeploymentError(asked.without_kubeconfig("only the Kubernetes API reaches this node"))
         cluster, configuration = self._daemon_set(), parse_configuration(configuration)
+        unproven_only = self._arguments.get("proofs") == "unproven"
         verify = functools.partial(
             api_verification.verify,
             cluster,
             resources=configuration.resources,
             driver=configuration.dra.name,
             timeout=float(self._arguments.get("timeout", 60)),
-            unproven_only=self._arguments.get("proofs") == "unproven",
+            unproven_only=unproven_only,
             all_devices=self._arguments.get("devices") == "all",
         )
         if self.preflight.is_profile:
-            most, is_unproven_only = profiles.sample_size(self._arguments), self._arguments.get("proofs") == "unproven"
-            return self._verify_sample(profile.sample(cluster, most, proven_first=is_unproven_only), verify)
+            sample = profile.sample(cluster, profiles.sample_size(self._arguments), proven_first=unproven_only)
+            return self._verify_sample(sample, verify)
         report, changed = verify(self.preflight.node_name(self._arguments))
         report["problems"] += self._restarted()
         return {"changed": changed, **self._judged(report)}

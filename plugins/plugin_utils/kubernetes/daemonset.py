@@ -27,6 +27,7 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
     capacities_of,
+    info_of,
     is_ready,
 )
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
@@ -239,8 +240,7 @@ class DaemonSet:
         """
         if self.deployment.overlap != "auto":
             return False
-        infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in nodes or self.api.list(Place("nodes"))]
-        return manifests.overlaps(info.get("kubeletVersion") or "" for info in infos)
+        return manifests.overlaps(info_of(node, "kubeletVersion") for node in nodes or self.api.list(Place("nodes")))
 
     def _ground(self, texts: Mapping[str, str]) -> manifests.CommonGround:
         configurations: dict[str, Configuration] = {}
