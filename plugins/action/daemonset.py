@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
-    extended_resources,
-    manifests,
-    node_readiness,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles, requirements
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+
+from ...plugin.node_device_plugin.cluster import extended_resources, manifests, node_readiness
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+from ...plugin.node_device_plugin.declaration import DeclarationError
+from ..plugin_utils import play, profiles, requirements
+from ..plugin_utils.kubernetes import (
     claims,
     deployed,
     duplicate_nodes,
@@ -23,13 +20,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     rollout,
     waiting,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import (
-    Change,
-    DeploymentError,
-    outcome,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ..plugin_utils.kubernetes.daemonset import DaemonSet
+from ..plugin_utils.kubernetes.objects import Change, DeploymentError, outcome
+from ..plugin_utils.node_action import NodeAction
 
 # States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")

@@ -8,10 +8,11 @@ import time
 
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, declaration, play, plugin_cli
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.cdi import role_specs
+from ...plugin.node_device_plugin.support import answers
+from ..plugin_utils import asked, declaration, play, plugin_cli
+from ..plugin_utils.node_action import NodeAction
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0

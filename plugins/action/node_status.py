@@ -4,45 +4,18 @@
 from __future__ import annotations
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
-    claims,
-    extended_resources,
-    manifests,
-    quantity,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    NotFound,
-    Unavailable,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    DeclarationError,
-    configuration_file,
-    model,
-    parse_configuration,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    asked,
-    combinations,
-    declaration,
-    plugin_cli,
-    preflight,
-    profiles,
-    requirements,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, members, node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    deployed,
-    named_nodes,
-    rollout,
-    same_machine,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.cluster import claims, extended_resources, manifests, quantity
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError, NotFound, Unavailable
+from ...plugin.node_device_plugin.declaration import DeclarationError, configuration_file, model, parse_configuration
+from ...plugin.node_device_plugin.support import answers
+from ..plugin_utils import asked, combinations, declaration, plugin_cli, preflight, profiles, requirements
+from ..plugin_utils.fleet import drift, members, node
+from ..plugin_utils.kubernetes import deployed, named_nodes, rollout, same_machine
+from ..plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
+from ..plugin_utils.kubernetes.objects import DeploymentError
+from ..plugin_utils.kubernetes.waiting import until
+from ..plugin_utils.node_action import NodeAction
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]

@@ -7,33 +7,19 @@ import functools
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    DeclarationError,
-    parse_configuration,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import judging
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
-    FAILED,
-    PROVEN,
-    UNPROVEN,
-    Outcome,
-    Row,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play, plugin_cli, profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    api_verification,
-    deployed,
-    profile,
-    proof,
-    rollout,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError
+from ...plugin.node_device_plugin.cluster.pods import name_of
+from ...plugin.node_device_plugin.declaration import DeclarationError, parse_configuration
+from ...plugin.node_device_plugin.declaration.model import DRA
+from ...plugin.node_device_plugin.declaration.names import class_name
+from ...plugin.node_device_plugin.verification import judging
+from ...plugin.node_device_plugin.verification.report import FAILED, PROVEN, UNPROVEN, Outcome, Row
+from ..plugin_utils import asked, play, plugin_cli, profiles
+from ..plugin_utils.kubernetes import api_verification, deployed, profile, proof, rollout
+from ..plugin_utils.kubernetes.daemonset import DaemonSet
+from ..plugin_utils.kubernetes.objects import DeploymentError
+from ..plugin_utils.node_action import NodeAction
 
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_names
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 
+from ...plugin.node_device_plugin.declaration import cdi as cdi_names
+from ...plugin.node_device_plugin.support import directory_names
 from . import host_devices, play, wheels
 from .declaration import plain
 

@@ -8,12 +8,9 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import node_name_problem
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import (
-    FAILED,
-    worked_out,
-)
 
+from ...plugin.node_device_plugin.declaration.names import node_name_problem
+from ...plugin.node_device_plugin.declaration.variables import FAILED, worked_out
 from . import asked
 from .kubernetes.deployed import NO_TAINT
 from .kubernetes.drain import NO_CLUSTER

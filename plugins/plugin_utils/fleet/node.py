@@ -6,13 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    info_of,
-    is_ready,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
-
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of, is_ready
+from ....plugin.node_device_plugin.support import directory_names
+from ..kubernetes.rollout import Running
 from . import resources
 
 #: Maps states to severities, worst first. See resources.STATES.

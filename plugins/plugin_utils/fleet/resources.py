@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import model
+from ....plugin.node_device_plugin.cluster import extended_resources, quantity
+from ....plugin.node_device_plugin.declaration import model
 
 #: Maps states to severities, worst first. A row shows the severity as colour and the state as text.
 STATES = {

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
-
+from ....plugin.node_device_plugin.support import tables
 from . import document as documents
 
 #: The columns for a node's facts in the table and on the page. Maps a heading to the text of an entry; "-" if unknown.

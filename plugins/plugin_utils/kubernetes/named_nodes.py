@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 
+from ....plugin.node_device_plugin.cluster import manifests
+from .. import profiles
+from ..declaration import plain
 from . import deployed, duplicate_nodes
 
 

@@ -7,13 +7,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    info_of,
-    is_ready,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import some
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of, is_ready
+from ....plugin.node_device_plugin.support.tables import some
 from . import proof, rollout
 from .daemonset import DaemonSet
 from .objects import Change, DeploymentError

@@ -8,25 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    Place,
-    Unavailable,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    info_of,
-    readiness,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    is_ready as is_node_ready,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.node_readiness import Offered
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.api import Api, ApiError, Place, Unavailable
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of, readiness
+from ....plugin.node_device_plugin.cluster.extended_resources import is_ready as is_node_ready
+from ....plugin.node_device_plugin.cluster.node_readiness import Offered
+from ....plugin.node_device_plugin.cluster.pods import name_of
+from ....plugin.node_device_plugin.declaration.model import DRA
+from .. import plugin_cli
 from . import kubelet_of_a_pod, no_pod
 from .daemonset import DaemonSet
 from .objects import DeploymentError

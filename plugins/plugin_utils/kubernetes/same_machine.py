@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights, Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import info_of
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.remembered import remembered
+from ....plugin.node_device_plugin.cluster.api import Api, LacksRights, Place
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of
+from ..remembered import remembered
 
 #: The ids of a machine: in the facts of node_preflight, and in a node object's ``nodeInfo``.
 _IDS = {"machine_id": "machineID", "system_uuid": "systemUUID"}
