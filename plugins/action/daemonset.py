@@ -105,7 +105,7 @@ class ActionModule(NodeAction):
         # For a node that Ansible reaches, the preflight checks this.
         if self.preflight.api_only:
             claims.refuse_lost(self._cluster, node, configuration)
-            if of_node:
+            if node:
                 self._refuse_node(of_node, arguments, configuration, places)
         changes = self._cluster.configure({node: self._text} if node else {})
         if places:
