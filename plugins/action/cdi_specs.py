@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli, preflight
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ..plugin_utils import plugin_cli, preflight
+from ..plugin_utils.node_action import NodeAction
 
 _REQUIRES = {"present": ["python", "runtime", "devices"], "pruned": ["python", "runtime"], "absent": ["python"]}
 # Keys of the module's answer that are in the task's result.

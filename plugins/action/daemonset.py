@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, node_readiness
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play, profiles, requirements
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
+
+from ...plugin.node_device_plugin.cluster import extended_resources, manifests, node_readiness
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+from ...plugin.node_device_plugin.declaration import DeclarationError
+from ..plugin_utils import play, profiles, requirements
+from ..plugin_utils.kubernetes import (
     claims,
     deployed,
     duplicate_nodes,
@@ -19,13 +20,9 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes 
     rollout,
     waiting,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import (
-    Change,
-    DeploymentError,
-    outcome,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ..plugin_utils.kubernetes.daemonset import DaemonSet
+from ..plugin_utils.kubernetes.objects import Change, DeploymentError, outcome
+from ..plugin_utils.node_action import NodeAction
 
 # States that one task reaches for all hosts of the play.
 _SHARED = ("deployed", "left", "absent")
@@ -102,16 +99,15 @@ class ActionModule(NodeAction):
         # Check for unsupported settings before anything is written.
         configuration = manifests.read_configuration_text(self._text)
         manifests.common_ground({self.host if self._is_profile else self._node: configuration})
-        places = other_daemonsets.before(self._cluster, "" if self._is_profile else self._node)
+        node = "" if self._is_profile else self._node
+        places = other_daemonsets.before(self._cluster, node)
+        of_node = self._cluster.api.node(node) if node else None
         # For a node that Ansible reaches, the preflight checks this.
         if self.preflight.api_only:
-            claims.refuse_lost(self._cluster, "" if self._is_profile else self._node, configuration)
-        if not self._is_profile:
-            of_node = self._cluster.api.node(self._node)
-            # For a node that Ansible reaches, the preflight checks this.
-            if self.preflight.api_only:
+            claims.refuse_lost(self._cluster, node, configuration)
+            if node:
                 self._refuse_node(of_node, arguments, configuration, places)
-        changes = self._cluster.configure({} if self._is_profile else {self._node: self._text})
+        changes = self._cluster.configure({node: self._text} if node else {})
         if places:
             # No label matches two DaemonSets, so Kubernetes ends the one pod when it starts the other.
             self._warnings.append(
@@ -124,9 +120,9 @@ class ActionModule(NodeAction):
     def _refuse_node(self, of_node, arguments, configuration, places):
         """Raise DeploymentError if the node cannot have the pod, or if another plugin serves the resources."""
         no_slot = deployed.without_slot(self._cluster.api, of_node, self._cluster.deployment)
-        info = (of_node.get("status") or {}).get("nodeInfo") or {}
-        version = (info.get("kubeletVersion") or "").removeprefix("v") if configuration.uses_dra else None
-        for problem in filter(None, [no_slot, *requirements.too_old_for_dra(version)]):
+        version = extended_resources.info_of(of_node, "kubeletVersion").removeprefix("v")
+        too_old = requirements.too_old_for_dra(version) if configuration.uses_dra else ()
+        for problem in filter(None, [no_slot, *too_old]):
             raise DeploymentError(problem)
         if not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]

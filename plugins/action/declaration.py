@@ -8,10 +8,11 @@ import contextlib
 from ansible.errors import AnsibleUndefinedVariable
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
+
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError
+from ...plugin.node_device_plugin.declaration import DeclarationError
+from ...plugin.node_device_plugin.declaration.model import DRA
+from ..plugin_utils import (
     asked,
     combinations,
     declaration,
@@ -21,14 +22,10 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
     requirements,
     role_arguments,
 )
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    cluster_access,
-    deployed,
-    other_daemonsets,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ..plugin_utils.kubernetes import cluster_access, deployed, other_daemonsets
+from ..plugin_utils.kubernetes.daemonset import DaemonSet
+from ..plugin_utils.kubernetes.objects import DeploymentError
+from ..plugin_utils.node_action import NodeAction
 
 
 class ActionModule(NodeAction):

@@ -8,10 +8,11 @@ import time
 
 from ansible.errors import AnsibleError
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import role_specs
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, declaration, play, plugin_cli
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.cdi import role_specs
+from ...plugin.node_device_plugin.support import answers
+from ..plugin_utils import asked, declaration, play, plugin_cli
+from ..plugin_utils.node_action import NodeAction
 
 _POLICIES = ("refuse", "wait")
 _PAUSE = 2.0
@@ -26,20 +27,24 @@ class ActionModule(NodeAction):
         node = self.preflight.look({"requires": ["python"]})
         kubelet_root = (node.get("kubelet") or {}).get("root_dir")
         places = asked.places(self.preflight.variable(declaration.SETTINGS, {}))
-        ours, arguments = _Ours(node), {"kubelet_root": kubelet_root, **places, **given}
+        arguments = {"kubelet_root": kubelet_root, **places, **given}
         if policy not in _POLICIES:
             raise AnsibleError(f"node_devices_in_use: must be one of keep, {', '.join(_POLICIES)}, not {policy}")
         result = {"changed": False, "held": []}
-        if not ours:
+        # What pods can hold before an uninstall: the resources that the plugin serves, and the devices in our specs.
+        served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
+        in_specs = node["spec_devices"]
+        if not (served or in_specs or any(role_specs.is_dynamic(*os.path.split(path)) for path in node["cdi_files"])):
             return result
         timeout = minutes * 60 if policy == "wait" and not self._task.check_mode else 0
         until, said, renew = time.monotonic() + timeout, None, play.Renewal(self, self._vars)
         while True:
             try:
-                held = ours.held(plugin_cli.holders(self, arguments))
+                holders = plugin_cli.holders(self, arguments)["held"]
             except plugin_cli.PluginCliError as error:
                 result.update(failed=True, msg=f"Nothing was removed.\n{host}: {error}")
                 return result
+            held = [each for each in holders if _is_ours(each, served, in_specs)]
             sentence = _sentence(held)
             if not held or time.monotonic() >= until:
                 break
@@ -61,30 +66,10 @@ class ActionModule(NodeAction):
         return result
 
 
-class _Ours:
-    """Our devices that pods can hold before an uninstall: served, or in our specs.
-
-    node: the result of the module node_preflight.
-    """
-
-    def __init__(self, node):
-        self._served = (node["device_plugins"]["instance"] or {"resources": []})["resources"]
-        self._in_specs = node["spec_devices"]
-        self._is_dynamic = any(role_specs.is_dynamic(*os.path.split(path)) for path in node["cdi_files"])
-
-    def __bool__(self):
-        """Whether the node has anything that a pod can hold."""
-        return bool(self._served or self._in_specs or self._is_dynamic)
-
-    def held(self, holders):
-        """Return the entries for our devices. holders: from ``node-device-plugin holders``."""
-        return [
-            held
-            for held in holders["held"]
-            if held["resource"] in self._served
-            or held.get("by_our_cdi")
-            or any(role_specs.may_be(held, name) for name in self._in_specs)
-        ]
+def _is_ours(held, served, in_specs):
+    """Return whether a held device is of one of the resources ``served``, or in our specs (``in_specs``: its names)."""
+    is_in_specs = held.get("by_our_cdi") or any(role_specs.may_be(held, name) for name in in_specs)
+    return held["resource"] in served or is_in_specs
 
 
 def _sentence(held):

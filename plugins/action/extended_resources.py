@@ -7,17 +7,12 @@ import contextlib
 import shlex
 import time
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources as resources
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    Place,
-    Unavailable,
-    again_after_conflict,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet import checkpoint
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import combinations, framed
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ...plugin.node_device_plugin.cluster import extended_resources as resources
+from ...plugin.node_device_plugin.cluster.api import Api, Place, Unavailable, again_after_conflict
+from ...plugin.node_device_plugin.declaration.model import DRA
+from ...plugin.node_device_plugin.kubelet import checkpoint
+from ..plugin_utils import combinations, framed
+from ..plugin_utils.node_action import NodeAction
 
 #: Bytes of the checkpoint that are read, and the seconds that this may take.
 _LARGEST, _SECONDS = 32 << 20, 20

@@ -7,10 +7,10 @@ import datetime
 import json
 from pathlib import Path
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import document, node, page, table
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ..plugin_utils import wheels
+from ..plugin_utils.declaration import plain
+from ..plugin_utils.fleet import document, node, page, table
+from ..plugin_utils.node_action import NodeAction
 
 
 class ActionModule(NodeAction):

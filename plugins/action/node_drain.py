@@ -7,12 +7,13 @@ import datetime
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import drain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError, Unavailable
+from ...plugin.node_device_plugin.cluster.pods import name_of
+from ..plugin_utils import asked, play
+from ..plugin_utils.kubernetes import drain
+from ..plugin_utils.kubernetes.waiting import until
+from ..plugin_utils.node_action import NodeAction
 
 # Seconds during which an uncordon retries if the API server is unreachable, and seconds between two attempts.
 _TIMEOUT = 60.0

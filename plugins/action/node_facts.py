@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import gathered_facts
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ...plugin.node_device_plugin.support import answers
+from ..plugin_utils import gathered_facts
+from ..plugin_utils.node_action import NodeAction
 
 
 class ActionModule(NodeAction):

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import play
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ..plugin_utils import play
+from ..plugin_utils.node_action import NodeAction
 
 
 class ActionModule(NodeAction):

@@ -7,10 +7,11 @@ See plugins/modules/node_names.py.
 from __future__ import annotations
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import deployed, duplicate_nodes
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ..plugin_utils import profiles
+from ..plugin_utils.declaration import plain
+from ..plugin_utils.kubernetes import deployed, duplicate_nodes
+from ..plugin_utils.node_action import NodeAction
 
 
 class ActionModule(NodeAction):

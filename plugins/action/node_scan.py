@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.wheels import WheelsError
+from ..plugin_utils.node_action import NodeAction
+from ..plugin_utils.wheels import WheelsError
 
 
 class ActionModule(NodeAction):

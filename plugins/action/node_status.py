@@ -4,46 +4,18 @@
 from __future__ import annotations
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
-    claims,
-    extended_resources,
-    manifests,
-    quantity,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    NotFound,
-    Unavailable,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    DeclarationError,
-    configuration_file,
-    model,
-    parse_configuration,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import (
-    asked,
-    combinations,
-    declaration,
-    plugin_cli,
-    preflight,
-    profiles,
-    requirements,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import drift, members, node
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    deployed,
-    device_classes,
-    named_nodes,
-    rollout,
-    same_machine,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.waiting import until
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.cluster import claims, extended_resources, manifests, quantity
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError, NotFound, Unavailable
+from ...plugin.node_device_plugin.declaration import DeclarationError, configuration_file, model, parse_configuration
+from ...plugin.node_device_plugin.support import answers
+from ..plugin_utils import asked, combinations, declaration, plugin_cli, preflight, profiles, requirements
+from ..plugin_utils.fleet import drift, members, node
+from ..plugin_utils.kubernetes import deployed, device_classes, named_nodes, rollout, same_machine
+from ..plugin_utils.kubernetes.daemonset import DaemonSet, ReadOnce
+from ..plugin_utils.kubernetes.objects import DeploymentError
+from ..plugin_utils.kubernetes.waiting import until
+from ..plugin_utils.node_action import NodeAction
 
 # Requirements to check. Device nodes are excluded, because the plugin reports their problems.
 _REQUIRED = ["python", "systemd", "runtime", "kubelet"]
@@ -220,7 +192,7 @@ class ActionModule(NodeAction):
     def _unlisted(self, cluster, name, by_claim):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.
 
-        The kubelet updates the node object only every 10 s. by_claim: resources that a node object does not show.
+        The kubelet updates the node object only every 10 s.
         """
         healthy = {key: count for key, count in (self._arguments.get("healthy") or {}).items() if key not in by_claim}
 

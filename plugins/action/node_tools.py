@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pathlib
 
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import wheels
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+from ..plugin_utils import wheels
+from ..plugin_utils.node_action import NodeAction
 
 _MODULE = "nodedevices.kubernetes.node_tools"
 

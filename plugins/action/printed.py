@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from ansible import constants
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.support import tables
+from ..plugin_utils.node_action import NodeAction
 
 # Callbacks whose output programs read. Their results contain the text.
 _FOR_PROGRAMS = ("json", "jsonl")

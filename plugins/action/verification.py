@@ -7,33 +7,19 @@ import functools
 import json
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    DeclarationError,
-    parse_configuration,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import judging
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.report import (
-    FAILED,
-    PROVEN,
-    UNPROVEN,
-    Outcome,
-    Row,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, play, plugin_cli, profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    api_verification,
-    deployed,
-    profile,
-    proof,
-    rollout,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import DaemonSet
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.node_action import NodeAction
+
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError
+from ...plugin.node_device_plugin.cluster.pods import name_of
+from ...plugin.node_device_plugin.declaration import DeclarationError, parse_configuration
+from ...plugin.node_device_plugin.declaration.model import DRA
+from ...plugin.node_device_plugin.declaration.names import class_name
+from ...plugin.node_device_plugin.verification import judging
+from ...plugin.node_device_plugin.verification.report import FAILED, PROVEN, UNPROVEN, Outcome, Row
+from ..plugin_utils import asked, play, plugin_cli, profiles
+from ..plugin_utils.kubernetes import api_verification, deployed, profile, proof, rollout
+from ..plugin_utils.kubernetes.daemonset import DaemonSet
+from ..plugin_utils.kubernetes.objects import DeploymentError
+from ..plugin_utils.node_action import NodeAction
 
 _OWNER = "verification"
 _REQUIRES = ["python", "systemd", "runtime", "kubelet", "devices", "command"]
@@ -85,18 +71,19 @@ class ActionModule(NodeAction):
         if not self._arguments.get("kubeconfig"):
             raise DeploymentError(asked.without_kubeconfig("only the Kubernetes API reaches this node"))
         cluster, configuration = self._daemon_set(), parse_configuration(configuration)
+        unproven_only = self._arguments.get("proofs") == "unproven"
         verify = functools.partial(
             api_verification.verify,
             cluster,
             resources=configuration.resources,
             driver=configuration.dra.name,
             timeout=float(self._arguments.get("timeout", 60)),
-            unproven_only=self._arguments.get("proofs") == "unproven",
+            unproven_only=unproven_only,
             all_devices=self._arguments.get("devices") == "all",
         )
         if self.preflight.is_profile:
-            most, is_unproven_only = profiles.sample_size(self._arguments), self._arguments.get("proofs") == "unproven"
-            return self._verify_sample(profile.sample(cluster, most, proven_first=is_unproven_only), verify)
+            sample = profile.sample(cluster, profiles.sample_size(self._arguments), proven_first=unproven_only)
+            return self._verify_sample(sample, verify)
         report, changed = verify(self.preflight.node_name(self._arguments))
         report["problems"] += self._restarted()
         return {"changed": changed, **self._judged(report)}

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.diagnostics import scan
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import printable
+
+from ...plugin.node_device_plugin.diagnostics import scan
+from ...plugin.node_device_plugin.support.tables import printable
 
 
 def scan_groups(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> str:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification import report as states
+from ...plugin.node_device_plugin.support import tables
+from ...plugin.node_device_plugin.verification import report as states
 
 _HEAD = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "CONTAINER SAW", "STATE")
 

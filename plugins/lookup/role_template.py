@@ -37,8 +37,9 @@ import pathlib
 
 from ansible.plugins.loader import lookup_loader
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.remembered import remembered
+
+from ..plugin_utils.declaration import plain
+from ..plugin_utils.remembered import remembered
 
 _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"
 

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.status_api.shapes import (
-    MOST_RESOURCES,
-    STATUS,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.answers import (
-    ANY,
-    Matching,
-    Null,
-    Within,
-)
+from ...plugin.node_device_plugin.status_api.shapes import MOST_RESOURCES, STATUS
+from ...plugin.node_device_plugin.support.answers import ANY, Matching, Null, Within
 
 _TEXTS = [str]
 _PID = Within(0, (1 << 31) - 1)

@@ -6,15 +6,16 @@ The play uses the preflight's answer for a role's module only if both have given
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_names
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
 
+from ...plugin.node_device_plugin.declaration import cdi as cdi_names
+from ...plugin.node_device_plugin.support import directory_names
 from . import host_devices, play, wheels
 from .declaration import plain
 
@@ -130,10 +131,7 @@ def parse(
 
 def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, Any]:
     """Convert the option ``lock`` for the module. hosts: number of the batch. Raises AnsibleError for wrong minutes."""
-    try:
-        number = float(lock.get("minutes", 15))
-    except (TypeError, ValueError):
-        number = 0
+    number = _number(lock.get("minutes", 15))
     if not number > 0:
         raise AnsibleError(
             f"lock.minutes: must be a number above 0, not {lock.get('minutes')} (the playbooks read it from "
@@ -145,14 +143,18 @@ def _wanted_lock(lock: Mapping[str, Any], host: str, hosts: int) -> dict[str, An
 def minutes(arguments: Mapping[str, Any], variable: str) -> float:
     """Return the argument ``minutes``, default 10. Raises AnsibleError. variable: the user's variable in messages."""
     given = arguments.get("minutes", 10)
-    try:
-        number = float(given)
-    except (TypeError, ValueError):
-        number = -1
-    # This form of the condition also rejects NaN.
+    number = _number(given)
     if not number >= 0:
         raise AnsibleError(f"{variable}: must be a number of minutes, 0 or more, not {given}")
     return number
+
+
+def _number(given: Any) -> float:
+    """Return a number; NaN, which no comparison accepts, if the value is none."""
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def without_kubeconfig(why: str) -> str:

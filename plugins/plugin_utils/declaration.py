@@ -11,19 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin import declaration
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    accounts,
-    cdi,
-    foreign_cdi,
-    serialise,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import variables as declared
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.discovery import methods_of
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.devices.host_directories import (
-    host_directories,
-)
-
+from ...plugin.node_device_plugin import declaration
+from ...plugin.node_device_plugin.declaration import accounts, cdi, foreign_cdi, serialise
+from ...plugin.node_device_plugin.declaration import variables as declared
+from ...plugin.node_device_plugin.devices.discovery import methods_of
+from ...plugin.node_device_plugin.devices.host_directories import host_directories
 from . import spec_templates
 
 PREFIX, SETTINGS = declared.PREFIX, declared.SETTINGS

@@ -11,12 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.answers import (
-    ANY,
-    AnswerError,
-    shaped,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import some
+from ...plugin.node_device_plugin.support.answers import ANY, AnswerError, shaped
+from ...plugin.node_device_plugin.support.tables import some
 
 _PREFIX = "ansible_"
 #: Facts that are not part of the answer's meaning.

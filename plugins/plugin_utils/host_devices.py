@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils.udev_rules import Rule
+from ..module_utils.udev_rules import Rule
 
 #: The role's variables, without their prefix. The role creates what they list.
 MAKERS = ("modules", "udev_rules", "nodes")

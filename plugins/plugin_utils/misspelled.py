@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import PREFIX
-
+from ...plugin.node_device_plugin.declaration.variables import PREFIX
 from . import role_arguments
 
 # More edits than a typing error has: an edit is a letter more, a letter less, another letter, or two swapped letters.

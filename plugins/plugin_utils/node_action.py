@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
 
+from ...plugin.node_device_plugin.support import answers
 from . import answer_shapes, node_code, preflight
 from .declaration import plain
 from .vaulted import Values, values_of

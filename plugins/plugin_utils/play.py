@@ -17,8 +17,9 @@ from typing import Any
 
 from ansible import context
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.node_process import stat_of
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import play_lock
+
+from ...plugin.node_device_plugin.support.node_process import stat_of
+from ..module_utils import play_lock
 
 #: Seconds between two renewals of the lock while an action waits.
 _RENEWAL_PERIOD = 60.0

@@ -8,10 +8,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import device_plugin_api
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import answers
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import plugin_command
-
+from ...plugin.node_device_plugin.declaration import device_plugin_api
+from ...plugin.node_device_plugin.support import answers
+from ..module_utils import plugin_command
 from . import answer_shapes, framed
 
 PluginCliError, PluginCliMissing = plugin_command.CommandError, plugin_command.CommandMissing

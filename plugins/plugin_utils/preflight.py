@@ -17,13 +17,11 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    CapacityConflict,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
 
+from ...plugin.node_device_plugin.cluster import manifests
+from ...plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+from ...plugin.node_device_plugin.cluster.extended_resources import CapacityConflict
+from ...plugin.node_device_plugin.declaration import DeclarationError
 from . import declaration, host_devices, misspelled, play, plugin_cli, profiles, requirements, spec_templates
 from .asked import Asked, completed, parse
 from .combinations import NO_SERVICE

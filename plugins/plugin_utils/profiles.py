@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.problems import shown
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import (
-    FAILED,
-    worked_out,
-)
 
+from ...plugin.node_device_plugin.declaration.problems import shown
+from ...plugin.node_device_plugin.declaration.variables import FAILED, worked_out
 from . import host_devices
 from .declaration import DeclarationProblems, needs_facts
 

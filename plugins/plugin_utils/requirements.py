@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import cdi as cdi_versions
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import dra_api
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
-
+from ...plugin.node_device_plugin.declaration import cdi as cdi_versions
+from ...plugin.node_device_plugin.declaration import dra_api
+from ...plugin.node_device_plugin.support import directory_names
 from . import host_devices
 from .asked import Asked
 from .kubernetes import drain

@@ -12,8 +12,8 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.problems import shown
 
+from ...plugin.node_device_plugin.declaration.problems import shown
 from . import declaration
 
 _ROLES = pathlib.Path(__file__).resolve().parents[2] / "roles"

@@ -10,9 +10,10 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.loader import lookup_loader
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cdi import directories
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Resource, cdi
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import variables as declared
+
+from ...plugin.node_device_plugin.cdi import directories
+from ...plugin.node_device_plugin.declaration import Resource, cdi
+from ...plugin.node_device_plugin.declaration import variables as declared
 
 VARIABLE = "cdi_specs_templates"
 _SHAPE = "must be a list of mappings with the key src, such as [{src: fpga.yaml.j2}]"

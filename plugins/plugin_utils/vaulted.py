@@ -16,7 +16,8 @@ from typing import Any
 
 from ansible._internal._datatag._tags import Origin
 from ansible.parsing.vault import EncryptedString
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.variables import plain
+
+from ...plugin.node_device_plugin.declaration.variables import plain
 
 #: What a result has instead of a vaulted value.
 HIDDEN = "(vaulted)"

@@ -22,8 +22,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import kernel_lock
-
+from ..module_utils import kernel_lock
 from .remembered import remembered
 
 COLLECTION = pathlib.Path(__file__).resolve().parents[2]

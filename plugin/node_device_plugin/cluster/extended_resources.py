@@ -225,6 +225,11 @@ def _ready(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((condition for condition in conditions if condition.get("type") == "Ready"), {})
 
 
+def info_of(node: Mapping[str, Any], key: str) -> str:
+    """A fact of the node object's ``nodeInfo``, such as ``kubeletVersion``; empty if unknown."""
+    return str(((node.get("status") or {}).get("nodeInfo") or {}).get(key) or "")
+
+
 def capacities_of(node: Mapping[str, Any], part: str = "capacity") -> dict[str, str]:
     """Maps each resource to its quantity; empty until the kubelet has reported."""
     return dict((node.get("status") or {}).get(part) or {})

@@ -14,7 +14,8 @@ from . import node, resources
 #: Raise this number if a key is removed or gets another meaning, but not for a new key.
 SCHEMA_VERSION = 1
 _SEVERITIES = ("failed", "degraded", "unknown", "pending")
-_NUMBERS = ("capacity", "healthy", "allocated")
+#: The numbers of a resource.
+NUMBERS = ("capacity", "healthy", "allocated")
 # A pod's name where rollout.look and a kubelet's message have it.
 _POD = re.compile(r"\bpod [^\s/]+/\S+ (?=does not |has |waits for the scheduler)")
 _KUBELETS_POD = re.compile(r" pod=\S+")
@@ -25,6 +26,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
 
     nodes: results of ``node.entry``. version: of the collection. generated: the current time, with time zone.
     """
+    rows = [row for each in nodes for row in each["resources"]]
     return {
         "schema_version": SCHEMA_VERSION,
         "generated": generated.astimezone(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -32,7 +34,7 @@ def document(nodes: Sequence[dict[str, Any]], version: str, generated: datetime.
         "summary": {
             "nodes": counted((each["state"] for each in nodes for _node in range(weight(each))), node.STATES),
             "versions": versions(nodes),
-            "resources": [_of_resource(name, nodes) for name in _names(nodes)],
+            "resources": [_of_resource(name, rows) for name in sorted({row["name"] for row in rows})],
             "findings": list(findings(nodes)),
         },
         "nodes": list(nodes),
@@ -118,13 +120,13 @@ def images(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{**dict(zip(keys, values, strict=True)), "nodes": count} for values, count in counts.items()]
 
 
-def _of_resource(name: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    rows = [row for each in nodes for row in each["resources"] if row["name"] == name]
+def _of_resource(name: str, all_rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    rows = [row for row in all_rows if row["name"] == name]
     states = [state for row in rows for state in Counter(row.get("states", [row["state"]])).elements()]
     return {
         "name": name,
         "nodes": len(states),
-        **{key: total(row[key] for row in rows) for key in _NUMBERS},
+        **{key: total(row[key] for row in rows) for key in NUMBERS},
         "states": counted(states, resources.STATES),
     }
 
@@ -133,10 +135,6 @@ def total(numbers: Iterable[int | None]) -> int | None:
     """Return the sum of the known numbers; None if no number is known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if known else None
-
-
-def _names(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    return sorted({row["name"] for each in nodes for row in each["resources"]})
 
 
 def counted(states: Iterable[str], order: Iterable[str]) -> dict[str, int]:
@@ -150,11 +148,13 @@ def versions(nodes: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {"container runtime": Counter(), "kubelet": Counter(), "plugin": Counter()}
     for each in nodes:
         kubelet, plugin = ((each[part] or {}).get("version") for part in ("kubelet", "plugin"))
-        own = (_named(each["runtime"]), kubelet, plugin)
+        own = (runtime_of(each), kubelet, plugin)
         for (what, known), version in zip(counts.items(), own, strict=True):
             known.update(each["versions"][what] if "versions" in each else [version or "unknown"])
     return {what: dict(known.most_common()) for what, known in counts.items()}
 
 
-def _named(runtime: Mapping[str, Any] | None) -> str | None:
-    return runtime and " ".join(filter(None, (runtime["name"], runtime["version"])))
+def runtime_of(entry: Mapping[str, Any]) -> str:
+    """Return the name and version of an entry's container runtime; empty if unknown."""
+    runtime = entry["runtime"] or {}
+    return " ".join(filter(None, (runtime.get("name"), runtime.get("version"))))

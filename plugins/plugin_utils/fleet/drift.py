@@ -8,8 +8,8 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugins.module_utils import node_code
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
+from ...module_utils import node_code
+from ..declaration import plain
 
 # The modules of roles whose results no running program reports.
 _MODULES = ("node_tools", "host_devices", "cdi_specs", "managed_files")

@@ -7,26 +7,11 @@ import concurrent.futures
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
-    claims,
-    extended_resources,
-    manifests,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    Resource,
-    cdi,
-    parse_configuration,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.verification.proof_record import Record
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import (
-    deployed,
-    other_daemonsets,
-    profile,
-    proof,
-    rollout,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.daemonset import ReadOnce
-
+from ....plugin.node_device_plugin.cluster import claims, extended_resources, manifests
+from ....plugin.node_device_plugin.declaration import Resource, cdi, parse_configuration
+from ....plugin.node_device_plugin.verification.proof_record import Record
+from ..kubernetes import deployed, other_daemonsets, profile, proof, rollout
+from ..kubernetes.daemonset import ReadOnce
 from . import document, node, together
 
 # The number of plugins to ask of nodes that differ, and at a time: a silent one delays the report by 15 s.

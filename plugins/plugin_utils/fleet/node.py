@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.rollout import Running
-
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of, is_ready
+from ....plugin.node_device_plugin.support import directory_names
+from ..kubernetes.rollout import Running
 from . import resources
 
 #: Maps states to severities, worst first. See resources.STATES.
@@ -57,10 +56,6 @@ class Read(NamedTuple):
     def is_by_api(self) -> bool:
         """Whether the node object says what the node itself would."""
         return self.api_only and self.node_object is not None
-
-    def info(self, key: str) -> str:
-        """Return a fact of the node object; empty if unknown."""
-        return str((((self.node_object or {}).get("status") or {}).get("nodeInfo") or {}).get(key) or "")
 
 
 def entry(name: str, read: Read) -> dict[str, Any]:
@@ -134,7 +129,7 @@ def _plugin(read: Read, plugin: Mapping[str, Any] | None) -> dict[str, Any] | No
 
 def _kubelet(read: Read) -> dict[str, Any] | None:
     """Return the kubelet; None if unknown. If a kubelet inside another process answers, it counts as running."""
-    shown_version = read.info("kubeletVersion").removeprefix("v") or None
+    shown_version = info_of(read.node_object or {}, "kubeletVersion").removeprefix("v") or None
     if read.is_by_api:
         return {"running": is_ready(read.node_object or {}), "version": shown_version}
     if read.facts is None:
@@ -149,7 +144,7 @@ def _kubelet(read: Read) -> dict[str, Any] | None:
 
 def _runtime(read: Read) -> dict[str, Any] | None:
     """Return the runtime; None if unknown. The API does not know whether CDI is on."""
-    shown = read.info("containerRuntimeVersion") if read.is_by_api else ""
+    shown = info_of(read.node_object or {}, "containerRuntimeVersion") if read.is_by_api else ""
     if shown:
         name, _separator, version = shown.partition("://")
         runtime: dict[str, Any] = {"name": name, "version": version or None, "socket": None}

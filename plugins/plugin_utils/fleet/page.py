@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,7 +34,7 @@ def html(document: Mapping[str, Any]) -> str:
     environment.filters.update(
         number=table.number,
         anchor=_anchor,
-        by_name=_by_name,
+        by_name=lambda rows: {row["name"]: row for row in rows},
         label=table.label,
         states=table.states,
         weight=documents.weight,
@@ -70,10 +70,6 @@ def _headline(total: int, well: int) -> str:
 def _anchor(label: str) -> str:
     """Return the HTML id of a node's part of the page. The label is quoted, because an id must not contain spaces."""
     return f"node-{quote(label, safe='')}"
-
-
-def _by_name(rows: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    return {row["name"]: row for row in rows}
 
 
 def _text(name: str) -> str:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, quantity
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import model
+from ....plugin.node_device_plugin.cluster import extended_resources, quantity
+from ....plugin.node_device_plugin.declaration import model
 
 #: Maps states to severities, worst first. A row shows the severity as colour and the state as text.
 STATES = {
@@ -24,9 +24,6 @@ STATES = {
     "empty": "idle",
     "healthy": "ok",
 }
-
-
-_NO_STREAM = "the kubelet has no ListAndWatch stream open"
 
 
 class Served(NamedTuple):
@@ -162,8 +159,9 @@ def _with_kubelet(state: str, resource: Mapping[str, Any], served: Served, healt
     is_by_claim = resource.get("api") == model.DRA
     listed = None if is_by_claim else _listed(resource["name"], served.status)
     if not resource["registered"] and served.kubelet:
-        why = "the kubelet has not registered the DRA driver" if is_by_claim else _NO_STREAM
-        return "not registered", [(resource.get("problem") if is_by_claim else None) or why]
+        if is_by_claim:
+            return "not registered", [resource.get("problem") or "the kubelet has not registered the DRA driver"]
+        return "not registered", ["the kubelet has no ListAndWatch stream open"]
     if not resource["registered"]:
         return "pending", []
     if is_by_claim and resource.get("problem"):

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import tables
+from ....plugin.node_device_plugin.support import tables
+from . import document as documents
 
 #: The columns for a node's facts in the table and on the page. Maps a heading to the text of an entry; "-" if unknown.
 COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "Runtime": lambda node: _several(node, "container runtime") or _runtime(node),
+    "Runtime": lambda node: _several(node, "container runtime") or documents.runtime_of(node) or "-",
     "CDI": lambda node: _cdi(node),
     "Plugin": lambda node: _known((node["plugin"] or {}).get("version"), _unready(node), _pod(node)),
     "Configuration": lambda node: _known(((node["plugin"] or {}).get("configuration_sha256") or "")[:12]),
@@ -22,32 +23,24 @@ _OF_RESOURCE = ("NODE", "RESOURCE", "CAPACITY", "HEALTHY", "ALLOCATED", "STATE",
 
 def text(document: Mapping[str, Any]) -> str:
     """Return the two tables and the summary line."""
-    nodes: list[tuple[str, ...]] = []
-    resources: list[tuple[str, ...]] = []
-    for node in document["nodes"]:
-        nodes.append(
-            (
-                label(node),
-                node["state"],
-                *(text_of(node) for text_of in COLUMNS.values()),
-                "; ".join(map(_line, node["problems"])),
-            )
-        )
-        for row in node["resources"]:
-            numbers = (number(row[key]) for key in ("capacity", "healthy", "allocated"))
-            reasons = "; ".join(map(_line, [*row["reasons"], *row["absent"]]))
-            resources.append((label(node), row["name"], *numbers, states(row), reasons))
-    parts = [_table(_OF_NODE, nodes)]
-    if resources:
-        parts.append(_table(_OF_RESOURCE, resources))
-    return "\n\n".join([*parts, summed_up(document)])
+    nodes = [
+        (label(node), node["state"], *(text_of(node) for text_of in COLUMNS.values()), _line(node["problems"]))
+        for node in document["nodes"]
+    ]
+    resources = [(label(node), *_of_row(row)) for node in document["nodes"] for row in node["resources"]]
+    parts = [_table(_OF_NODE, nodes), *([_table(_OF_RESOURCE, resources)] if resources else [])]
+    return "\n\n".join([*parts, _summed_up(document["summary"]["nodes"])])
 
 
-def summed_up(document: Mapping[str, Any]) -> str:
-    """Return the summary line, such as ``3 nodes: 1 wrong, 2 ok``."""
-    states = ", ".join(f"{count} {state}" for state, count in document["summary"]["nodes"].items())
-    total = sum(document["summary"]["nodes"].values())
-    return f"{total} {'node' if total == 1 else 'nodes'}{': ' if states else ''}{states}"
+def _of_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    numbers = (number(row[key]) for key in documents.NUMBERS)
+    return row["name"], *numbers, states(row), _line([*row["reasons"], *row["absent"]])
+
+
+def _summed_up(counts: Mapping[str, int]) -> str:
+    """Return the summary line, such as ``3 nodes: 1 wrong, 2 ok``. counts: of nodes by state."""
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    return f"{tables.counted(sum(counts.values()), 'node')}{': ' if states else ''}{states}"
 
 
 def label(node: Mapping[str, Any]) -> str:
@@ -75,9 +68,9 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return tables.table([head[at] for at in shown], [[row[at] for at in shown] for row in rows])
 
 
-def _line(sentence: str) -> str:
-    """Return a text of several lines as one line."""
-    return " ".join(sentence.split())
+def _line(texts: Iterable[str]) -> str:
+    """Return texts, which may have several lines, as one line."""
+    return "; ".join(" ".join(text.split()) for text in texts)
 
 
 def _known(*parts: str | None) -> str:
@@ -88,10 +81,6 @@ def _several(node: Mapping[str, Any], what: str) -> str:
     """Return the versions with their numbers of nodes, if an entry stands for nodes with different versions."""
     versions = node.get("versions", {}).get(what, {})
     return ", ".join(f"{version} ({count})" for version, count in versions.items()) if len(versions) > 1 else ""
-
-
-def _runtime(node: Mapping[str, Any]) -> str:
-    return _known((node["runtime"] or {}).get("name"), (node["runtime"] or {}).get("version"))
 
 
 def _cdi(node: Mapping[str, Any]) -> str:

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import counted, few
-
+from ....plugin.node_device_plugin.support.tables import counted, few
 from . import document, node, resources
 
 #: Most entries for the nodes that differ. If more nodes differ, those with the same problems share an entry; if there

@@ -7,17 +7,11 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import extended_resources, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    NotFound,
-    Place,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import DeclarationError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.asked import Asked
-
+from ....plugin.node_device_plugin.cluster import extended_resources, manifests
+from ....plugin.node_device_plugin.cluster.api import Api, ApiError, NotFound, Place
+from ....plugin.node_device_plugin.declaration import DeclarationError
+from ....plugin.node_device_plugin.declaration.model import DRA
+from ..asked import Asked
 from . import deployed, device_classes
 
 _VARIABLE = "node_devices_kubeconfig"

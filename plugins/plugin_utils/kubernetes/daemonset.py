@@ -12,28 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import (
-    manifests,
-    node_readiness,
-    pods,
-    quantity,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    LacksRights,
-    NotFound,
-    Place,
-    again_after_conflict,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    capacities_of,
-    is_ready,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    Configuration,
-    DeclarationError,
-)
-
+from ....plugin.node_device_plugin.cluster import manifests, node_readiness, pods, quantity
+from ....plugin.node_device_plugin.cluster.api import Api, LacksRights, NotFound, Place, again_after_conflict
+from ....plugin.node_device_plugin.cluster.extended_resources import capacities_of, info_of, is_ready
+from ....plugin.node_device_plugin.declaration import Configuration, DeclarationError
 from . import kubelet_of_a_pod, objects, proof
 from .namespace import Namespace
 from .objects import Change, DeploymentError, is_ours, own
@@ -239,8 +221,7 @@ class DaemonSet:
         """
         if self.deployment.overlap != "auto":
             return False
-        infos = [(node.get("status") or {}).get("nodeInfo") or {} for node in nodes or self.api.list(Place("nodes"))]
-        return manifests.overlaps(info.get("kubeletVersion") or "" for info in infos)
+        return manifests.overlaps(info_of(node, "kubeletVersion") for node in nodes or self.api.list(Place("nodes")))
 
     def _ground(self, texts: Mapping[str, str]) -> manifests.CommonGround:
         configurations: dict[str, Configuration] = {}

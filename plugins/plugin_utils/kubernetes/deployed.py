@@ -6,14 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests, pods
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import (
-    Configuration,
-    DeclarationError,
-    parse_configuration,
-)
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import asked, wheels
+from ....plugin.node_device_plugin.cluster import manifests, pods
+from ....plugin.node_device_plugin.cluster.api import Api
+from ....plugin.node_device_plugin.declaration import Configuration, DeclarationError, parse_configuration
+from .. import asked, wheels
 
 #: The message if no kubeconfig is set.
 NO_CLUSTER = asked.without_kubeconfig("a DaemonSet needs the Kubernetes API")

@@ -8,9 +8,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import kubeconfig, manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
-
+from ....plugin.node_device_plugin.cluster import kubeconfig, manifests
+from ....plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 from . import other_daemonsets
 
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-
+from ....plugin.node_device_plugin.cluster import manifests
 from . import deployed
 
 

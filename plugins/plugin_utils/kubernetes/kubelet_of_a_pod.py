@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, ApiError, Place
+from ....plugin.node_device_plugin.cluster.api import Api, ApiError, Place
 
 # The annotation whose change makes the kubelet synchronise the pod. Its name is older than its use for claims.
 _LOOK = "nodedevices.kubernetes/configuration"

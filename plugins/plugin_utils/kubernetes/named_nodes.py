@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import profiles
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.declaration import plain
 
+from ....plugin.node_device_plugin.cluster import manifests
+from .. import profiles
+from ..declaration import plain
 from . import deployed, duplicate_nodes
 
 
@@ -39,7 +39,9 @@ def found(
                 names.add(configured.get("node") or plain(of_host.get("node_devices_node_name")) or plain(host))
         except Exception as error:  # an expression may fail in any way
             unknown[plain(host)] = str(error)
-    return names, list(_sentence(unknown))
+    more = f" and {len(unknown) - 1} other hosts" if len(unknown) > 1 else ""
+    why = [f"the nodes of host {host}{more} count as nodes that nobody named: {said}" for host, said in unknown.items()]
+    return names, why[:1]
 
 
 def _has(of_host: Mapping[str, Any], deployment: manifests.Deployment) -> bool:
@@ -48,9 +50,3 @@ def _has(of_host: Mapping[str, Any], deployment: manifests.Deployment) -> bool:
         return False
     own = deployed.parse(plain(of_host.get("device_plugin_deployment")) or {})
     return (own.namespace, own.name) == (deployment.namespace, deployment.name)
-
-
-def _sentence(unknown: Mapping[str, str]) -> Iterator[str]:
-    for host, why in list(unknown.items())[:1]:
-        more = f" and {len(unknown) - 1} other hosts" if len(unknown) > 1 else ""
-        yield f"the nodes of host {host}{more} count as nodes that nobody named: {why}"

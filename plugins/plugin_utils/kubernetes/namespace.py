@@ -8,14 +8,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    NotFound,
-    Place,
-)
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.api import Api, ApiError, NotFound, Place
 from . import objects
 from .objects import Change, DeploymentError, is_ours
 

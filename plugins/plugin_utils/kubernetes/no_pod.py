@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import ApiError
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.api import ApiError
+from ....plugin.node_device_plugin.cluster.pods import name_of
 from .daemonset import DaemonSet
 
 # Taints that the DaemonSet controller tolerates for all pods that it creates

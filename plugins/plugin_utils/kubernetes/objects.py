@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, Place
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.api import Api, Place
 
 # Metadata that the API server writes.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "annotations")

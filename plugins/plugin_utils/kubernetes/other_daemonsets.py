@@ -6,12 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Place
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    registered_by,
-)
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.api import Place
+from ....plugin.node_device_plugin.cluster.extended_resources import registered_by
 from . import rollout
 from .daemonset import DaemonSet
 from .objects import DeploymentError

@@ -7,10 +7,9 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import is_ready
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support.tables import some
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of, is_ready
+from ....plugin.node_device_plugin.support.tables import some
 from . import proof, rollout
 from .daemonset import DaemonSet
 from .objects import Change, DeploymentError
@@ -89,5 +88,4 @@ def _stays(cluster: DaemonSet, names: Iterable[str], empty: str, timeout: float)
 
 def runtime_of(node: Mapping[str, Any]) -> str:
     """Return the name and version of a node's runtime, as the node object shows them."""
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    return str(info.get("containerRuntimeVersion") or "").replace("://", " ")
+    return info_of(node, "containerRuntimeVersion").replace("://", " ")

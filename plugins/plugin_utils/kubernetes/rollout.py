@@ -8,22 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import manifests
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import (
-    Api,
-    ApiError,
-    Place,
-    Unavailable,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
-    is_ready as is_node_ready,
-)
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import readiness
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.node_readiness import Offered
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.pods import name_of
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import plugin_cli
-
+from ....plugin.node_device_plugin.cluster import manifests
+from ....plugin.node_device_plugin.cluster.api import Api, ApiError, Place, Unavailable
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of, readiness
+from ....plugin.node_device_plugin.cluster.extended_resources import is_ready as is_node_ready
+from ....plugin.node_device_plugin.cluster.node_readiness import Offered
+from ....plugin.node_device_plugin.cluster.pods import name_of
+from ....plugin.node_device_plugin.declaration.model import DRA
+from .. import plugin_cli
 from . import kubelet_of_a_pod, no_pod
 from .daemonset import DaemonSet
 from .objects import DeploymentError
@@ -329,21 +321,22 @@ def _why_none(cluster: DaemonSet, node: Mapping[str, Any]) -> str:
 def look(cluster: DaemonSet, of_node: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the name and state of a node's pod, and why the pod does not run or is outdated.
 
-    The result also has these keys. image: the image's name. image_id: the image's id in the node's runtime.
-    architecture: of the node. of_node: the node object.
+    The result also has these keys. image: the image's name. image_id: the image's id in the node's runtime; both None
+    until the kubelet reports them. architecture: of the node.
     """
     condition, pods = readiness(of_node), cluster.pods(of_node["metadata"]["name"])
     up_to_date = _newest(pods, cluster.revision())
     pod = up_to_date or next((pod for pod in pods if not pod["metadata"].get("deletionTimestamp")), None)
+    ours = _plugin(pod or {})
+    found = {
+        "image": ours.get("image") or None,
+        "image_id": ours.get("imageID") or None,
+        "architecture": info_of(of_node, "architecture") or None,
+    }
     if pod is None:
         place = f"{cluster.deployment.namespace}/{cluster.deployment.name}"
         why = f"DaemonSet {place} has no pod on the node{_why_none(cluster, of_node)}"
-        return {
-            **_content(of_node),
-            "name": None,
-            "state": "none",
-            "reason": why if is_node_ready(of_node) else condition,
-        }
+        return {**found, "name": None, "state": "none", "reason": why if is_node_ready(of_node) else condition}
     state, trouble = _trouble(cluster, pod)
     if not is_node_ready(of_node):
         # The pod's status is out of date.
@@ -358,18 +351,7 @@ def look(cluster: DaemonSet, of_node: Mapping[str, Any]) -> dict[str, str | None
         state = "not ready"
         event = cluster.warning(pod["metadata"]["name"])
         trouble = f"pod {name_of(pod)} is not ready{event}" if event else ""
-    return {**_content(of_node, pod), "name": name_of(pod), "state": state, "reason": trouble or None}
-
-
-def _content(node: Mapping[str, Any], pod: Mapping[str, Any] | None = None) -> dict[str, str | None]:
-    """Return the node's architecture and its pod's image. The image is None until the kubelet reports it."""
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    ours = _plugin(pod or {})
-    return {
-        "image": ours.get("image") or None,
-        "image_id": ours.get("imageID") or None,
-        "architecture": info.get("architecture") or None,
-    }
+    return {**found, "name": name_of(pod), "state": state, "reason": trouble or None}
 
 
 def _trouble(cluster: DaemonSet, pod: Mapping[str, Any]) -> tuple[str, str]:

@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, LacksRights, Place
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.remembered import remembered
+from ....plugin.node_device_plugin.cluster.api import Api, LacksRights, Place
+from ....plugin.node_device_plugin.cluster.extended_resources import info_of
+from ..remembered import remembered
 
 #: The ids of a machine: in the facts of node_preflight, and in a node object's ``nodeInfo``.
 _IDS = {"machine_id": "machineID", "system_uuid": "systemUUID"}
@@ -92,8 +93,7 @@ def _of_host(identity: Any) -> dict[str, str]:
 
 
 def _of_node(node: Mapping[str, Any]) -> dict[str, str]:
-    info = (node.get("status") or {}).get("nodeInfo") or {}
-    return {key: str(info[field]) for key, field in _IDS.items() if info.get(field)}
+    return {key: found for key, field in _IDS.items() if (found := info_of(node, field))}
 
 
 def _differing(host: Mapping[str, str], node: Mapping[str, str]) -> list[str]:

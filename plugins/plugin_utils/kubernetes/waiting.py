@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Unavailable
+from ....plugin.node_device_plugin.cluster.api import Unavailable
 
 _Found = TypeVar("_Found")
 

@@ -70,7 +70,7 @@ def test_another_inventory_may_have_nodes_too_unless_it_is_said_that_none_does(f
 
 
 @pytest.mark.parametrize(
-    ("tasks", "state", "option"), [("daemonset_deployed", "deployed", "nodes"), ("daemonset_left", "absent", "nodes")]
+    ("tasks", "state", "option"), [("daemonset", "deployed", "nodes"), ("daemonset_left", "absent", "nodes")]
 )
 def test_the_steps_that_take_nodes_out_are_told_which_there_are(tasks, state, option):
     modules = [task.get("nodedevices.kubernetes.daemonset", {}) for task in _tasks(tasks)]

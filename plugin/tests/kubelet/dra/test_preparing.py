@@ -207,7 +207,7 @@ async def test_a_share_has_one_claim_and_a_change_of_shares_waits_for_it(node: N
         await plugin.apply(shared[1])
         await kubelet.unprepare(asked("u0"))
         await plugin.resources.ask_for_holders()
-        assert "held by claim default/claim-u1" in await kubelet.refused("w")
+        assert "held by another pod or claim" in await kubelet.refused("w")
         await kubelet.unprepare(asked("u1"))
         await plugin.resources.ask_for_holders()
         await kubelet.prepared("w")
