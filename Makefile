@@ -139,7 +139,7 @@ test-all: system dev
 	  cdi-judge api-server chart \
 	  --two-at-a-time scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
 	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap \
-	  molecule-example \
+	  release-check \
 	  --without-nodes lint-ansible faults image-test api-server cdi-judge chart
 
 # Runs the README's commands in a shell that knows no built program and no cache.
@@ -234,10 +234,15 @@ scenario-kind: kind-programs
 scenario-%: system dev lab-images
 	molecule test --scenario-name $* --no-command-borders
 
-# Runs a user's test of a declaration with both collections as built archives.
-.PHONY: molecule-example
-molecule-example: system dev lab-images
-	@tests/molecule_example/run
+## release: build the files of a release in dist/ (RELEASE_TAG=v0.1.0, IMAGE=name)
+.PHONY: release
+release: system controller
+	@packaging/release/build $(if $(RELEASE_TAG),--tag '$(RELEASE_TAG)') $(if $(IMAGE),--image '$(IMAGE)')
+
+## release-check: build a release, and install it in a container without a checkout
+.PHONY: release-check
+release-check: dev lab-images release
+	@tests/release/check
 
 ## image: build the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image

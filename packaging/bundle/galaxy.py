@@ -14,10 +14,10 @@ import tempfile
 from checkout import CHECKOUT, wheels
 
 
-def archive(directory: pathlib.Path) -> pathlib.Path:
-    """Build the collection's archive in a directory with `ansible-galaxy collection build`."""
+def archive(directory: pathlib.Path, source: pathlib.Path = CHECKOUT) -> pathlib.Path:
+    """Build a collection's archive in a directory with `ansible-galaxy collection build`. source: the collection's."""
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
-        command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", str(CHECKOUT)]
+        command = [sys.executable, "-m", "ansible", "galaxy", "collection", "build", str(source)]
         wheels.run([*command, "--output-path", scratch], cwd=CHECKOUT, missing="ansible")
         (built,) = pathlib.Path(scratch).glob("*.tar.gz")
         path = directory / built.name

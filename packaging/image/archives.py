@@ -1,6 +1,8 @@
-"""Writes docker-archives, which `ctr images import`, `kind load image-archive`, `podman load` and `docker load` accept.
+"""Writes OCI archives, which `ctr images import`, `kind load image-archive`, `podman load` and `docker load` accept.
 
-manifest.json names the image's configuration and layers. The same image gives the same bytes with every engine. Source:
+An archive has the OCI image layout: index.json names the image's manifest. manifest.json names the same configuration
+and layers for docker before version 25, as later versions of `docker save` do. The same image gives the same bytes with
+every engine. Sources: https://github.com/opencontainers/image-spec/blob/main/image-layout.md and
 https://github.com/moby/docker-image-spec (v1.2, "Combined Image JSON + Filesystem Changeset Format").
 """
 
@@ -43,6 +45,8 @@ _CONFIG_KEYS = (
     "Healthcheck",  # docker's
 )
 EPOCH = "1970-01-01T00:00:00Z"
+_OCI = "application/vnd.oci.image"
+_BLOBS = "blobs/sha256/"
 
 
 class Image(NamedTuple):
@@ -57,18 +61,47 @@ def write(path: pathlib.Path, configuration: Mapping[str, Any], layers: Sequence
 
     layers: seekable tar files; the base's layers are first. tag: the image's name.
     """
-    text = json.dumps(configuration, sort_keys=True, separators=(",", ":")).encode()
+    text = _json(configuration)
     identity = hashlib.sha256(text).hexdigest()
-    names = [f"{sha256(layer)}.tar" for layer in layers]
-    manifest = json.dumps([{"Config": f"{identity}.json", "RepoTags": [tag], "Layers": names}]).encode()
+    digests = [sha256(layer) for layer in layers]
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": f"{_OCI}.manifest.v1+json",
+            "config": _descriptor("config.v1+json", identity, len(text)),
+            "layers": [
+                _descriptor("layer.v1.tar", digest, layer.seek(0, io.SEEK_END))
+                for digest, layer in zip(digests, layers, strict=True)
+            ],
+        }
+    )
+    of_manifest = hashlib.sha256(manifest).hexdigest()
+    named = {
+        **_descriptor("manifest.v1+json", of_manifest, len(manifest)),
+        "platform": {key: configuration[key] for key in ("architecture", "os", "variant") if key in configuration},
+        # containerd and podman read the first name, other tools the second.
+        "annotations": {
+            "io.containerd.image.name": tag,
+            "org.opencontainers.image.ref.name": tag.rpartition(":")[2],
+        },
+    }
+    index = {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [named]}
+    docker = [{"Config": _BLOBS + identity, "RepoTags": [tag], "Layers": [_BLOBS + digest for digest in digests]}]
+    texts = {
+        "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
+        "index.json": _json(index),
+        "manifest.json": _json(docker),
+        _BLOBS + of_manifest: manifest,
+        _BLOBS + identity: text,
+    }
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with tarfile.open(partial, "w", format=tarfile.GNU_FORMAT) as archive:
-            _add(archive, "manifest.json", io.BytesIO(manifest))
-            _add(archive, f"{identity}.json", io.BytesIO(text))
+            for name, content in texts.items():
+                _add(archive, name, io.BytesIO(content))
             # An image may contain the same layer twice.
-            for name, layer in dict(zip(names, layers, strict=True)).items():
-                _add(archive, name, layer)
+            for digest, layer in dict(zip(digests, layers, strict=True)).items():
+                _add(archive, _BLOBS + digest, layer)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -98,6 +131,15 @@ def sha256(file: IO[bytes]) -> str:
     """Return the digest of a complete file, regardless of its read position."""
     file.seek(0)
     return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _descriptor(kind: str, digest: str, size: int) -> dict[str, Any]:
+    """Return what refers to a blob. digest: SHA-256 as hex. size: in bytes."""
+    return {"mediaType": f"{_OCI}.{kind}", "digest": f"sha256:{digest}", "size": size}
 
 
 def _plain(layer: IO[bytes]) -> IO[bytes]:

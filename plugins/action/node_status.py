@@ -192,7 +192,7 @@ class ActionModule(NodeAction):
     def _unlisted(self, cluster, name, by_claim):
         """Return a sentence for each resource whose allocatable quantity differs from the kubelet's after the timeout.
 
-        The kubelet updates the node object only every 10 s.
+        The kubelet updates the node object only every 10 s. by_claim: resources that a node object does not show.
         """
         healthy = {key: count for key, count in (self._arguments.get("healthy") or {}).items() if key not in by_claim}
 

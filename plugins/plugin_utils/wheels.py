@@ -190,7 +190,7 @@ def _source_digest() -> str:
     package = COLLECTION / "plugin" / "node_device_plugin"
     files = [path for path in package.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".pyi")]
     total = hashlib.sha256()
-    for path in sorted([*files, COLLECTION / "pyproject.toml", COLLECTION / "LICENSE"]):
+    for path in sorted([*files, *(COLLECTION / name for name in ("pyproject.toml", "LICENSE", "plugin/README.md"))]):
         content = path.read_bytes()
         total.update(f"{path.relative_to(COLLECTION)} {len(content)}\n".encode())
         total.update(content)

@@ -44,12 +44,15 @@ def test_what_is_installed_is_what_the_roles_need_and_no_more(controller: Contro
         "Makefile",
         "bench",
         "tools",
-        "examples",
         "lab",
         "tests",
     }
     assert not checkout_only & set(os.listdir(installed))
     assert not list(installed.glob("plugin/tests"))
+    # Users copy this directory (examples/molecule/README.md).
+    assert os.listdir(installed / "examples") == ["molecule"]
+    declared = installed / "examples/molecule/molecule/default/inventory/group_vars/workers/devices.yml"
+    assert "node_devices_resources_modem" in yaml.safe_load(declared.read_text())
     assert not [*installed.glob("roles/lab_*"), *installed.glob("playbooks/lab_*")]
 
 

@@ -91,7 +91,7 @@ def test_two_builds_are_the_same_bytes(image, tmp_path):
     ] * 2
     # The engine has what the archive has.
     identity = engine("image", "inspect", "--format", "{{.Id}}", image.name).stdout.strip().removeprefix("sha256:")
-    assert image.manifest()["Config"] == f"{identity}.json"
+    assert image.manifest()["Config"] == f"blobs/sha256/{identity}"
     assert image.said[0].split()[1] == f"sha256:{identity}"
 
 

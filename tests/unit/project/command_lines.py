@@ -21,6 +21,7 @@ NEEDS = {
     "a provisioned node": "a node on which site.yml has run",
     "a cluster": "an API server, and kubectl or kind",
     "a bundle": "what make bundle has written, or a controller that was set up from it",
+    "a release": "what make release has written; make release-check runs these commands",
     "a report": "what status.yml has written",
 }
 #: Programs of others that a block may call; what they are called with is not looked at, but for paths of the checkout.

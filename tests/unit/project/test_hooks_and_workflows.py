@@ -9,9 +9,7 @@ import yaml
 from command_lines import commands, problems
 from documented_blocks import ROOT
 
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-
-
+CI, RELEASE = (ROOT / ".github/workflows" / name for name in ("ci.yml", "release.yml"))
 STEP = "${{ matrix.step }}"
 
 
@@ -37,24 +35,24 @@ def test_every_hook_is_local_and_makes_something():
         assert (hook["language"], hook["pass_filenames"]) == ("system", False)
 
 
-def test_workflows_make_what_ci_makes():
+def test_the_workflow_makes_what_ci_makes():
     targets = []
-    for path in WORKFLOWS:
-        workflow = yaml.safe_load(path.read_text())
-        assert workflow["permissions"] == {"contents": "read"}, path
-        for job in workflow["jobs"].values():
-            assert job["timeout-minutes"] <= 120
-            for step in job["steps"]:
-                assert set(step) in ({"run"}, {"uses", "with"}, {"uses", "if", "with"}), step
-                if "run" in step:
-                    targets += made(step["run"].replace(STEP, "scenario-default"))
+    workflow = yaml.safe_load(CI.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 120
+        assert "permissions" not in job
+        for step in job["steps"]:
+            assert set(step) in ({"run"}, {"uses", "with"}, {"uses", "if", "with"}), step
+            if "run" in step:
+                targets += made(step["run"].replace(STEP, "scenario-default"))
     assert sorted(targets) == ["ONLY=scenario-default", "check", "programs", "test-all"]
     # The same as .ci/run: all that it makes, and nothing beside it.
     assert {name for target in targets for name in project.reached_from(target, project.targets())} == project.in_ci()
 
 
 def test_each_step_of_test_all_is_a_job_of_its_own():
-    job = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["test-all"]
+    job = yaml.safe_load(CI.read_text())["jobs"]["test-all"]
     steps = project.targets()["test-all"].leads_to - {"system", "dev", "packages", "programs"}
     assert sorted(job["strategy"]["matrix"]["step"]) == sorted(steps)
     assert [step["run"] for step in job["steps"] if "run" in step] == [f"make test-all ONLY={STEP}"]
@@ -62,7 +60,7 @@ def test_each_step_of_test_all_is_a_job_of_its_own():
 
 def test_ci_keeps_the_evidence_of_a_failure():
     """Without include-hidden-files the action leaves out all of a directory whose name begins with a dot."""
-    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["test-all"]["steps"]
+    steps = yaml.safe_load(CI.read_text())["jobs"]["test-all"]["steps"]
     assert (steps[-1]["uses"].split("@")[0], steps[-1]["if"]) == ("actions/upload-artifact", "${{ !success() }}")
     assert steps[-1]["with"]["path"] == ".evidence/"
     assert steps[-1]["with"]["include-hidden-files"] is True
@@ -88,11 +86,42 @@ def test_neither_is_part_of_the_collection():
 
 
 def test_workflows_run_actions_by_commit_and_leave_no_token_in_the_checkout():
-    jobs = [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
-    assert not any("permissions" in job for job in jobs)
+    assert {CI, RELEASE} == set((ROOT / ".github/workflows").iterdir())
+    jobs = [job for path in (CI, RELEASE) for job in yaml.safe_load(path.read_text())["jobs"].values()]
     steps = [step for job in jobs for step in job["steps"] if "uses" in step]
     assert steps
     for step in steps:
         assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
         if step["uses"].startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
+
+
+def test_a_release_is_built_once_from_its_tag_and_each_job_may_publish_to_one_place():
+    workflow = yaml.safe_load(RELEASE.read_text())
+    # PyYAML reads the key `on` as true.
+    assert workflow[True] == {"push": {"tags": ["v*"]}}
+    jobs = workflow["jobs"]
+    built = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
+    assert [made(each)[:2] for each in built] == [["release", "RELEASE_TAG=$GITHUB_REF_NAME"]]
+    attests = {"id-token": "write", "attestations": "write"}
+    assert {name: job["permissions"] for name, job in jobs.items()} == {
+        "build": {"contents": "read", **attests},
+        "registry": {"contents": "read", "packages": "write", **attests},
+        "pypi": {"id-token": "write"},
+        "galaxy": {},
+        "github": {"contents": "write"},
+    }
+    for name, job in jobs.items():
+        uses = [step["uses"].split("@")[0] for step in job["steps"] if "uses" in step]
+        assert job["timeout-minutes"] <= 60
+        # A job that may publish runs no code of the checkout.
+        assert ("actions/checkout" in uses) is (name == "build")
+        assert name == "build" or uses[0] == "actions/download-artifact"
+    assert set(jobs["github"]["needs"]) == jobs.keys() - {"build", "github"}
+
+
+def test_no_expression_is_part_of_a_script():
+    """A name of a tag or branch could otherwise be a command."""
+    for path in (CI, RELEASE):
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            assert not [step["run"] for step in job["steps"] if "${{" in step.get("run", "").replace(STEP, "")]

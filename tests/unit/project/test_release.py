@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
 import the_project as project
 import yaml
-from documented_blocks import ROOT
+from documented_blocks import PAGES, ROOT, text_of
 
 # https://semver.org, with what Galaxy takes of it.
 SEMANTIC = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?")
+# A file of a release, or the image with its tag.
+NAMED = re.compile(r"\bnode[-_]?devices?[-_\w]*[-:](\d+\.\d+\.\d+)")
 HEADING = re.compile(r"^## (\S+) \((not released|\d{4}-\d{2}-\d{2})\)$", re.M)
 
 
@@ -48,3 +51,17 @@ def test_the_changelog_goes_back_in_time_and_says_something_each(changelog):
     parts = re.split(r"^## .*$", changelog, flags=re.M)
     assert parts[0].strip() == "# Changelog"
     assert all(re.search(r"^- \S", part, re.M) for part in parts[1:])
+
+
+def test_the_stand_in_has_the_plugins(version):
+    project_of_it = tomllib.loads((ROOT / "lab/kubelet_stand_in/pyproject.toml").read_text())["project"]
+    assert project_of_it["version"] == version
+    assert project_of_it["dependencies"] == [f"node-device-plugin=={version}"]
+
+
+def test_the_files_that_pages_name_have_it(version):
+    named = {page: set(NAMED.findall(text_of(page))) for page in PAGES if page != "CHANGELOG.md"}
+    assert {page: found for page, found in named.items() if found - {version}} == {}
+    assert {"docs/helm.md", "docs/collection.md", "plugin/README.md", "examples/molecule/README.md"} <= {
+        page for page, found in named.items() if found
+    }

@@ -23,7 +23,10 @@ PACKAGES = {
     "node": _NODE,
     "podman": f"{_NODE} podman",
     "python": "ca-certificates python3 python3-venv",
+    "controller": "ca-certificates openssh-client podman python3 python3-venv",
 }
+#: The kinds that are no nodes.
+WITHOUT_NODE = ("python", "controller")
 # Exclude files that a throwaway container does not need. They are a third of its size and build time.
 _DPKG_OPTIONS = [
     "path-exclude=/usr/share/doc/*",
@@ -50,7 +53,7 @@ def base_name(kind: str, release: str) -> str:
     """The image's name, with a hash of its inputs. Raises BuildError if LAB_BASE is invalid."""
     image = _pulled(release)
     how = [image, *_DPKG_OPTIONS, _RECIPE.read_bytes()] if image else _OPTIONS
-    return f"{NAME}/{'python' if kind == 'python' else 'base'}:{release}-{digest(release, PACKAGES[kind], *how)}"
+    return f"{NAME}/{kind if kind in WITHOUT_NODE else 'base'}:{release}-{digest(release, PACKAGES[kind], *how)}"
 
 
 def build_base(progress: Progress, image: str, kind: str, release: str) -> None:

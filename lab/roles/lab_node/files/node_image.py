@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Build the lab's container images from Debian's packages, unless they exist.
 
-Usage: node_image.py [--kind node|podman|python] RELEASE...
+Usage: node_image.py [--kind node|podman|python|controller] RELEASE...
 
 The script first builds a root file system, then adds the files of a node (files/image). An image's name contains the
 hash of its inputs, so that a changed input leads to a new image, and an existing image is not built again. Releases are
@@ -12,9 +12,10 @@ mmdebstrap builds the root file system without a container registry. To add the 
 set the environment variable LAB_BASE: `official` for docker.io/library/debian:RELEASE-slim, or an image's name with
 RELEASE in place of the release, such as mirror.example/debian:RELEASE-slim.
 
-Kinds: node    systemd, containerd, sshd, Python: a throwaway node
-       podman  a node that also has Podman
-       python  only Python, to run unit tests with a release's Python
+Kinds: node        systemd, containerd, sshd, Python: a throwaway node
+       podman      a node that also has Podman
+       python      only Python, to run unit tests with a release's Python
+       controller  Python, an ssh client and Podman: what a user of the collections has
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import os
 import pathlib
 import sys
 
-from base_image import PACKAGES, base_name, build_base
+from base_image import PACKAGES, WITHOUT_NODE, base_name, build_base
 from image_building import NAME, BuildError, Progress, digest, engine, exists, locked
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -47,7 +48,7 @@ def build_node(progress: Progress, image: str, base: str) -> None:
 
 def ensure(kind: str, release: str) -> tuple[str, bool]:
     """The image's name, and whether this call built the image. Raises BuildError."""
-    image = base_name(kind, release) if kind == "python" else node_name(kind, release)
+    image = base_name(kind, release) if kind in WITHOUT_NODE else node_name(kind, release)
     if exists(image):
         return image, False
     # Two hosts of a play may need the same release at the same time.
@@ -60,7 +61,7 @@ def ensure(kind: str, release: str) -> tuple[str, bool]:
             base = base_name(kind, release)
             if not exists(base):
                 build_base(progress, base, kind, release)
-            if kind != "python":
+            if kind not in WITHOUT_NODE:
                 build_node(progress, image, base)
         progress.say("ready")
     return image, True

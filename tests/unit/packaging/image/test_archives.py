@@ -71,7 +71,8 @@ def test_the_archive_holds_one_image_with_one_name(tmp_path):
     with tarfile.open(tmp_path / "out.tar") as archive:
         (manifest,) = json.load(archive.extractfile("manifest.json"))
         text = archive.extractfile(manifest["Config"]).read()
-        assert sorted(archive.getnames()) == sorted(["manifest.json", manifest["Config"], *manifest["Layers"]])
+        oci = {"oci-layout", "index.json", *{path_of(each) for each in index(archive)["manifests"]}}
+        assert sorted(archive.getnames()) == sorted({"manifest.json", manifest["Config"], *manifest["Layers"], *oci})
         assert [archive.extractfile(name).read() for name in manifest["Layers"]] == [BASE, OWN]
     assert manifest["RepoTags"] == [TAG]
     assert image.id == f"sha256:{hashlib.sha256(text).hexdigest()}"
@@ -88,11 +89,49 @@ def test_the_archive_holds_one_image_with_one_name(tmp_path):
     }
 
 
+def read(archive: tarfile.TarFile, name: str) -> bytes:
+    return archive.extractfile(name).read()
+
+
+def path_of(descriptor: dict) -> str:
+    return "blobs/" + descriptor["digest"].replace(":", "/")
+
+
+def index(archive: tarfile.TarFile) -> dict:
+    return json.loads(read(archive, "index.json"))
+
+
+def oci_manifest(archive: tarfile.TarFile) -> dict:
+    (described,) = index(archive)["manifests"]
+    return json.loads(read(archive, path_of(described)))
+
+
+def test_it_is_an_oci_layout_whose_descriptors_are_true(tmp_path):
+    one = saved(tmp_path / "1", configuration("a1", "2026-01-01T00:00:00Z"), {"x/layer.tar": BASE, "y/layer.tar": OWN})
+    image = archives.rewrite(one, tmp_path / "out.tar", TAG)
+    with tarfile.open(tmp_path / "out.tar") as archive:
+        assert json.loads(read(archive, "oci-layout")) == {"imageLayoutVersion": "1.0.0"}
+        (described,) = index(archive)["manifests"]
+        assert described["platform"] == {"architecture": "arm64", "os": "linux"}
+        assert described["annotations"] == {
+            "io.containerd.image.name": TAG,
+            "org.opencontainers.image.ref.name": "1.2.3",
+        }
+        manifest = oci_manifest(archive)
+        assert manifest["config"]["digest"] == image.id
+        for each in (described, manifest["config"], *manifest["layers"]):
+            content = read(archive, path_of(each))
+            assert (each["digest"], each["size"]) == (f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
+
+
 def test_a_layer_that_an_image_has_twice_is_written_once(tmp_path):
     layers = [io.BytesIO(OWN), io.BytesIO(OWN)]
     archives.write(tmp_path / "out.tar", {}, layers, TAG)
     with tarfile.open(tmp_path / "out.tar") as archive:
-        assert len(archive.getnames()) == 3
+        assert [path_of(each) for each in oci_manifest(archive)["layers"]] == [
+            f"blobs/sha256/{archives.sha256(layers[0])}"
+        ] * 2
+        assert len(archive.getnames()) == len(set(archive.getnames())) == 6
 
 
 def test_an_archive_that_cannot_be_written_leaves_the_last_one(tmp_path):

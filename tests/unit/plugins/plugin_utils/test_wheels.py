@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import tarfile
+import tomllib
 import zipfile
 
 import pytest
@@ -114,6 +115,21 @@ def test_the_plugins_wheel_is_the_same_each_time(tmp_path):
     built = [wheels.built(tmp_path / name) for name in ("one", "two")]
     assert built[0].sha256 == built[1].sha256
     assert built[0].path.name == f"node_device_plugin-{wheels.version()}-py3-none-any.whl"
+
+
+def test_each_file_that_a_wheel_is_built_from_changes_the_wheels_place_in_the_cache(tmp_path, monkeypatch):
+    """A release once had the README of an earlier commit."""
+    project = tomllib.loads((wheels.COLLECTION / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = ["pyproject.toml", project["readme"], *project["license-files"], "plugin/node_device_plugin/a.py"]
+    monkeypatch.setattr(wheels, "COLLECTION", tmp_path)
+    (tmp_path / "plugin/node_device_plugin").mkdir(parents=True)
+    for name in names:
+        (tmp_path / name).write_text(name)
+    digests = [wheels._source_digest()]
+    for name in names:
+        (tmp_path / name).write_text("changed")
+        digests.append(wheels._source_digest())
+    assert len(set(digests)) == len(names) + 1
 
 
 def test_the_environments_name_hangs_on_the_target_its_wheels_and_the_sources(table, monkeypatch):
