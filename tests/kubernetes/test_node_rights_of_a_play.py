@@ -16,13 +16,8 @@ ADMISSION, RBAC = "/apis/admissionregistration.k8s.io/v1", "/apis/rbac.authoriza
 BOTH = {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_condition": True}
 CLAIMED = {"name": "myplugin.io/claimed", "api": "dra", "devices": [{"id": "claimed", "nodes": ["/dev/null"]}]}
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-KINDS = [
-    "serviceaccount",
-    "validatingadmissionpolicy",
-    "validatingadmissionpolicybinding",
-    "clusterrole",
-    "clusterrolebinding",
-]
+GRANT = ["clusterrole", "validatingadmissionpolicy", "validatingadmissionpolicybinding", "clusterrolebinding"]
+KINDS = ["serviceaccount", *GRANT]
 
 
 @pytest.fixture
@@ -32,8 +27,9 @@ def rights(cluster, namespace):
     def look():
         paths = [
             f"/api/v1/namespaces/{namespace}/serviceaccounts",
+            f"{RBAC}/clusterroles",
             *(f"{ADMISSION}/validatingadmissionpolic{ending}" for ending in ("ies", "ybindings")),
-            *(f"{RBAC}/{plural}" for plural in ("clusterroles", "clusterrolebindings")),
+            f"{RBAC}/clusterrolebindings",
         ]
         of_cluster = f"node-device-plugin.{namespace}"
         names = {"node-device-plugin", of_cluster, f"{of_cluster}.resourceslices"}
@@ -69,13 +65,12 @@ def test_rights_come_before_the_pods_and_go_with_their_settings(cluster, run, re
     assert kinds(result) == [*KINDS, "daemonset"]
     assert rights() == KINDS
     first = {kind: written.index(kind) for kind in written}
-    assert first["validatingadmissionpolicybindings"] < first["clusterroles"] < first["clusterrolebindings"]
-    assert first["clusterrolebindings"] < first["daemonsets"]
+    assert first["validatingadmissionpolicybindings"] < first["clusterrolebindings"] < first["daemonsets"]
     assert read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]["serviceAccountName"] == "node-device-plugin"
     # Without the condition, the right to write it and the condition itself go.
     set_condition(node)
     result = deployed(run, node, deployment={**BOTH, "node_condition": False})[1]
-    assert kinds(result) == ["validatingadmissionpolicy", "clusterrole", "condition", "daemonset"]
+    assert kinds(result) == ["clusterrole", "validatingadmissionpolicy", "condition", "daemonset"]
     assert not has_condition(node)
     result = deployed(run, node)[1]
     assert kinds(result) == [*reversed(KINDS), "daemonset"]
@@ -91,15 +86,14 @@ def test_rights_of_a_dra_driver_come_and_go_with_its_last_resource(cluster, run,
     assert kinds(result) == [*KINDS, "daemonset"]
     assert rights() == KINDS
     first = {kind: written.index(kind) for kind in written}
-    assert first["validatingadmissionpolicybindings"] < first["clusterroles"] < first["clusterrolebindings"]
+    assert first["validatingadmissionpolicybindings"] < first["clusterrolebindings"] < first["daemonsets"]
     spec = read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]
     assert spec["serviceAccountName"] == "node-device-plugin"
-    # The other policy comes with the other rights, and goes with them.
-    policies = KINDS[1:3]
+    # The other rights come with a role and a policy of their own, and go with them.
     result = deployed(run, node, resources=(CLAIMED,), deployment=BOTH)[1]
-    assert kinds(result) == [*policies, "clusterrole", "daemonset"]
+    assert kinds(result) == [*GRANT, "daemonset"]
     result = deployed(run, node, resources=(CLAIMED,))[1]
-    assert kinds(result) == ["clusterrole", *reversed(policies), "daemonset"]
+    assert kinds(result) == [*reversed(GRANT), "daemonset"]
     assert rights() == KINDS
     result = deployed(run, node)[1]
     assert kinds(result) == [*reversed(KINDS), "daemonset"]

@@ -36,7 +36,6 @@ __all__ = [
     "NODE_LABEL",
     "CommonGround",
     "Deployment",
-    "cluster_name",
     "common_ground",
     "configuration_text",
     "overlaps",
@@ -127,9 +126,9 @@ def rights(deployment: Deployment, drivers: Collection[str] = ()) -> list[Manife
     return [Manifest(*each) for each in grants.objects(deployment, granted, metadata(deployment), labels)]
 
 
-def policy_names(deployment: Deployment) -> list[str]:
-    """The names of all policies that ``rights`` may have."""
-    return [cluster_name(deployment), slice_access.policy_name(deployment)]
+def grant_names(deployment: Deployment) -> list[str]:
+    """The names of all objects without a namespace that ``rights`` may have."""
+    return [cluster_name(deployment), slice_access.name(deployment)]
 
 
 def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool = False) -> Manifest:
