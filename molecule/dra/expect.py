@@ -286,6 +286,21 @@ def rolling_update(cluster: Cluster) -> None:
     print(f"pod {after} has replaced {before}")
 
 
+def in_a_pool(cluster: Cluster) -> None:
+    """Label the node, by which a profile selects it."""
+    label = {"metadata": {"labels": {"lab.example.com/pool": "dra"}}}
+    cluster.ask("PATCH", f"/api/v1/nodes/{NODE}", label, "application/merge-patch+json")
+
+
+def of_a_profile(cluster: Cluster) -> None:
+    """Check that no configuration names the node, and that each class belongs to the profile."""
+    configurations = cluster.ask("GET", "/api/v1/namespaces/node-devices/configmaps/node-device-plugin")["data"]
+    assert set(configurations) == {"_default"}, configurations
+    for name in CLASS.values():
+        users = cluster.ask("GET", f"{CLASSES}/{name}")["metadata"]["annotations"]["nodedevices.kubernetes/nodes"]
+        assert json.loads(users) == ["node-devices/node-device-plugin"], users
+
+
 def allocated_before_unplugged(cluster: Cluster) -> None:
     """Create another pod while the kubelet is down. Its device is unplugged before the kubelet is up."""
     _claim(cluster, "unplugged", {"camera": (CAMERA, REAR)})
@@ -547,7 +562,14 @@ if __name__ == "__main__":
         ),
         *(registers_after_kubelet_restart, keeps_its_device, remember_slices, slices_unchanged_by_restart),
         *(service_reconnects, pod_made_while_kubelet_down, pod_made_while_kubelet_down_starts, nothing_left),
-        *(allocated_before_unplugged, unplugged_is_refused, plugged_in_again, slices_away_without_credentials),
+        *(
+            in_a_pool,
+            of_a_profile,
+            allocated_before_unplugged,
+            unplugged_is_refused,
+            plugged_in_again,
+            slices_away_without_credentials,
+        ),
         *(pod_to_be_deleted, deleted_while_kubelet_down, deleted_pods_end_after_restart),
         *(pods_before_a_reboot, keeps_its_devices_over_a_reboot, pod_that_ends, has_ended),
     )

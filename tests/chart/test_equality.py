@@ -78,8 +78,8 @@ def test_every_example(helm):
 @pytest.mark.parametrize("given", DEPLOYMENTS.values(), ids=list(DEPLOYMENTS))
 def test_every_setting_of_a_deployment(helm, given):
     deployment = {**PLAIN, **given}
-    for configuration in (SERIAL, CLAIMED):
-        assert by_chart(helm, deployment, {"default": configuration}) == by_command(deployment, {"default": configuration})
+    for each in (SERIAL, CLAIMED):
+        assert by_chart(helm, deployment, {"default": each}) == by_command(deployment, {"default": each})
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ RESOURCE = CONFIG["resources"][0]
         ({"resource": {"replica": 2}}, "/config/resources/0", "'replica' not allowed"),
         ({"resource": {"name": 'a/b" || "c'}}, "/config/resources/0/name", "does not match pattern"),
         ({"config": {"dra": {"driver": "a', 'b"}}}, "/config/dra/driver", "does not match pattern"),
-        ({"profile": {"draResources": ["a/b"]}}, "", "properties 'existingConfigMap' required, if 'draResources' exists"),
+        ({"profile": {"draResources": ["a/b"]}}, "", "'existingConfigMap' required"),
         ({"resource": {"name": None}}, "/config/resources/0", "missing property 'name'"),
         ({"resource": {"discover": {"path": []}}}, "/config/resources/0/discover", "'path' not allowed"),
         ({"profile": {"tolerations": [{"operator": "Has"}]}}, "/tolerations/0/operator", "must be one of"),

@@ -62,7 +62,8 @@ class DaemonSet:
         #: The objects that give pods rights, by kind and name, in the order in which to create them.
         self._rights = {("ServiceAccount", name): account}
         for each in manifests.grant_names(deployment):
-            self._rights.update({(kind, each): Place(kinds, each, group=group) for kind, (kinds, group) in _GRANT.items()})
+            for kind, (kinds, group) in _GRANT.items():
+                self._rights[kind, each] = Place(kinds, each, group=group)
         ours = (self._config_map, self.place, account)
         self.namespace = Namespace(api, deployment, ours)
         self._monitors = {
@@ -139,8 +140,9 @@ class DaemonSet:
     def _change_rights(self, wanted: Iterable[manifests.Manifest], sets_condition: bool) -> list[Change]:
         """Create or delete what gives pods rights, before the DaemonSet itself changes.
 
-        A policy comes before the pods have its rights, and the rights come before the pods. Without the right to set their conditions,
-        remove the pods' conditions. wanted: the objects, in the order in which to create them.
+        A policy comes before the pods have the rights that it limits, and the rights come before the pods. Without the
+        right to set their conditions, remove the pods' conditions. wanted: the objects, in the order in which to create
+        them.
         """
         found, changes, had_rights, had_condition = self.api.get(self.place), [], False, False
         if found and is_ours(found):

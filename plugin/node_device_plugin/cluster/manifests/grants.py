@@ -50,9 +50,9 @@ def objects(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects in the order in which to create them: each with the reason for its settings. None without a grant.
 
-    The pods have a right only while its role and its binding are there. If the objects are created in this order, or
-    deleted in this order, as by ``kubectl delete --filename``, the policy is there at that time. metadata: of objects in
-    the namespace. labels: of objects without a namespace.
+    The pods have a right only while its role and its binding are there. The policy is there at that time, also if the
+    objects are deleted in this order, as ``kubectl delete --filename`` does. metadata: of objects in the namespace.
+    labels: of objects without a namespace.
     """
     if not grants:
         return
