@@ -45,9 +45,11 @@ def test_the_values_of_the_page(objects):
     given = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(# my-values\.yaml\n.*?)```", page, re.S)]
     found = [set(objects(values)) for values in given]
     sets = [{name for kind, name in each if kind == "DaemonSet"} for each in found]
-    assert sets == [{"mine-node-device-plugin", f"mine-node-device-plugin-{key}"} for key in ("gpu", "video")]
-    # Only the startup taint needs rights.
-    assert [("ServiceAccount", "mine-node-device-plugin-video") in each for each in found] == [False, True]
+    keys = "gpu", "cameras", "video"
+    assert sets == [{"mine-node-device-plugin", f"mine-node-device-plugin-{key}"} for key in keys]
+    accounts = [{name.rpartition("-")[2] for kind, name in each if kind == "ServiceAccount"} for each in found]
+    # Only claims and the startup taint need rights.
+    assert accounts == [set(), {"cameras"}, {"plugin", "video"}]
 
 
 def test_names(objects):
