@@ -106,7 +106,10 @@ class ActionModule(NodeAction):
         # For a node that Ansible reaches, the preflight checks this.
         if self.preflight.api_only:
             claims.refuse_lost(self._cluster, "" if self._is_profile else self._node, configuration)
-        if not self._is_profile:
+        if self._is_profile:
+            for of_node in profile.nodes(self._cluster) if configuration.uses_dra else ():
+                _refuse_old_kubelet(of_node, "node {}: ".format(of_node["metadata"]["name"]))
+        else:
             of_node = self._cluster.api.node(self._node)
             # For a node that Ansible reaches, the preflight checks this.
             if self.preflight.api_only:
@@ -124,10 +127,10 @@ class ActionModule(NodeAction):
     def _refuse_node(self, of_node, arguments, configuration, places):
         """Raise DeploymentError if the node cannot have the pod, or if another plugin serves the resources."""
         no_slot = deployed.without_slot(self._cluster.api, of_node, self._cluster.deployment)
-        info = (of_node.get("status") or {}).get("nodeInfo") or {}
-        version = (info.get("kubeletVersion") or "").removeprefix("v") if configuration.uses_dra else None
-        for problem in filter(None, [no_slot, *requirements.too_old_for_dra(version)]):
-            raise DeploymentError(problem)
+        if no_slot:
+            raise DeploymentError(no_slot)
+        if configuration.uses_dra:
+            _refuse_old_kubelet(of_node)
         if not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
             other_daemonsets.refuse_foreign(self._cluster, self._node, names, places)
@@ -271,6 +274,13 @@ class ActionModule(NodeAction):
         """
         known = arguments.get("nodes")
         return [] if known is None else sorted(set(self._cluster.texts()) - {*known, *own})
+
+
+def _refuse_old_kubelet(of_node, where=""):
+    """Raise DeploymentError if the kubelet of a node object does not know DRA drivers. where: begins the message."""
+    version = ((of_node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion") or ""
+    for problem in requirements.too_old_for_dra(version.removeprefix("v")):
+        raise DeploymentError(where + problem)
 
 
 def _require_one_run(task, hosts):
