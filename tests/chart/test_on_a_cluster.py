@@ -129,10 +129,12 @@ class Release:
         self.helm, self.cluster, self.namespace = helm, cluster, namespace
         cluster.kubectl("create", "namespace", namespace)
 
-    def run(self, *arguments, values=None):
+    def run(self, *arguments, values=None, code=0):
+        """Run helm, which must end with this exit code; returns what helm prints."""
         options = f"--namespace={self.namespace}", f"--kubeconfig={self.cluster.kubeconfig}"
-        code, text = self.helm(*arguments, *options, values=values)
-        assert code == 0, text
+        ended, text = self.helm(*arguments, *options, values=values)
+        assert ended == code, text
+        return text
 
     def rights(self):
         """The objects of the cluster that give pods rights, by name: each name's kinds, the oldest first."""
@@ -205,6 +207,19 @@ def test_another_api_of_a_profile(release):
     assert (release.rights(), release.classes()) == ({name: GRANT}, ["serial.devices.example.com"])
     release.run("uninstall", NAME)
     assert (release.rights(), release.classes()) == ({}, [])
+
+
+def test_claims_of_a_configmap_that_the_values_do_not_know_are_refused(release):
+    text = yaml.safe_dump({"api": "dra", "resources": [SERIAL, {**KVM, "api": "device_plugin"}]})
+    create = ["create", "configmap", "theirs", f"--namespace={release.namespace}", f"--from-literal=_default={text}"]
+    release.cluster.kubectl(*create)
+    profile = {"existingConfigMap": "theirs"}
+    said = release.run("install", NAME, str(CHART), values={"profiles": {"default": profile}}, code=1)
+    assert f"profiles.default.draResources: add {SERIAL['name']}, which has api: dra in ConfigMap theirs" in said
+    profile["draResources"] = [SERIAL["name"]]
+    release.run("install", NAME, str(CHART), values={"profiles": {"default": profile}})
+    assert release.classes() == ["serial.devices.example.com"]
+    release.run("uninstall", NAME)
 
 
 def test_no_right_is_without_its_policy_while_kubectl_deletes_the_file(cluster, tmp_path):

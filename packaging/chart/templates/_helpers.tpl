@@ -59,6 +59,20 @@ labels:
 {{- toJson $names -}}
 {{- end -}}
 
+{{/* Refuses resources with api: dra that draResources lacks. helm template has no cluster. Arguments: root, key, profile. */}}
+{{- define "node-device-plugin.requireDraResources" -}}
+{{- $map := dict -}}
+{{- with .profile.existingConfigMap }}{{ $map = lookup "v1" "ConfigMap" $.root.Release.Namespace . }}{{ end -}}
+{{- range $text := $map.data -}}
+{{- $config := fromYaml $text -}}
+{{- range $config.resources -}}
+{{- if and (eq "dra" (.api | default $config.api | default "")) (not (has .name ($.profile.draResources | default list))) -}}
+{{- printf "profiles.%s.draResources: add %s, which has api: dra in ConfigMap %s" $.key .name $.profile.existingConfigMap | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The name of a profile's DRA driver; empty without a resource that needs the driver. Arguments: root, profile. */}}
 {{- define "node-device-plugin.driver" -}}
 {{- if include "node-device-plugin.draResources" . | fromJsonArray -}}
