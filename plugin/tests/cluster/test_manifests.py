@@ -94,7 +94,9 @@ def test_a_pod_that_tells_its_node_has_a_token_and_nothing_else_more():
     spec = rendered(IMAGINARY, given=given)["DaemonSet"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert container["args"][-3:] == ["--startup-taint", "a.example/not-ready:NoExecute", "--node-condition"]
-    assert spec.pop("serviceAccountName") == "node-device-plugin"
+    assert spec["serviceAccountName"] == "node-device-plugin"
+    # An apply removes the name of a former account only by another name.
+    spec["serviceAccountName"] = "default"
     (volume,) = [each for each in spec["volumes"] if "projected" in each]
     assert [sorted(each) for each in volume["projected"]["sources"]] == [["serviceAccountToken"], ["configMap"]]
     (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
@@ -419,7 +421,7 @@ def test_the_driver_of_claims_has_a_token_and_the_directory_of_drivers_and_nothi
     assert spec["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
     assert [each["name"] for each in spec["volumes"] if "projected" in each] == ["service-account"]
     assert found["ServiceAccount"]["automountServiceAccountToken"] is False
-    assert "serviceAccountName" not in pod(plain, IMAGINARY)
+    assert pod(plain, IMAGINARY)["serviceAccountName"] == "default"
 
 
 def test_the_driver_has_the_rights_that_it_uses():

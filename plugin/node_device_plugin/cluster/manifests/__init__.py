@@ -25,7 +25,7 @@ from .nodes import (
     read_configuration_text,
     sha256_of,
 )
-from .pod import CONTAINER, pod_spec, pods_overlap, reads_default
+from .pod import CONTAINER, DEFAULT_ACCOUNT, pod_spec, pods_overlap, reads_default
 
 # What other packages use of the modules.
 __all__ = [
@@ -209,7 +209,7 @@ def monitors(deployment: Deployment) -> list[Manifest]:
 def pod_rights(spec: Mapping[str, Any]) -> tuple[bool, bool]:
     """Whether pods of this spec have rights in the cluster, and whether they set their node's condition."""
     has_condition = any(node_access.CONDITION_OPTION in (each.get("args") or ()) for each in spec["containers"])
-    return bool(spec.get("serviceAccountName")), has_condition
+    return spec.get("serviceAccountName", DEFAULT_ACCOUNT) != DEFAULT_ACCOUNT, has_condition
 
 
 def metadata(deployment: Deployment) -> dict[str, Any]:
