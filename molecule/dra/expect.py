@@ -31,6 +31,7 @@ FRONT, REAR = ("device.attributes[%r].side == %r" % (DRIVER, side) for side in (
 #: The DeviceClass of each resource.
 CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com", SEAT: "seat.example.com"}
 DAEMON_SET = "/apis/apps/v1/namespaces/node-devices/daemonsets/node-device-plugin"
+CONFIGURATIONS = "/api/v1/namespaces/node-devices/configmaps/node-device-plugin"
 EVENTS = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
 #: Where a step keeps what a later step compares.
 KEPT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "kept.json")
@@ -287,14 +288,16 @@ def rolling_update(cluster: Cluster) -> None:
 
 
 def in_a_pool(cluster: Cluster) -> None:
-    """Label the node, by which a profile selects it."""
-    label = {"metadata": {"labels": {"lab.example.com/pool": "dra"}}}
-    cluster.ask("PATCH", f"/api/v1/nodes/{NODE}", label, "application/merge-patch+json")
+    """Remove what names the node, and give it the label by which a profile selects nodes."""
+    merge = "application/merge-patch+json"
+    cluster.ask("PATCH", CONFIGURATIONS, {"data": {NODE: None}}, merge)
+    labels = {"lab.example.com/pool": "dra", "nodedevices.kubernetes/device-plugin": None}
+    cluster.ask("PATCH", f"/api/v1/nodes/{NODE}", {"metadata": {"labels": labels}}, merge)
 
 
 def of_a_profile(cluster: Cluster) -> None:
     """Check that no configuration names the node, and that each class belongs to the profile."""
-    configurations = cluster.ask("GET", "/api/v1/namespaces/node-devices/configmaps/node-device-plugin")["data"]
+    configurations = cluster.ask("GET", CONFIGURATIONS)["data"]
     assert set(configurations) == {"_default"}, configurations
     for name in CLASS.values():
         users = cluster.ask("GET", f"{CLASSES}/{name}")["metadata"]["annotations"]["nodedevices.kubernetes/nodes"]
