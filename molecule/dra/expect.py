@@ -296,12 +296,12 @@ def in_a_pool(cluster: Cluster) -> None:
 
 
 def of_a_profile(cluster: Cluster) -> None:
-    """Check that no configuration names the node, and that each class belongs to the profile."""
+    """Check that no configuration names the node, and that each class belongs to the profile and to the former host."""
     configurations = cluster.ask("GET", CONFIGURATIONS)["data"]
     assert set(configurations) == {"_default"}, configurations
     for name in CLASS.values():
         users = cluster.ask("GET", f"{CLASSES}/{name}")["metadata"]["annotations"]["nodedevices.kubernetes/nodes"]
-        assert json.loads(users) == ["node-devices/node-device-plugin"], users
+        assert json.loads(users) == [NODE, "node-devices/node-device-plugin"], users
 
 
 def allocated_before_unplugged(cluster: Cluster) -> None:
