@@ -202,7 +202,7 @@ def cameras():
         first, second = 2 * place, 2 * place + 1
         nodes = [("video4linux", f"video{each}", f"81:{each}") for each in (first, second)]
         nodes += [("", f"media{place}", f"510:{place}")] * (place < 2)
-        usb(f"1-6.{place + 1}", 10 + place, "046d", "0825", "uvcvideo", nodes)
+        usb(f"1-6.{place + 1}", 10 + place, "046d", "0825", "uvcvideo", nodes, f"4E1F2A{29 + place}")
     usb("1-7", 20, "0fd9", "0066", "uvcvideo", [("video4linux", f"video{each}", f"81:{each}") for each in (6, 7)])
     for number, index, capabilities in ((6, 0, ":capture:"), (7, 1, ":")):
         link_of_class("video4linux", f"{USB}/1-7/1-7:1.0/video4linux/video{number}")

@@ -1,4 +1,7 @@
-"""run_recipes.py NODE: runs the pods of all recipes through a node's kubelet, and compares what their containers see.
+"""run_recipes.py NODE [KUBECONFIG]: runs recipes' pods on a node, and compares what their containers see.
+
+With a kubeconfig, the pods are those of each claim.yml, and get their devices by claims. Otherwise, the node's kubelet
+runs the pods of all recipes, without a cluster.
 
 A recipe is a directory of examples/cookbook. Its sees.yml has what a container of its pod.yml sees:
 
@@ -6,6 +9,7 @@ devices    each device node that the container has beside those of every contain
 variables  some environment variables
 mounts     some paths where something is mounted
 pods       how many such pods run at a time (default: 1)
+by_claim   what the container of the pod of claim.yml sees, if this differs
 
 Every pod runs as root, and then as user 1000, who must be able to open the devices, too. Ends with 1 and a line for
 each difference.
@@ -13,6 +17,7 @@ each difference.
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import pathlib
@@ -96,7 +101,7 @@ class Run(NamedTuple):
 
     def manifest(self, name: str) -> dict[str, Any]:
         """The recipe's pod for this node, which has one image: its container prints what it sees."""
-        pod = json.loads(json.dumps(self.recipe.pod))
+        pod = copy.deepcopy(self.recipe.pod)
         (container,) = pod["spec"]["containers"]
         container["image"] = "localhost/node-devices/busybox:lab"
         container["imagePullPolicy"] = "Never"
@@ -112,6 +117,17 @@ def recipes() -> list[Recipe]:
     for path in sorted((CHECKOUT / "examples/cookbook").glob("*/declaration.yml")):
         pod, sees = (yaml.safe_load((path.parent / name).read_text()) for name in ("pod.yml", "sees.yml"))
         found.append(Recipe(path.parent.name, pod, sees))
+    return found
+
+
+def recipes_with_claims() -> list[tuple[Recipe, dict[str, Any]]]:
+    """The pod of each claim.yml, and its ResourceClaimTemplate."""
+    found = []
+    for recipe in recipes():
+        path = CHECKOUT / "examples/cookbook" / recipe.name / "claim.yml"
+        if path.exists():
+            template, pod = yaml.safe_load_all(path.read_text())
+            found.append((recipe._replace(pod=pod, sees=recipe.sees.get("by_claim", recipe.sees)), template))
     return found
 
 
@@ -171,10 +187,36 @@ def differences(run: Run, log: list[str], numbers: dict[str, str]) -> Iterator[s
             yield f"nothing is mounted at {path}"
 
 
+def numbers_on(node: str, all_recipes: list[Recipe]) -> dict[str, str]:
+    """The numbers of each device node on the host."""
+    paths = sorted({path for recipe in all_recipes for path in recipe.sees["devices"].values()})
+    return dict(line.split() for line in on_node(node, f"stat -c '%n %t:%T' {' '.join(paths)}").splitlines())
+
+
+def by_claims(node: str, kubeconfig: str) -> int:
+    """Run the pods of each claim.yml, one after the other."""
+    import cluster_api
+
+    cluster, found = cluster_api.Cluster(kubeconfig), recipes_with_claims()
+    numbers, problems = numbers_on(node, [recipe for recipe, _template in found]), []
+    for recipe, template in found:
+        templates = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+        cluster.ask("POST", templates, template)
+        for run in (Run(recipe, user) for user in USERS):
+            cluster.ask("POST", cluster_api.PODS, run.manifest(run.name))
+            path = f"{cluster_api.PODS}/{run.name}/log"
+            log = cluster_api.until(lambda: cluster.ask("GET", path).splitlines(), lambda log: "end" in log)  # noqa: B023
+            problems += [f"{run.name}: {each}" for each in differences(run, log, numbers)]
+            print(f"{run.name}: {len(log)} lines")
+            cluster.delete(run.name)
+        cluster.ask("DELETE", f"{templates}/{template['metadata']['name']}")
+    print("\n".join(problems) or "no difference")
+    return bool(problems) or not found
+
+
 def main(node: str) -> int:
     all_recipes = recipes()
-    paths = sorted({path for recipe in all_recipes for path in recipe.sees["devices"].values()})
-    numbers = dict(line.split() for line in on_node(node, f"stat -c '%n %t:%T' {' '.join(paths)}").splitlines())
+    numbers = numbers_on(node, all_recipes)
     rounds = [[Run(recipe, user) for recipe in all_recipes] for user in USERS]
     # Half of the pods as each user.
     crowd = [recipe for recipe in all_recipes if recipe.pods > 1]
@@ -192,4 +234,4 @@ def main(node: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]) if len(sys.argv) == 2 else by_claims(*sys.argv[1:]))

@@ -32,6 +32,7 @@ FRONT, REAR = ("device.attributes[%r].side == %r" % (DRIVER, side) for side in (
 #: The DeviceClass of each resource.
 CLASS = {CAMERA: "camera.example.com", DONGLE: "dongle.example.com", SEAT: "seat.example.com"}
 DAEMON_SET = "/apis/apps/v1/namespaces/node-devices/daemonsets/node-device-plugin"
+CONFIGURATIONS = "/api/v1/namespaces/node-devices/configmaps/node-device-plugin"
 EVENTS = f"{PODS.removesuffix('/pods')}/events?fieldSelector=reason%3DFailedPrepareDynamicResources"
 #: Where a step keeps what a later step compares.
 KEPT = pathlib.Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "kept.json")
@@ -340,6 +341,23 @@ def _replace_pod(cluster: Cluster, surge: int) -> None:
     print(f"pod {after} has replaced {before}")
 
 
+def in_a_pool(cluster: Cluster) -> None:
+    """Remove what names the node, and give it the label by which a profile selects nodes."""
+    merge = "application/merge-patch+json"
+    cluster.ask("PATCH", CONFIGURATIONS, {"data": {NODE: None}}, merge)
+    labels = {"lab.example.com/pool": "dra", "nodedevices.kubernetes/device-plugin": None}
+    cluster.ask("PATCH", f"/api/v1/nodes/{NODE}", {"metadata": {"labels": labels}}, merge)
+
+
+def of_a_profile(cluster: Cluster) -> None:
+    """Check that no configuration names the node, and that each class belongs to the profile and to the former host."""
+    configurations = cluster.ask("GET", CONFIGURATIONS)["data"]
+    assert set(configurations) == {"_default"}, configurations
+    for name in CLASS.values():
+        users = cluster.ask("GET", f"{CLASSES}/{name}")["metadata"]["annotations"]["nodedevices.kubernetes/nodes"]
+        assert json.loads(users) == [NODE, "node-devices/node-device-plugin"], users
+
+
 def allocated_before_unplugged(cluster: Cluster) -> None:
     """Create another pod while the kubelet is down. Its device is unplugged before the kubelet is up."""
     _claim(cluster, "unplugged", {"camera": (CAMERA, REAR)})
@@ -620,7 +638,14 @@ if __name__ == "__main__":
         ),
         *(registers_after_kubelet_restart, keeps_its_device, remember_slices, slices_unchanged_by_restart),
         *(service_reconnects, pod_made_while_kubelet_down, pod_made_while_kubelet_down_starts, nothing_left),
-        *(allocated_before_unplugged, unplugged_is_refused, plugged_in_again, slices_away_without_credentials),
+        *(
+            in_a_pool,
+            of_a_profile,
+            allocated_before_unplugged,
+            unplugged_is_refused,
+            plugged_in_again,
+            slices_away_without_credentials,
+        ),
         *(pod_to_be_deleted, deleted_while_kubelet_down, deleted_pods_end_after_restart),
         overlapping_update,
         *(pods_before_a_reboot, keeps_its_devices_over_a_reboot, pod_that_ends, has_ended),

@@ -101,11 +101,16 @@ class ActionModule(NodeAction):
         manifests.common_ground({self.host if self._is_profile else self._node: configuration})
         node = "" if self._is_profile else self._node
         places = other_daemonsets.before(self._cluster, node)
-        of_node = self._cluster.api.node(node) if node else None
         # For a node that Ansible reaches, the preflight checks this.
         if self.preflight.api_only:
             claims.refuse_lost(self._cluster, node, configuration)
-            if node:
+        if self._is_profile:
+            for of_node in profile.nodes(self._cluster) if configuration.uses_dra else ():
+                _refuse_old_kubelet(of_node, "node {}: ".format(of_node["metadata"]["name"]))
+        else:
+            of_node = self._cluster.api.node(node)
+            # For a node that Ansible reaches, the preflight checks this.
+            if self.preflight.api_only:
                 self._refuse_node(of_node, arguments, configuration, places)
         changes = self._cluster.configure({node: self._text} if node else {})
         if places:
@@ -120,10 +125,10 @@ class ActionModule(NodeAction):
     def _refuse_node(self, of_node, arguments, configuration, places):
         """Raise DeploymentError if the node cannot have the pod, or if another plugin serves the resources."""
         no_slot = deployed.without_slot(self._cluster.api, of_node, self._cluster.deployment)
-        version = extended_resources.info_of(of_node, "kubeletVersion").removeprefix("v")
-        too_old = requirements.too_old_for_dra(version) if configuration.uses_dra else ()
-        for problem in filter(None, [no_slot, *too_old]):
-            raise DeploymentError(problem)
+        if no_slot:
+            raise DeploymentError(no_slot)
+        if configuration.uses_dra:
+            _refuse_old_kubelet(of_node)
         if not boolean(arguments.get("takeover", False)):
             names = [resource.name for resource in configuration.resources]
             other_daemonsets.refuse_foreign(self._cluster, self._node, names, places)
@@ -267,6 +272,13 @@ class ActionModule(NodeAction):
         """
         known = arguments.get("nodes")
         return [] if known is None else sorted(set(self._cluster.texts()) - {*known, *own})
+
+
+def _refuse_old_kubelet(of_node, where=""):
+    """Raise DeploymentError if the kubelet of a node object does not know DRA drivers. where: begins the message."""
+    version = extended_resources.info_of(of_node, "kubeletVersion").removeprefix("v")
+    for problem in requirements.too_old_for_dra(version):
+        raise DeploymentError(where + problem)
 
 
 def _require_one_run(task, hosts):

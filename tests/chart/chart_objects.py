@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import yaml
 
 from node_device_plugin.cluster import manifests
+from node_device_plugin.cluster.manifests import device_classes
 from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.configuration_file import load
 
@@ -80,15 +81,21 @@ def profile(name: str, deployment: Mapping[str, Any], configuration: Any) -> dic
 
 
 def by_command(deployment: Mapping[str, Any], configurations: Mapping[str, Any]) -> Objects:
-    """Each profile is a deployment of its own. Helm has no namespace among its objects."""
+    """Each profile is a deployment of its own. Helm has no namespace among its objects, and one DeviceClass for all."""
     found: list[Any] = []
     name = deployment.get("name", NAME)
+    classes: dict[str, Any] = {}
     for key, configuration in configurations.items():
         of_profile = {**deployment, "name": name if key == "default" else f"{name}-{key}"}
         read = {manifests.DEFAULT: parse_configuration({"cdi_owner": "plugin", **configuration})}
         rendered = manifests.render(manifests.parse_deployment(of_profile), read)
-        found += [manifest.content for manifest in rendered if manifest.content["kind"] != "Namespace"]
-    return comparable(json.loads(json.dumps(found)))
+        contents = json.loads(json.dumps([manifest.content for manifest in rendered]))
+        found += [each for each in contents if each["kind"] not in ("Namespace", "DeviceClass")]
+        for each in (content for content in contents if content["kind"] == "DeviceClass"):
+            same = classes.setdefault(each["metadata"]["name"], each)
+            users = device_classes.nodes_of(same) | device_classes.nodes_of(each)
+            same["metadata"]["annotations"] = device_classes.record(users)
+    return comparable([*found, *classes.values()])
 
 
 def comparable(documents: Any) -> Objects:

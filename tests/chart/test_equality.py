@@ -16,6 +16,14 @@ from node_device_plugin.declaration import DeclarationError
 sys.path.insert(0, str(ROOT / "plugin"))
 from tests.faults.strategies import BY_CHANCE, PLAUSIBLE_CONFIGURATIONS
 
+NAMED = "devices.example.com/" + "Long_Name." * 6
+CLAIMED = {
+    "api": "dra",
+    "resources": [
+        {"name": name, "discover": {"paths": [f"/dev/{path}*"]}}
+        for name, path in (("devices.example.com/camera", "video"), (f"{NAMED}x", "ttyS"), (f"{NAMED}y", "ttyUSB"))
+    ],
+}
 SERIAL = {"resources": [{"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}]}
 PLAIN = {"image": "registry.example.com/node-device-plugin:0.1.0"}
 #: Declarations by chance. Each release of the chart has some of them, because a call of Helm takes a second.
@@ -54,10 +62,9 @@ def declared() -> dict[str, Any]:
 
 
 def for_pods(configuration: Any) -> bool:
-    """Whether a pod of the chart can serve it."""
+    """Whether a pod of the chart can serve it, with a driver that profiles of one release can share."""
     try:
-        # The chart refuses `api: dra`.
-        return not ground_of(configuration).drivers
+        return ground_of(configuration).drivers in ((), ("nodedevices.kubernetes",))
     except DeclarationError:
         return False
 
@@ -71,7 +78,8 @@ def test_every_example(helm):
 @pytest.mark.parametrize("given", DEPLOYMENTS.values(), ids=list(DEPLOYMENTS))
 def test_every_setting_of_a_deployment(helm, given):
     deployment = {**PLAIN, **given}
-    assert by_chart(helm, deployment, {"default": SERIAL}) == by_command(deployment, {"default": SERIAL})
+    for each in (SERIAL, CLAIMED):
+        assert by_chart(helm, deployment, {"default": each}) == by_command(deployment, {"default": each})
 
 
 @pytest.mark.parametrize(
@@ -90,6 +98,9 @@ def test_every_setting_of_a_deployment(helm, given):
                 {"name": "devices.example.com/odd", "discover": {"paths": ["/etc/cdi/*", "/sys/kernel/odd/*"]}}
             ]
         },
+        {**CLAIMED, "dra": {"driver": "d.example.com", "kubeconfig": "/k"}, "kubelet_root_dir": "/srv/kubelet"},
+        # Both APIs in one pod.
+        {"resources": [*SERIAL["resources"], {**CLAIMED["resources"][0], "api": "dra"}]},
         {"cdi_owner": "role", "http_address": "127.0.0.1:9999", "recovery_delay": 0},
     ],
 )
@@ -108,13 +119,14 @@ def test_declarations_by_chance(helm):
     @settings(BY_CHANCE, max_examples=300)
     @given(PLAUSIBLE_CONFIGURATIONS)
     def collect(raw: Any) -> None:
-        if for_pods(raw) and raw not in found:
-            found.append(raw)
+        # Few have a resource with api: dra by chance.
+        found.extend(each for each in (raw, {**raw, "api": "dra"}) if for_pods(each) and each not in found)
 
     for number in range(40):
         if len(found) < BY_CHANCE_COUNT:
             seed(number)(collect)()
     assert len(found) >= BY_CHANCE_COUNT
+    assert sum(bool(ground_of(each).drivers) for each in found) >= BY_CHANCE_COUNT // 4
     kinds = list(DEPLOYMENTS.values())
     for start in range(0, BY_CHANCE_COUNT, OF_A_RELEASE):
         some = {f"p{start + position}": each for position, each in enumerate(found[start : start + OF_A_RELEASE])}

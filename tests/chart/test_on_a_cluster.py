@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT / "tests/kubernetes"))
 import certificates
 import real
 
+from node_device_plugin.cluster.manifests.files import render, to_yaml
+
 SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
 KVM = {"name": "devices.example.com/kvm", "devices": ["/dev/kvm"]}
 NAME = "node-device-plugin"
@@ -115,39 +117,124 @@ def test_a_release_on_the_real_api_server(helm, cluster):
     assert json.loads(cluster.kubectl("get", "secrets", "--namespace=devices", "--output=json"))["items"] == []
 
 
-def test_the_rights_of_pods_on_the_real_api_server(helm, cluster):
-    """The policy is there before the rights that it limits, also in an upgrade, and all of it goes."""
+#: In this order, neither a creation nor a deletion leaves a right without its policy.
+GRANT = ["ClusterRole", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRoleBinding"]
+TAINT = {"startupTaint": "example.com/new:NoSchedule"}
 
-    def run(*arguments, values=None):
-        code, text = helm(*arguments, "--namespace=taints", f"--kubeconfig={cluster.kubeconfig}", values=values)
-        assert code == 0, text
 
-    def made():
+class Release:
+    """A release of the chart in a namespace of its name."""
+
+    def __init__(self, helm, cluster, namespace):
+        self.helm, self.cluster, self.namespace = helm, cluster, namespace
+        cluster.kubectl("create", "namespace", namespace)
+
+    def run(self, *arguments, values=None, code=0):
+        """Run helm, which must end with this exit code; returns what helm prints."""
+        options = f"--namespace={self.namespace}", f"--kubeconfig={self.cluster.kubeconfig}"
+        ended, text = self.helm(*arguments, *options, values=values)
+        assert ended == code, text
+        return text
+
+    def rights(self):
+        """The objects of the cluster that give pods rights, by name: each name's kinds, the oldest first."""
         kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings"
         selected = f"--selector=app.kubernetes.io/instance={NAME}"
-        found = json.loads(cluster.kubectl("get", kinds, selected, "--output=json"))["items"]
-        return {each["kind"]: each for each in found}
+        found = json.loads(self.cluster.kubectl("get", kinds, selected, "--output=json"))["items"]
+        names = {}
+        for each in sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"])):
+            names.setdefault(each["metadata"]["name"], []).append(each["kind"])
+        return names
 
-    def rules():
-        return made()["ClusterRole"]["rules"][0]["resources"]
+    def of_nodes(self):
+        """What pods may change of their node object."""
+        role = self.cluster.kubectl("get", "clusterrole", f"{NAME}.{self.namespace}", "--output=json")
+        return json.loads(role)["rules"][0]["resources"]
 
-    order = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole", "ClusterRoleBinding"]
-    chart = str(CHART)
-    cluster.kubectl("create", "namespace", "taints")
-    run("install", NAME, chart)
-    assert made() == {}
-    run("upgrade", NAME, chart, values={"startupTaint": "example.com/new:NoSchedule"})
-    assert sorted(made(), key=lambda kind: int(made()[kind]["metadata"]["resourceVersion"])) == order
-    assert {each["metadata"]["name"] for each in made().values()} == {f"{NAME}.taints"}
-    assert rules() == ["nodes"]
-    run("upgrade", NAME, chart, values={"startupTaint": "example.com/new:NoSchedule", "nodeCondition": True})
-    assert rules() == ["nodes", "nodes/status"]
-    run("upgrade", NAME, chart, values={"nodeCondition": False})
-    assert made() == {}
-    run("rollback", NAME, "3")
-    assert sorted(made(), key=lambda kind: int(made()[kind]["metadata"]["resourceVersion"])) == order
-    run("uninstall", NAME)
-    assert made() == {}
+    def classes(self):
+        found = self.cluster.kubectl("get", "deviceclasses", "--output=name")
+        return [each.partition("/")[2] for each in found.split()]
+
+    def pods(self):
+        """Whether the pods have a token, and how many more an update makes."""
+        spec = self.cluster.objects(self.namespace)["DaemonSet", NAME]["spec"]
+        has_token = spec["template"]["spec"].get("serviceAccountName") == NAME
+        return has_token, spec["updateStrategy"]["rollingUpdate"].get("maxSurge", 0)
+
+
+@pytest.fixture
+def release(helm, cluster, request):
+    return Release(helm, cluster, request.node.name.replace("_", "-")[:40].strip("-"))
+
+
+def test_node_rights_of_pods(release):
+    """The policy is there before the pods have the rights that it limits, also in an upgrade, and all of it goes."""
+    chart, name = str(CHART), f"{NAME}.{release.namespace}"
+    release.run("install", NAME, chart)
+    assert release.rights() == {}
+    release.run("upgrade", NAME, chart, values=TAINT)
+    assert release.rights() == {name: GRANT}
+    assert release.of_nodes() == ["nodes"]
+    release.run("upgrade", NAME, chart, values={**TAINT, "nodeCondition": True})
+    assert release.of_nodes() == ["nodes", "nodes/status"]
+    release.run("upgrade", NAME, chart, values={"nodeCondition": False})
+    assert release.rights() == {}
+    release.run("rollback", NAME, "3")
+    assert release.rights() == {name: GRANT}
+    release.run("uninstall", NAME)
+    assert release.rights() == {}
+
+
+def test_another_api_of_a_profile(release):
+    """What the driver needs comes with the first resource of the API, and goes with the last one."""
+
+    def values(*resources, **more):
+        return {"profiles": {"default": {"config": {"resources": list(resources)}}}, **more}
+
+    chart, name = str(CHART), f"{NAME}.{release.namespace}.resourceslices"
+    claimed = {**SERIAL, "api": "dra"}
+    release.run("install", NAME, chart, values=values(SERIAL, KVM))
+    assert (release.rights(), release.classes(), release.pods()) == ({}, [], (False, 0))
+    release.run("upgrade", NAME, chart, values=values(claimed, KVM))
+    assert (release.rights(), release.classes()) == ({name: GRANT}, ["serial.devices.example.com"])
+    assert release.pods() == (True, 0)
+    release.run("upgrade", NAME, chart, values=values(claimed, **TAINT))
+    assert release.rights() == {name: GRANT, f"{NAME}.{release.namespace}": GRANT}
+    assert release.pods() == (True, 1)
+    release.run("rollback", NAME, "1")
+    assert (release.rights(), release.classes(), release.pods()) == ({}, [], (False, 0))
+    release.run("rollback", NAME, "2")
+    assert (release.rights(), release.classes()) == ({name: GRANT}, ["serial.devices.example.com"])
+    release.run("uninstall", NAME)
+    assert (release.rights(), release.classes()) == ({}, [])
+
+
+def test_claims_of_a_configmap_that_the_values_do_not_know_are_refused(release):
+    text = yaml.safe_dump({"api": "dra", "resources": [SERIAL, {**KVM, "api": "device_plugin"}]})
+    create = ["create", "configmap", "theirs", f"--namespace={release.namespace}", f"--from-literal=_default={text}"]
+    release.cluster.kubectl(*create)
+    profile = {"existingConfigMap": "theirs"}
+    said = release.run("install", NAME, str(CHART), values={"profiles": {"default": profile}}, code=1)
+    assert f"profiles.default.draResources: add {SERIAL['name']}, which has api: dra in ConfigMap theirs" in said
+    profile["draResources"] = [SERIAL["name"]]
+    release.run("install", NAME, str(CHART), values={"profiles": {"default": profile}})
+    assert release.classes() == ["serial.devices.example.com"]
+    release.run("uninstall", NAME)
+
+
+def test_no_right_is_without_its_policy_while_kubectl_deletes_the_file(cluster, tmp_path):
+    (tmp_path / "nodes").mkdir()
+    configuration = {"resources": [{**SERIAL, "api": "dra"}]}
+    (tmp_path / "nodes/_default.yaml").write_text(yaml.safe_dump(configuration))
+    (tmp_path / "deployment.yaml").write_text(yaml.safe_dump({"image": "x", "namespace": "deleted", "name": "deleted"}))
+    file = tmp_path / "rendered.yaml"
+    file.write_text(to_yaml(render(str(tmp_path / "nodes"), str(tmp_path / "deployment.yaml"))))
+    applied = cluster.kubectl("apply", "--server-side", f"--filename={file}").splitlines()
+    kinds = [each.partition("/")[0].partition(".")[0] for each in applied]
+    grant = [each.lower() for each in GRANT]
+    assert kinds == ["namespace", "serviceaccount", *grant, "configmap", "daemonset", "deviceclass"]
+    deleted = cluster.kubectl("delete", "--wait=false", f"--filename={file}").splitlines()
+    assert [each.partition(" ")[0].partition(".")[0] for each in deleted] == kinds
 
 
 def test_the_file_for_kubectl_on_the_real_api_server(cluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import chain
 
@@ -44,9 +45,11 @@ def test_the_values_of_the_page(objects):
     given = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(# my-values\.yaml\n.*?)```", page, re.S)]
     found = [set(objects(values)) for values in given]
     sets = [{name for kind, name in each if kind == "DaemonSet"} for each in found]
-    assert sets == [{"mine-node-device-plugin", f"mine-node-device-plugin-{key}"} for key in ("gpu", "video")]
-    # Only the startup taint needs rights.
-    assert [("ServiceAccount", "mine-node-device-plugin-video") in each for each in found] == [False, True]
+    keys = "gpu", "cameras", "video"
+    assert sets == [{"mine-node-device-plugin", f"mine-node-device-plugin-{key}"} for key in keys]
+    accounts = [{name.rpartition("-")[2] for kind, name in each if kind == "ServiceAccount"} for each in found]
+    # Only claims and the startup taint need rights.
+    assert accounts == [set(), {"cameras"}, {"plugin", "video"}]
 
 
 def test_names(objects):
@@ -217,7 +220,7 @@ def test_a_policy_lets_only_these_peers_in(objects):
     assert policy["ingress"] == [{"ports": [{"port": "http"}], "from": peers}]
     assert "egress" not in policy
     # The plugin calls the API server.
-    for value in ({"startupTaint": "a/b:NoSchedule"}, {"nodeCondition": True}):
+    for value in ({"startupTaint": "a/b:NoSchedule"}, {"nodeCondition": True}, {"settings": {"api": "dra"}}):
         found = objects({"networkPolicy": {"enabled": True}, **value})
         assert found["NetworkPolicy", "mine-node-device-plugin"]["spec"]["policyTypes"] == ["Ingress"]
 
@@ -247,6 +250,9 @@ RESOURCE = CONFIG["resources"][0]
         ({"config": {"log_level": "loud"}}, "/config/log_level", "must be one of"),
         ({"resource": {"replicas": 0}}, "/config/resources/0/replicas", "minimum: got 0, want 1"),
         ({"resource": {"replica": 2}}, "/config/resources/0", "'replica' not allowed"),
+        ({"resource": {"name": 'a/b" || "c'}}, "/config/resources/0/name", "does not match pattern"),
+        ({"config": {"dra": {"driver": "a', 'b"}}}, "/config/dra/driver", "does not match pattern"),
+        ({"profile": {"draResources": ["a/b"]}}, "", "'existingConfigMap' required"),
         ({"resource": {"name": None}}, "/config/resources/0", "missing property 'name'"),
         ({"resource": {"discover": {"path": []}}}, "/config/resources/0/discover", "'path' not allowed"),
         ({"profile": {"tolerations": [{"operator": "Has"}]}}, "/tolerations/0/operator", "must be one of"),
@@ -293,10 +299,38 @@ def test_a_default_without_a_label_or_a_profile_is_refused(helm, values, problem
     assert problem in text
 
 
-@pytest.mark.parametrize(
-    "config", [{"resources": [{**RESOURCE, "api": "dra"}]}, {"resources": [RESOURCE], "api": "dra"}]
-)
-def test_dra_is_refused_because_the_pods_have_no_rights_on_slices(helm, config):
-    code, text = helm("template", "mine", str(CHART), values={"profiles": {"gpu": {"config": config}}})
+CLAIMED = {"resources": [{**RESOURCE, "api": "dra"}]}
+
+
+def test_a_resource_of_two_profiles_has_one_class(objects):
+    found = objects({"settings": {"api": "dra"}, "profiles": {key: {"config": CONFIG} for key in ("default", "gpu")}})
+    (name,) = [name for kind, name in found if kind == "DeviceClass"]
+    users = found["DeviceClass", name]["metadata"]["annotations"]["nodedevices.kubernetes/nodes"]
+    assert json.loads(users) == ["devices/mine-node-device-plugin", "devices/mine-node-device-plugin-gpu"]
+
+
+def test_profiles_with_two_drivers_for_one_resource_are_refused(helm):
+    profiles = {"gpu": {"config": CLAIMED}, "arm": {"config": {**CLAIMED, "dra": {"driver": "d.example.com"}}}}
+    code, text = helm("template", "mine", str(CHART), values={"profiles": profiles})
     assert code
-    assert "profiles.gpu: devices.example.com/serial has api: dra, which needs rights on ResourceSlices" in text
+    assert "profiles.gpu: dra.driver is nodedevices.kubernetes, but another profile has d.example.com" in text
+
+
+def test_claims_of_a_configmap_of_somebody_else(objects):
+    """The chart cannot read which API serves its resources."""
+    names = [f"devices.example.com/{each}" for each in ("camera", "b", "c", "d", "e")]
+    # The config of the profile has as many resources, and counts for nothing.
+    given = {
+        "settings": {"dra": {"driver": "d.example.com"}},
+        "profiles": {"default": {"existingConfigMap": "theirs", "draResources": names}},
+    }
+    found, name = objects(given), "mine-node-device-plugin"
+    assert spec(found, name)["serviceAccountName"] == name
+    assert "plugins-registry" in {each["name"] for each in spec(found, name)["volumes"]}
+    # Others of its resources may be device plugins.
+    assert found["DaemonSet", name]["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
+    of_config = objects({"profiles": {"default": {"config": CLAIMED}}})
+    assert {kind for kind, _ in found} == {kind for kind, _ in of_config} - {"ConfigMap"}
+    assert len([name for kind, name in found if kind == "DeviceClass"]) == len(names)
+    (selector,) = found["DeviceClass", "camera.devices.example.com"]["spec"]["selectors"]
+    assert 'device.driver == "d.example.com"' in selector["cel"]["expression"]

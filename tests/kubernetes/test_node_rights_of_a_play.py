@@ -20,13 +20,8 @@ BOTH = {"startup_taint": "nodedevices.kubernetes/not-ready:NoSchedule", "node_co
 CLAIMED = {"name": "myplugin.io/claimed", "api": "dra", "devices": [{"id": "claimed", "nodes": ["/dev/null"]}]}
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-KINDS = [
-    "serviceaccount",
-    "validatingadmissionpolicy",
-    "validatingadmissionpolicybinding",
-    "clusterrole",
-    "clusterrolebinding",
-]
+GRANT = ["clusterrole", "validatingadmissionpolicy", "validatingadmissionpolicybinding", "clusterrolebinding"]
+KINDS = ["serviceaccount", *GRANT]
 
 
 @pytest.fixture
@@ -36,8 +31,9 @@ def rights(cluster, namespace):
     def look():
         paths = [
             f"/api/v1/namespaces/{namespace}/serviceaccounts",
+            f"{RBAC}/clusterroles",
             *(f"{ADMISSION}/validatingadmissionpolic{ending}" for ending in ("ies", "ybindings")),
-            *(f"{RBAC}/{plural}" for plural in ("clusterroles", "clusterrolebindings")),
+            f"{RBAC}/clusterrolebindings",
         ]
         of_cluster = f"node-device-plugin.{namespace}"
         names = {"node-device-plugin", of_cluster, f"{of_cluster}.resourceslices"}
@@ -45,6 +41,12 @@ def rights(cluster, namespace):
         return [kind for kind, there in zip(KINDS, found, strict=True) if there]
 
     return look
+
+
+@pytest.fixture
+def account(read):
+    """The name of the pods' ServiceAccount."""
+    return lambda: read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"].get("serviceAccountName", "default")
 
 
 def kinds(result):
@@ -61,32 +63,31 @@ def set_condition(node):
     node.patch("nodedevices", [{"op": "add", "path": "/status/conditions", "value": [ready, ours]}])
 
 
-def test_rights_come_before_the_pods_and_go_with_their_settings(cluster, run, read, rights, monkeypatch):
+def test_rights_come_before_the_pods_and_go_with_their_settings(cluster, run, rights, account, monkeypatch):
     node, written = cluster.node({}), []
     deployed(run, node)
     run("selected", node)
-    assert rights() == []
-    assert "serviceAccountName" not in read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]
+    assert (rights(), account()) == ([], "default")
     apply = Api.apply
     monkeypatch.setattr(Api, "apply", lambda *given: written.append(given[1].kinds) or apply(*given))
     result = deployed(run, node, deployment=BOTH)[1]
     assert kinds(result) == [*KINDS, "daemonset"]
     assert rights() == KINDS
     first = {kind: written.index(kind) for kind in written}
-    assert first["validatingadmissionpolicybindings"] < first["clusterroles"] < first["clusterrolebindings"]
-    assert first["clusterrolebindings"] < first["daemonsets"]
-    assert read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]["serviceAccountName"] == "node-device-plugin"
+    assert first["validatingadmissionpolicybindings"] < first["clusterrolebindings"] < first["daemonsets"]
+    assert account() == "node-device-plugin"
     # Without the condition, the right to write it and the condition itself go.
     set_condition(node)
     result = deployed(run, node, deployment={**BOTH, "node_condition": False})[1]
-    assert kinds(result) == ["validatingadmissionpolicy", "clusterrole", "condition", "daemonset"]
+    assert kinds(result) == ["clusterrole", "validatingadmissionpolicy", "condition", "daemonset"]
     assert not has_condition(node)
     result = deployed(run, node)[1]
     assert kinds(result) == [*reversed(KINDS), "daemonset"]
-    assert rights() == []
+    # The API server would create no pod of a ServiceAccount that is gone.
+    assert (rights(), account()) == ([], "default")
 
 
-def test_rights_of_a_dra_driver_come_and_go_with_its_last_resource(cluster, run, read, rights, monkeypatch):
+def test_rights_of_a_dra_driver_come_and_go_with_its_last_resource(cluster, run, rights, account, monkeypatch):
     node, written = cluster.node({}), []
     deployed(run, node)
     apply = Api.apply
@@ -95,19 +96,18 @@ def test_rights_of_a_dra_driver_come_and_go_with_its_last_resource(cluster, run,
     assert kinds(result) == [*KINDS, "daemonset"]
     assert rights() == KINDS
     first = {kind: written.index(kind) for kind in written}
-    assert first["validatingadmissionpolicybindings"] < first["clusterroles"] < first["clusterrolebindings"]
-    spec = read("/apis/apps/v1", "daemonsets")["spec"]["template"]["spec"]
-    assert spec["serviceAccountName"] == "node-device-plugin"
-    # The other policy comes with the other rights, and goes with them.
-    policies = KINDS[1:3]
+    assert first["validatingadmissionpolicybindings"] < first["clusterrolebindings"] < first["daemonsets"]
+    assert account() == "node-device-plugin"
+    # The other rights come with a role and a policy of their own, and go with them.
     result = deployed(run, node, resources=(CLAIMED,), deployment=BOTH)[1]
-    assert kinds(result) == [*policies, "clusterrole", "daemonset"]
+    assert kinds(result) == [*GRANT, "daemonset"]
     result = deployed(run, node, resources=(CLAIMED,))[1]
-    assert kinds(result) == ["clusterrole", *reversed(policies), "daemonset"]
+    assert kinds(result) == [*reversed(GRANT), "daemonset"]
     assert rights() == KINDS
     result = deployed(run, node)[1]
     assert kinds(result) == [*reversed(KINDS), "daemonset"]
-    assert rights() == []
+    # The API server would create no pod of a ServiceAccount that is gone.
+    assert (rights(), account()) == ([], "default")
 
 
 def test_check_mode_foresees_each_edit_of_resources_of_dra(cluster, run, read, rights):

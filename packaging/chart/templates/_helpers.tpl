@@ -47,13 +47,108 @@ labels:
 {{- toPrettyJson $config -}}
 {{- end -}}
 
-{{/* Whether a node's new pod serves before the old one ends. A kubelet is at most three minors older than its server. */}}
-{{- define "node-device-plugin.overlaps" -}}
-{{- $isNew := semverCompare ">=1.40.0-0" .Capabilities.KubeVersion.Version -}}
-{{- if or (eq .Values.overlap "always") (and (eq .Values.overlap "auto") $isNew) }}true{{ end -}}
+{{/* The names of a profile's resources with api: dra, as JSON. Arguments: root, profile. */}}
+{{- define "node-device-plugin.draResources" -}}
+{{- $names := .profile.draResources | default list -}}
+{{- if not .profile.existingConfigMap -}}
+{{- $config := include "node-device-plugin.config" . | fromJson -}}
+{{- range $config.resources -}}
+{{- if eq "dra" (.api | default $config.api | default "") }}{{ $names = append $names .name }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
 {{- end -}}
 
-{{/* The host's directories in a pod, each path once. Arguments: config, devices (a list of paths). */}}
+{{/* Refuses resources with api: dra that draResources lacks. helm template has no cluster. Arguments: root, key, profile. */}}
+{{- define "node-device-plugin.requireDraResources" -}}
+{{- $map := dict -}}
+{{- with .profile.existingConfigMap }}{{ $map = lookup "v1" "ConfigMap" $.root.Release.Namespace . }}{{ end -}}
+{{- range $text := $map.data -}}
+{{- $config := fromYaml $text -}}
+{{- range $config.resources -}}
+{{- if and (eq "dra" (.api | default $config.api | default "")) (not (has .name ($.profile.draResources | default list))) -}}
+{{- printf "profiles.%s.draResources: add %s, which has api: dra in ConfigMap %s" $.key .name $.profile.existingConfigMap | fail -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of a profile's DRA driver; empty without a resource that needs the driver. Arguments: root, profile. */}}
+{{- define "node-device-plugin.driver" -}}
+{{- if include "node-device-plugin.draResources" . | fromJsonArray -}}
+{{- $config := include "node-device-plugin.config" . | fromJson -}}
+{{- dig "driver" "" ($config.dra | default dict) | default "nodedevices.kubernetes" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Whether a profile's pods call the API server. Arguments: root, profile. */}}
+{{- define "node-device-plugin.hasToken" -}}
+{{- with .root.Values }}{{ if or .startupTaint .nodeCondition }}true{{ end }}{{ end -}}
+{{- include "node-device-plugin.driver" . -}}
+{{- end -}}
+
+{{/* Each resource with api: dra: its driver, and the profiles that have it. */}}
+{{- define "node-device-plugin.classes" -}}
+{{- $classes := dict -}}
+{{- range $key, $profile := .Values.profiles -}}
+{{- $place := dict "root" $ "key" $key "profile" $profile -}}
+{{- $driver := include "node-device-plugin.driver" $place -}}
+{{- $user := printf "%s/%s" $.Release.Namespace (include "node-device-plugin.name" $place) -}}
+{{- range $resource := include "node-device-plugin.draResources" $place | fromJsonArray -}}
+{{- $former := get $classes $resource | default (dict "driver" $driver "users" list) -}}
+{{- if ne $driver $former.driver -}}
+{{- printf "profiles.%s: dra.driver is %s, but another profile has %s: %s has one DeviceClass, and so one driver" $key $driver $former.driver $resource | fail -}}
+{{- end -}}
+{{- $_ := set $classes $resource (dict "driver" $driver "users" (append $former.users $user)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $classes -}}
+{{- end -}}
+
+{{/* A text of this length at most with a hash of a name, as in declaration/names.py. Arguments: name, text, room. */}}
+{{- define "node-device-plugin.hashed" -}}
+{{- $readable := regexReplaceAll "-+$" (trunc (int (sub .room 18)) .text) "" | default "x" -}}
+{{- printf "%s--%s" $readable (sha256sum .name | trunc 16) -}}
+{{- end -}}
+
+{{- define "node-device-plugin.hashedLabel" -}}
+{{- $text := regexReplaceAll "[^a-z0-9]+" (lower .) "-" | trimPrefix "-" -}}
+{{- include "node-device-plugin.hashed" (dict "name" . "text" $text "room" 63) -}}
+{{- end -}}
+
+{{/* The name of a resource's DeviceClass, as in declaration/names.py. */}}
+{{- define "node-device-plugin.className" -}}
+{{- $parts := splitn "/" 2 . -}}
+{{- $label := $parts._1 -}}
+{{- if or (not (regexMatch "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" $label)) (regexMatch "--[0-9a-f]{16}$" $label) -}}
+{{- $label = include "node-device-plugin.hashedLabel" $label -}}
+{{- end -}}
+{{- $name := printf "%s.%s" $label $parts._0 -}}
+{{- if gt (len $name) 253 }}{{ include "node-device-plugin.hashedLabel" $name }}{{ else }}{{ $name }}{{ end -}}
+{{- end -}}
+
+{{/* A resource's name as the text of a device's attribute, as in declaration/names.py. */}}
+{{- define "node-device-plugin.attributeText" -}}
+{{- if gt (len .) 64 }}{{ include "node-device-plugin.hashed" (dict "name" . "text" . "room" 64) }}{{ else }}{{ . }}{{ end -}}
+{{- end -}}
+
+{{/*
+How a node's new pod serves before the old one ends: true, claims, or empty. A kubelet is at most three minors older than
+its server, and every kubelet with the API v1 of DRA accepts two sockets of a driver. Arguments: root, profile.
+*/}}
+{{- define "node-device-plugin.overlap" -}}
+{{- $overlap := .root.Values.overlap -}}
+{{- $isNew := semverCompare ">=1.40.0-0" .root.Capabilities.KubeVersion.Version -}}
+{{- $claims := include "node-device-plugin.draResources" . | fromJsonArray | len -}}
+{{- $all := dig "config" "resources" list .profile | len -}}
+{{- if or (eq $overlap "always") (and (eq $overlap "auto") $isNew) -}}
+true
+{{- else if and (eq $overlap "auto") $claims (eq $claims $all) (not .profile.existingConfigMap) -}}
+claims
+{{- end -}}
+{{- end -}}
+
+{{/* The host's directories in a pod, each path once. Arguments: config, driver, devices (a list of paths). */}}
 {{- define "node-device-plugin.directories" -}}
 {{- $plugins := .config.kubelet_device_plugin_dir | default "/var/lib/kubelet/device-plugins" -}}
 {{- $root := .config.kubelet_root_dir | default "/var/lib/kubelet" -}}
@@ -62,7 +157,7 @@ labels:
 {{- $all := list
   (dict "name" "device-plugins" "path" $plugins "type" "Directory")
   (dict "name" "sockets" "path" (printf "%s/node-device-plugin" $plugins) "type" "DirectoryOrCreate" "writable" true) -}}
-{{- if eq .config.registration "plugins_registry" -}}
+{{- if or .driver (eq .config.registration "plugins_registry") -}}
 {{- $registry := printf "%s/plugins_registry" $root -}}
 {{- $all = append $all (dict "name" "plugins-registry" "path" $registry "type" "Directory" "writable" true) -}}
 {{- end -}}
@@ -111,15 +206,6 @@ labels:
 {{- .profile.nodeSelector | default (dict "kubernetes.io/os" "linux") | toYaml -}}
 {{- else -}}
 {{- merge (dict $label .key) (.profile.nodeSelector | default dict) | toYaml -}}
-{{- end -}}
-{{- end -}}
-
-{{/* Refuses DRA, because the chart gives the pods no rights on slices and claims. Arguments: key, config. */}}
-{{- define "node-device-plugin.refuseDra" -}}
-{{- range $resource := .config.resources -}}
-{{- if eq "dra" ($resource.api | default $.config.api | default "") -}}
-{{- printf "profiles.%s: %s has api: dra, which needs rights on ResourceSlices and ResourceClaims, and this chart gives them to no pod: use the command manifests or the Ansible roles, or set api: device_plugin" $.key $resource.name | fail -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -33,6 +33,8 @@ from .suggestions import RULES, Suggestion, Unsuggested, class_directory, pci_na
 DOMAIN = "devices.example.com"
 _REPLACE = f"# Keep what pods need, and replace the domain {DOMAIN} with yours."
 _MORE = "To print these resources for an inventory: node-device-plugin scan -o yaml"
+#: A remark for a resource with several devices.
+_CHOICE = "A pod gets any of these devices. With api: dra, its claim can choose one by the id or an attribute."
 _HEAD = ("CLASS", "WHAT", "DEVICE", "SUGGESTED RESOURCE")
 #: Text that needs no quotes for any YAML parser.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./*-]*")
@@ -90,7 +92,7 @@ async def scan(
         "resources": [
             {
                 "class": each.kind,
-                "about": each.about,
+                "about": " ".join(filter(None, [each.about, _CHOICE if len(devices[name]) > 1 else ""])),
                 "declaration": {"name": name, **each.declaration},
                 "devices": list(_devices(devices[name], names[Key(name, "names")])),
             }

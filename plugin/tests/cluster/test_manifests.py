@@ -21,6 +21,8 @@ IMAGINARY = {
     "env": {"MYDEVICE_{index}": "{value}"},
 }
 SERIAL = {"name": "devices.example.com/serial", "discover": {"paths": ["/dev/serial/by-id/*"]}}
+#: In this order, neither a creation nor a deletion leaves a right without its policy.
+GRANT = ["ClusterRole", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRoleBinding"]
 
 
 def configuration(*resources, **settings):
@@ -92,7 +94,9 @@ def test_a_pod_that_tells_its_node_has_a_token_and_nothing_else_more():
     spec = rendered(IMAGINARY, given=given)["DaemonSet"]["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert container["args"][-3:] == ["--startup-taint", "a.example/not-ready:NoExecute", "--node-condition"]
-    assert spec.pop("serviceAccountName") == "node-device-plugin"
+    assert spec["serviceAccountName"] == "node-device-plugin"
+    # An apply removes the name of a former account only by another name.
+    spec["serviceAccountName"] = "default"
     (volume,) = [each for each in spec["volumes"] if "projected" in each]
     assert [sorted(each) for each in volume["projected"]["sources"]] == [["serviceAccountToken"], ["configMap"]]
     (mount,) = [each for each in container["volumeMounts"] if each["name"] == volume["name"]]
@@ -106,21 +110,14 @@ def test_a_pod_that_tells_its_node_has_a_token_and_nothing_else_more():
 def test_rights_on_node_objects_come_only_with_the_settings_that_need_them():
     kinds = ["Namespace", "ConfigMap", "DaemonSet"]
     assert list(rendered(IMAGINARY)) == kinds
-    rights = [
-        "ServiceAccount",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "ClusterRole",
-        "ClusterRoleBinding",
-    ]
     for given, parts in (
         ({"startup_taint": "a/b:NoSchedule"}, ["nodes"]),
         ({"node_condition": True}, ["nodes/status"]),
         ({"startup_taint": "a/b:NoSchedule", "node_condition": True}, ["nodes", "nodes/status"]),
     ):
         found = rendered(IMAGINARY, given=given)
-        # The policy before the rights, and the rights before the pods.
-        assert list(found) == [kinds[0], *rights, *kinds[1:]]
+        # The policy before the pods have the rights, and the rights before the pods.
+        assert list(found) == [kinds[0], "ServiceAccount", *GRANT, *kinds[1:]]
         assert found["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": parts, "verbs": ["patch"]}]
 
 
@@ -424,14 +421,13 @@ def test_the_driver_of_claims_has_a_token_and_the_directory_of_drivers_and_nothi
     assert spec["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"]
     assert [each["name"] for each in spec["volumes"] if "projected" in each] == ["service-account"]
     assert found["ServiceAccount"]["automountServiceAccountToken"] is False
-    assert "serviceAccountName" not in pod(plain, IMAGINARY)
+    assert pod(plain, IMAGINARY)["serviceAccountName"] == "default"
 
 
 def test_the_driver_has_the_rights_that_it_uses():
     found = manifests.rights(deployment(), ["b.example.com", "a.example.com"])
-    kinds = ["ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ClusterRole"]
-    assert [each.content["kind"] for each in found] == [*kinds, "ClusterRoleBinding"]
-    assert found[3].content["rules"] == [
+    assert [each.content["kind"] for each in found] == ["ServiceAccount", *GRANT]
+    assert found[1].content["rules"] == [
         {
             "apiGroups": ["resource.k8s.io"],
             "resources": ["resourceslices"],
@@ -440,7 +436,7 @@ def test_the_driver_has_the_rights_that_it_uses():
         {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]},
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
     ]
-    policy = found[1].content["spec"]
+    policy = found[2].content["spec"]
     assert policy["matchConstraints"]["resourceRules"][0]["operations"] == ["CREATE", "UPDATE", "DELETE"]
     assert "each.spec.driver in ['a.example.com', 'b.example.com']" in policy["validations"][2]["expression"]
 
@@ -465,25 +461,19 @@ def test_a_resource_with_two_drivers_is_refused():
         manifests.render(deployment(), nodes)
 
 
-def test_both_kinds_of_rights_have_a_policy_each():
+def test_both_kinds_of_rights_have_a_role_and_a_policy_each():
     both = manifests.rights(deployment(startup_taint="a/b:NoSchedule"), ["a.example.com"])
     names = [(each.content["kind"], each.content["metadata"]["name"]) for each in both]
+    of_node, of_slices = manifests.grant_names(deployment())
     assert names == [
         ("ServiceAccount", "node-device-plugin"),
-        ("ValidatingAdmissionPolicy", "node-device-plugin.node-devices"),
-        ("ValidatingAdmissionPolicyBinding", "node-device-plugin.node-devices"),
-        ("ValidatingAdmissionPolicy", "node-device-plugin.node-devices.resourceslices"),
-        ("ValidatingAdmissionPolicyBinding", "node-device-plugin.node-devices.resourceslices"),
-        ("ClusterRole", "node-device-plugin.node-devices"),
-        ("ClusterRoleBinding", "node-device-plugin.node-devices"),
+        *((kind, of_node) for kind in GRANT),
+        *((kind, of_slices) for kind in GRANT),
     ]
-    assert [each for kind, each in names if kind == "ValidatingAdmissionPolicy"] == manifests.policy_names(deployment())
-    assert [rule["verbs"] for rule in both[5].content["rules"]] == [
-        ["patch"],
-        ["list", "watch", "create", "update", "delete"],
-        ["get"],
-        ["get"],
-    ]
+    assert (of_node, of_slices) == (
+        "node-device-plugin.node-devices",
+        "node-device-plugin.node-devices.resourceslices",
+    )
 
 
 def test_pods_of_all_nodes_have_one_configuration_of_the_driver():

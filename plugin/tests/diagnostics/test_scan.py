@@ -188,6 +188,14 @@ def test_a_machine_with_something_of_every_class(machine: Machine) -> None:
     assert data["problems"] == []
 
 
+def test_a_claim_is_named_where_it_says_more_than_a_count(machine: Machine) -> None:
+    whole(machine)
+    data = scanned(machine)
+    several = {each["declaration"]["name"] for each in data["resources"] if len(each["devices"]) > 1}
+    assert several == {f"{scan.DOMAIN}/serial"}
+    assert {each["declaration"]["name"] for each in data["resources"] if "api: dra" in each["about"]} == several
+
+
 def test_the_printed_declaration_is_valid_and_finds_these_devices(machine: Machine) -> None:
     whole(machine)
     data = scanned(machine, domain="acme.io")

@@ -22,9 +22,12 @@ from .objects import Change, DeploymentError, is_ours, own
 
 _MONITORING = "monitoring.coreos.com/v1"
 _ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io/v1"
-_POLICIES = {
-    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+#: The objects of a grant, in the order in which to create them.
+_GRANT = {
+    "ClusterRole": ("clusterroles", _RBAC),
+    "ValidatingAdmissionPolicy": ("validatingadmissionpolicies", _ADMISSION),
+    "ValidatingAdmissionPolicyBinding": ("validatingadmissionpolicybindings", _ADMISSION),
+    "ClusterRoleBinding": ("clusterrolebindings", _RBAC),
 }
 
 
@@ -37,19 +40,12 @@ class DaemonSet:
         name, namespace = deployment.name, deployment.namespace
         self.place = Place("daemonsets", name, namespace, "apps/v1")
         self._config_map = Place("configmaps", name, namespace)
-        of_cluster, account = manifests.cluster_name(deployment), Place("serviceaccounts", name, namespace)
-        policies = {
-            (kind, each): Place(kinds, each, group=_ADMISSION)
-            for each in manifests.policy_names(deployment)
-            for kind, kinds in _POLICIES.items()
-        }
+        account = Place("serviceaccounts", name, namespace)
         #: The objects that give pods rights, by kind and name, in the order in which to create them.
-        self._rights = {
-            ("ServiceAccount", name): account,
-            **policies,
-            ("ClusterRole", of_cluster): Place("clusterroles", of_cluster, group=_RBAC),
-            ("ClusterRoleBinding", of_cluster): Place("clusterrolebindings", of_cluster, group=_RBAC),
-        }
+        self._rights = {("ServiceAccount", name): account}
+        for each in manifests.grant_names(deployment):
+            for kind, (kinds, group) in _GRANT.items():
+                self._rights[kind, each] = Place(kinds, each, group=group)
         ours = (self._config_map, self.place, account)
         self.namespace = Namespace(api, deployment, ours)
         self._monitors = {
@@ -126,8 +122,9 @@ class DaemonSet:
     def _change_rights(self, wanted: Iterable[manifests.Manifest], sets_condition: bool) -> list[Change]:
         """Create or delete what gives pods rights, before the DaemonSet itself changes.
 
-        The policies come before the rights, and the rights before the pods. Without the right to set their conditions,
-        remove the pods' conditions. wanted: the objects, in the order in which to create them.
+        A policy comes before the pods have the rights that it limits, and the rights come before the pods. Without the
+        right to set their conditions, remove the pods' conditions. wanted: the objects, in the order in which to create
+        them.
         """
         found, changes, had_rights, had_condition = self.api.get(self.place), [], False, False
         if found and is_ours(found):

@@ -11,6 +11,8 @@ from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import decl
 from documented_blocks import PAGES, ROOT, blocks, text_of
 
 from node_device_plugin.cli.main import main
+from node_device_plugin.declaration import parse_configuration
+from node_device_plugin.declaration.names import class_name
 
 COOKBOOK = ROOT / "examples" / "cookbook"
 RECIPES = sorted(path.parent.name for path in COOKBOOK.glob("*/declaration.yml"))
@@ -63,4 +65,21 @@ def test_the_pod_requests_what_its_recipe_declares(recipe):
     (container,) = pod["spec"]["containers"]
     assert container["resources"]["limits"].keys() == names
     assert "devices" in sees
-    assert sees.keys() <= {"pods", "devices", "variables", "mounts"}
+    assert sees.keys() <= {"pods", "devices", "variables", "mounts", "by_claim"}
+    assert "by_claim" not in sees or (COOKBOOK / recipe / "claim.yml").exists()
+
+
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if (COOKBOOK / name / "claim.yml").exists()])
+def test_a_claim_requests_what_its_recipe_declares_with_the_other_api(recipe):
+    variables = yaml.safe_load((COOKBOOK / recipe / "declaration.yml").read_text())
+    (resource,) = next(value for name, value in variables.items() if name.startswith(declaration.PREFIX))
+    configuration = parse_configuration({"resources": [{**resource, "api": "dra"}]})
+    template, pod = yaml.safe_load_all((COOKBOOK / recipe / "claim.yml").read_text())
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == class_name(resource["name"])
+    (selector,) = request["exactly"]["selectors"]
+    assert f'device.attributes["{configuration.dra.name}"].' in selector["cel"]["expression"]
+    (claim,) = pod["spec"]["resourceClaims"]
+    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"] == {"claims": [{"name": claim["name"]}]}

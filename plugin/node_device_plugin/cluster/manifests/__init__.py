@@ -25,7 +25,7 @@ from .nodes import (
     read_configuration_text,
     sha256_of,
 )
-from .pod import CONTAINER, pod_spec, pods_overlap, reads_default
+from .pod import CONTAINER, DEFAULT_ACCOUNT, pod_spec, pods_overlap, reads_default
 
 # What other packages use of the modules.
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "NODE_LABEL",
     "CommonGround",
     "Deployment",
-    "cluster_name",
     "common_ground",
     "configuration_text",
     "overlaps",
@@ -127,9 +126,9 @@ def rights(deployment: Deployment, drivers: Collection[str] = ()) -> list[Manife
     return [Manifest(*each) for each in grants.objects(deployment, granted, metadata(deployment), labels)]
 
 
-def policy_names(deployment: Deployment) -> list[str]:
-    """The names of all policies that ``rights`` may have."""
-    return [cluster_name(deployment), slice_access.policy_name(deployment)]
+def grant_names(deployment: Deployment) -> list[str]:
+    """The names of all objects without a namespace that ``rights`` may have."""
+    return [cluster_name(deployment), slice_access.name(deployment)]
 
 
 def daemon_set(deployment: Deployment, ground: CommonGround, kubelets_overlap: bool = False) -> Manifest:
@@ -214,7 +213,7 @@ def monitors(deployment: Deployment) -> list[Manifest]:
 def pod_rights(spec: Mapping[str, Any]) -> tuple[bool, bool]:
     """Whether pods of this spec have rights in the cluster, and whether they set their node's condition."""
     has_condition = any(node_access.CONDITION_OPTION in (each.get("args") or ()) for each in spec["containers"])
-    return bool(spec.get("serviceAccountName")), has_condition
+    return spec.get("serviceAccountName", DEFAULT_ACCOUNT) != DEFAULT_ACCOUNT, has_condition
 
 
 def metadata(deployment: Deployment) -> dict[str, Any]:

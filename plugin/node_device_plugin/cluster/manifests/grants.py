@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ..in_pod import DIRECTORY
 from .deployment import Deployment
 
-_ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io/v1"
+_ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io"
 #: The claim of a token that is bound to a pod.
 _CLAIM = "authentication.kubernetes.io/node-name"
 #: Seconds until a token expires. The kubelet renews it earlier.
@@ -23,11 +23,10 @@ _VOLUME = "service-account"
 class Policy(NamedTuple):
     """A policy that limits the rights of the pods' token.
 
-    name: of the object. why: what it allows, as a comment for readers. matches: the requests that it judges, as a rule
-    of matchConstraints. variables, validations: as in the object, after those that every policy has.
+    why: what it allows, as a comment for readers. matches: the requests that it judges, as a rule of matchConstraints.
+    variables, validations: as in the object, after those that every policy has.
     """
 
-    name: str
     why: str
     matches: Mapping[str, Any]
     variables: Sequence[Mapping[str, str]]
@@ -35,11 +34,15 @@ class Policy(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Rights, with the policy that limits them. why: of the rights. rules: of the ClusterRole."""
+    """Rights, with the policy that limits them.
 
-    policy: Policy
+    name: of the objects. why: of the rights, as a comment. rules: of the ClusterRole.
+    """
+
+    name: str
     why: str
     rules: Sequence[Mapping[str, Any]]
+    policy: Policy
 
 
 def objects(
@@ -47,7 +50,9 @@ def objects(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects in the order in which to create them: each with the reason for its settings. None without a grant.
 
-    The policies come before the rights. metadata: of objects in the namespace. labels: of objects without a namespace.
+    The pods have a right only while its role and its binding are there. The policy is there at that time, also if the
+    objects are deleted in this order, as ``kubectl delete --filename`` does. metadata: of objects in the namespace.
+    labels: of objects without a namespace.
     """
     if not grants:
         return
@@ -61,10 +66,19 @@ def objects(
             "automountServiceAccountToken": False,
         },
     )
-    for policy in (grant.policy for grant in grants):
-        named = {"name": policy.name, "labels": dict(labels)}
+    for name, why, rules, policy in grants:
+        named = {"name": name, "labels": dict(labels)}
         yield (
-            f"Limits the rights below: {policy.why}\nCreate the policy before the rights.",
+            f"The pods' rights, once they are bound below. {why}",
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": "ClusterRole",
+                "metadata": named,
+                "rules": [dict(rule) for rule in rules],
+            },
+        )
+        yield (
+            f"Limits these rights: {policy.why}",
             {
                 "apiVersion": _ADMISSION,
                 "kind": "ValidatingAdmissionPolicy",
@@ -78,29 +92,19 @@ def objects(
                 "apiVersion": _ADMISSION,
                 "kind": "ValidatingAdmissionPolicyBinding",
                 "metadata": named,
-                "spec": {"policyName": policy.name, "validationActions": ["Deny"]},
+                "spec": {"policyName": name, "validationActions": ["Deny"]},
             },
         )
-    of_cluster = {"name": cluster_name(deployment), "labels": dict(labels)}
-    yield (
-        "The pods' rights. " + "\n".join(grant.why for grant in grants),
-        {
-            "apiVersion": _RBAC,
-            "kind": "ClusterRole",
-            "metadata": of_cluster,
-            "rules": [dict(rule) for grant in grants for rule in grant.rules],
-        },
-    )
-    yield (
-        "Gives the pods their rights.",
-        {
-            "apiVersion": _RBAC,
-            "kind": "ClusterRoleBinding",
-            "metadata": of_cluster,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": of_cluster["name"]},
-            "subjects": [account],
-        },
-    )
+        yield (
+            "Gives the pods these rights. Create it after the policy, and delete the role before the policy.",
+            {
+                "apiVersion": f"{_RBAC}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": named,
+                "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
+                "subjects": [account],
+            },
+        )
 
 
 def cluster_name(deployment: Deployment) -> str:

@@ -24,7 +24,8 @@ def grants(deployment: Deployment) -> Iterator[Grant]:
         *(["nodes/status"] if deployment.node_condition else []),
     ]
     why = "The answer to a patch shows the node, so the pods need no right to read."
-    yield Grant(_policy(deployment), why, [{"apiGroups": [""], "resources": parts, "verbs": ["patch"]}])
+    rules = [{"apiGroups": [""], "resources": parts, "verbs": ["patch"]}]
+    yield Grant(cluster_name(deployment), why, rules, _policy(deployment))
 
 
 def options(deployment: Deployment) -> list[str]:
@@ -37,7 +38,6 @@ def options(deployment: Deployment) -> list[str]:
 
 def _policy(deployment: Deployment) -> Policy:
     return Policy(
-        name=cluster_name(deployment),
         why="a token may change only the node of its pod, and there only what the plugin must\nchange.",
         matches={
             "apiGroups": [""],

@@ -20,6 +20,9 @@ _PORT = "http"
 _READ_ONLY = {"readOnly": True, "recursiveReadOnly": "IfPossible"}
 #: The container's name.
 CONTAINER = "plugin"
+#: The ServiceAccount of pods without rights, which is in every namespace. Without a name, an apply would keep a former
+#: account: the API server keeps a second field with its name (serviceAccount).
+DEFAULT_ACCOUNT = "default"
 _DEFAULT_OPTION = "--default-config"
 #: The plugin reads the file with the name of its node, or else the default.
 _READS = ("--config", CONFIGURATIONS + "/$(NODE_NAME)", _DEFAULT_OPTION, f"{CONFIGURATIONS}/{DEFAULT}")
@@ -64,6 +67,7 @@ def pod_spec(
         **affinity,
         # The plugin calls only its kubelet, over sockets. If it also calls the API server, it mounts a token itself.
         "automountServiceAccountToken": False,
+        "serviceAccountName": deployment.name if has_token else DEFAULT_ACCOUNT,
         "enableServiceLinks": False,
         # The plugin resolves no names.
         "dnsPolicy": "Default",
@@ -83,8 +87,6 @@ def pod_spec(
             *([grants.volume()] if has_token else []),
         ],
     }
-    if has_token:
-        spec["serviceAccountName"] = deployment.name
     if deployment.priority_class:
         spec["priorityClassName"] = deployment.priority_class
     if deployment.image_pull_secrets:

@@ -10,8 +10,8 @@ from .grants import Grant, Policy, cluster_name
 _GROUP = "resource.k8s.io"
 
 
-def policy_name(deployment: Deployment) -> str:
-    """The name of the policy and its binding."""
+def name(deployment: Deployment) -> str:
+    """The name of the objects."""
     return f"{cluster_name(deployment)}.resourceslices"
 
 
@@ -21,7 +21,6 @@ def grants(deployment: Deployment, drivers: Collection[str]) -> Iterator[Grant]:
         return
     names = ", ".join(f"'{each}'" for each in sorted(drivers))
     policy = Policy(
-        name=policy_name(deployment),
         why="a token may change only the ResourceSlices of its pod's node, and there only the\nplugin's.",
         matches={
             "apiGroups": [_GROUP],
@@ -50,7 +49,7 @@ def grants(deployment: Deployment, drivers: Collection[str]) -> Iterator[Grant]:
         ],
     )
     yield Grant(
-        policy,
+        name(deployment),
         "The slices' owner is the Node, whose uid the driver has to read. A claim shows what was allocated.",
         [
             # The driver follows the slices of its node by a watch, and reads no single slice.
@@ -58,6 +57,7 @@ def grants(deployment: Deployment, drivers: Collection[str]) -> Iterator[Grant]:
             _rule(_GROUP, "resourceclaims", "get"),
             _rule("", "nodes", "get"),
         ],
+        policy,
     )
 
 

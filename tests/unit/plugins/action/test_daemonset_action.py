@@ -151,7 +151,17 @@ def cluster(monkeypatch):
     return made
 
 
-def run(state, node=None, *resources, check=False, strategy="linear", hosts=("host1",), api_only=False, **given):
+def run(
+    state,
+    node=None,
+    *resources,
+    check=False,
+    strategy="linear",
+    hosts=("host1",),
+    api_only=False,
+    profile=False,
+    **given,
+):
     action = object.__new__(daemonset.ActionModule)
     arguments = {
         "state": state,
@@ -165,7 +175,7 @@ def run(state, node=None, *resources, check=False, strategy="linear", hosts=("ho
     play = types.SimpleNamespace(strategy=strategy)
     action._task = types.SimpleNamespace(args=arguments, check_mode=check, get_play=lambda: play)
     action._templar = types.SimpleNamespace(template=lambda value: value)
-    variables = {"ansible_play_hosts": list(hosts), "node_devices_api_only": api_only}
+    variables = {"ansible_play_hosts": list(hosts), "node_devices_api_only": api_only, "node_devices_profile": profile}
     return action.run(None, {"inventory_hostname": "host1", **variables})
 
 
@@ -415,3 +425,15 @@ def test_a_kubelet_without_dra_is_refused_where_only_the_api_reaches_the_node(cl
     assert said.startswith("host1: kubelet 1.33.9+k3s1 has no DRA API v1") == refused
     assert bool(cluster.changes) != refused
     assert "msg" not in run("configured", "worker1", IMAGINARY, api_only=True)
+
+
+@pytest.mark.parametrize("version", ["v1.33.9", "v1.34.0"])
+def test_a_profile_with_claims_is_refused_while_one_of_its_nodes_has_a_kubelet_without_dra(cluster, version):
+    node = cluster.there[Place("nodes", "worker1")]
+    node["metadata"]["labels"] = {"pool": "gpu"}
+    node["status"]["nodeInfo"] = {"kubeletVersion": version}
+    deployment = {"image": "example.com/plugin:1", "namespace": "ours", "node_selector": {"pool": "gpu"}}
+    claimed = {"name": "a.example/claimed", "api": "dra", "devices": [{"id": "one", "nodes": ["/dev/null"]}]}
+    said = run("configured", None, claimed, profile=True, deployment=deployment).get("msg", "")
+    assert said.startswith("host1: node worker1: kubelet 1.33.9 has no DRA API v1") == (version == "v1.33.9")
+    assert "msg" not in run("configured", None, IMAGINARY, profile=True, deployment=deployment)
