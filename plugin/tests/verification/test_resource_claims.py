@@ -11,7 +11,7 @@ from node_device_plugin.declaration import parse_configuration
 from node_device_plugin.declaration.model import DraDriver
 from node_device_plugin.declaration.names import pool_name
 from node_device_plugin.kubelet.dra import queries
-from node_device_plugin.kubelet.dra.slices import changes, device_name, pool_of
+from node_device_plugin.kubelet.dra.slices import TAINT, changes, device_name, pool_of
 from node_device_plugin.kubelet.pod_resources import Claimed
 from node_device_plugin.verification import resource_claims
 from node_device_plugin.verification.report import Report
@@ -42,7 +42,7 @@ class Cluster:
         devices = [each for each in resource.devices if each.id in self.shows]
         known = {each.id for each in resource.devices}
         more = [resource.devices[0]._replace(id=each) for each in self.shows if each not in known]
-        pool = pool_of(DRIVER, resource, [*devices, *more])
+        pool = pool_of(DRIVER, resource, [(each, None) for each in (*devices, *more)])
         return [write.new for write in changes(DRIVER, "uid", [pool], []) if write.new]
 
 
@@ -176,7 +176,10 @@ def test_long_names_in_slices_are_still_known() -> None:
     # Of this name, slices have only the beginning and a hash.
     long = "example.com/" + "x" * 63
     (resource,) = parse_configuration({"resources": [{**CAMERA, "name": long}]}).resources
-    pool = pool_of(DRIVER, resource, resource.devices)
+    pool = pool_of(DRIVER, resource, [(each, None) for each in resource.devices])
     slices = [write.new for write in changes(DRIVER, "uid", [pool], []) if write.new]
     assert queries.offered(slices, [resource]) == {long: ("c0", "c1")}
+    # A device with the taint is not there for pods.
+    slices[0]["spec"]["devices"][0]["taints"] = [TAINT]
+    assert queries.offered(slices, [resource]) == {long: ("c1",)}
     assert resource_claims.said_offered({long: said()}) == {long: ("c0", "c1")}

@@ -323,7 +323,7 @@ def _env(given: Sequence[_Given], by_container: bool) -> dict[str, dict[str, str
     for (request, name), by_place in groups.items():
         # In the order of the numbers.
         total = {} if by_container else totals.setdefault(name, {})
-        total.update((place, by_place[place]) for place in sorted(by_place) if place not in total)
+        total.update((place, by_place[place]) for place in sorted(by_place))
         _add(env, request, _variables(by_place, total))
     for name, total in totals.items():
         if any(each == name and len(by_place) < len(total) for (_request, each), by_place in groups.items()):

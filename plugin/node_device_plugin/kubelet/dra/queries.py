@@ -15,7 +15,7 @@ from ..pod_resources import Claimed, Holder
 from ..queries import HeldDevice
 from .publisher import connect
 from .records import RecordError, Records
-from .slices import Object, device_name, tainted
+from .slices import Object, device_name, is_tainted
 
 #: Every device of ours has these attributes.
 _KEYS = (RESOURCE_ATTRIBUTE, ID_ATTRIBUTE)
@@ -33,9 +33,8 @@ def offered(slices: Iterable[Object], resources: Sequence[Resource]) -> dict[str
     names = {attribute_text(resource.name): resource.name for resource in resources}
     found: dict[str, set[str]] = {}
     for each in slices:
-        sick = tainted(each)
         for device in each["spec"].get("devices") or ():
-            if device["name"] in sick:
+            if is_tainted(device):
                 continue
             # The API requires no attributes, and another program's slice may have none.
             attributes = device.get("attributes") or {}

@@ -161,8 +161,12 @@ def _timeless(device: Object) -> Object:
 
 def tainted(slice_object: Object) -> set[str]:
     """The names of the devices with our taint in a slice."""
-    devices = slice_object["spec"].get("devices") or ()
-    return {each["name"] for each in devices if any(_is_ours(taint) for taint in each.get("taints") or ())}
+    return {each["name"] for each in slice_object["spec"].get("devices") or () if is_tainted(each)}
+
+
+def is_tainted(device: Object) -> bool:
+    """Whether a device of a slice has our taint."""
+    return any(map(_is_ours, device.get("taints") or ()))
 
 
 def _is_ours(taint: Mapping[str, Any]) -> bool:
