@@ -40,7 +40,7 @@ class Claims:
 
     def _find(self, pool: str, name: str) -> Offered | None:
         is_ours = (pool, name) == (pool_name(NODE, CAMERA), "front")
-        return Offered(self.resource, self.resource.devices[0], 0, None) if is_ours else None
+        return Offered(self.resource, self.resource.devices[0], 0, "front", None) if is_ours else None
 
     def create(self, name: str, allocated: bool = True) -> ClaimId:
         """A claim, allocated as a scheduler does it."""
