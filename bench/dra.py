@@ -231,9 +231,10 @@ def _plug_in(path: str) -> None:
 
 
 def _published(cluster: Cluster) -> int:
+    """The number of devices in slices that are healthy."""
     selector = urllib.parse.quote(f"spec.nodeName={NODE}")
     slices: list[dict[str, Any]] = cluster.ask("GET", f"{_GROUP}/resourceslices?fieldSelector={selector}")["items"]
-    return sum(len(each["spec"].get("devices") or ()) for each in slices)
+    return sum("taints" not in device for each in slices for device in each["spec"].get("devices") or ())
 
 
 def _until(condition: Any, given: Settings, timeout: float = 30.0) -> float:
