@@ -128,16 +128,16 @@ lint-ansible: dev
 ## test: check the project on this machine: lint, unit tests, docs, the installed collection, scenario default
 .PHONY: test
 test: system dev
-	@tests/run 'make test' $(MAKE) check --two-at-a-time scenario-default docs docs-test collection
+	@tests/run 'make test' $(MAKE) check --beside scenario-default docs docs-test collection
 
 ## test-all: run the README's commands, then build the real programs and run all tests with them (ALLOW_STAND_IN=1: without programs that cannot be built; ONLY=STEP)
 .PHONY: test-all
 test-all: system dev
 	@tests/run 'make test-all' $(MAKE) $(if $(ONLY),--only $(ONLY)) newcomer packages programs \
-	  --needs-programs scenario-operator_day scenario-daemonset scenario-profiles scenario-api_faults \
+	  --needs-programs scenario-daemonset scenario-profiles scenario-api_faults \
 	  scenario-dra scenario-extended_resources scenario-kind scenario-default scenario-cookbook \
 	  cdi-judge api-server chart \
-	  --two-at-a-time scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
+	  --beside scenario-upgrade scenario-uninstall scenario-runtimes scenario-devices scenario-rollback \
 	  scenario-resilience scenario-adversary scenario-drift scenario-preflight scenario-airgap \
 	  release-check \
 	  --without-nodes lint-ansible faults image-test api-server cdi-judge chart
@@ -164,11 +164,12 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, scenario-operator_day, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules (ONLY=STEP)
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults \
-	  scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules
+	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-operator_day matrix fuzz \
+	  soak sanity runtimes-all oldest-python oldest-python-faults scale profiles-old-kubelet dra-old-kubelets \
+	  chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all

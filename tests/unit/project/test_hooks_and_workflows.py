@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import the_project as project
 import yaml
 from command_lines import commands, problems
 from documented_blocks import ROOT
 
-CI, RELEASE = (ROOT / ".github/workflows" / name for name in ("ci.yml", "release.yml"))
+CI, NIGHTLY, RELEASE = WORKFLOWS = [ROOT / ".github/workflows" / f"{name}.yml" for name in ("ci", "nightly", "release")]
 STEP = "${{ matrix.step }}"
 
 
@@ -51,16 +52,21 @@ def test_the_workflow_makes_what_ci_makes():
     assert {name for target in targets for name in project.reached_from(target, project.targets())} == project.in_ci()
 
 
-def test_each_step_of_test_all_is_a_job_of_its_own():
-    job = yaml.safe_load(CI.read_text())["jobs"]["test-all"]
-    steps = project.targets()["test-all"].leads_to - {"system", "dev", "packages", "programs"}
+JOBS = pytest.mark.parametrize(("workflow", "command"), [(CI, "test-all"), (NIGHTLY, "nightly")])
+
+
+@JOBS
+def test_each_step_is_a_job_of_its_own(workflow, command):
+    job = yaml.safe_load(workflow.read_text())["jobs"][command]
+    steps = project.targets()[command].leads_to - {"system", "dev", "packages", "programs"}
     assert sorted(job["strategy"]["matrix"]["step"]) == sorted(steps)
-    assert [step["run"] for step in job["steps"] if "run" in step] == [f"make test-all ONLY={STEP}"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [f"make {command} ONLY={STEP}"]
 
 
-def test_ci_keeps_the_evidence_of_a_failure():
+@JOBS
+def test_a_workflow_keeps_the_evidence_of_a_failure(workflow, command):
     """Without include-hidden-files the action leaves out all of a directory whose name begins with a dot."""
-    steps = yaml.safe_load(CI.read_text())["jobs"]["test-all"]["steps"]
+    steps = yaml.safe_load(workflow.read_text())["jobs"][command]["steps"]
     assert (steps[-1]["uses"].split("@")[0], steps[-1]["if"]) == ("actions/upload-artifact", "${{ !success() }}")
     assert steps[-1]["with"]["path"] == ".evidence/"
     assert steps[-1]["with"]["include-hidden-files"] is True
@@ -86,8 +92,8 @@ def test_neither_is_part_of_the_collection():
 
 
 def test_workflows_run_actions_by_commit_and_leave_no_token_in_the_checkout():
-    assert {CI, RELEASE} == set((ROOT / ".github/workflows").iterdir())
-    jobs = [job for path in (CI, RELEASE) for job in yaml.safe_load(path.read_text())["jobs"].values()]
+    assert set(WORKFLOWS) == set((ROOT / ".github/workflows").iterdir())
+    jobs = [job for path in WORKFLOWS for job in yaml.safe_load(path.read_text())["jobs"].values()]
     steps = [step for job in jobs for step in job["steps"] if "uses" in step]
     assert steps
     for step in steps:
@@ -122,6 +128,6 @@ def test_a_release_is_built_once_from_its_tag_and_each_job_may_publish_to_one_pl
 
 def test_no_expression_is_part_of_a_script():
     """A name of a tag or branch could otherwise be a command."""
-    for path in (CI, RELEASE):
+    for path in WORKFLOWS:
         for job in yaml.safe_load(path.read_text())["jobs"].values():
             assert not [step["run"] for step in job["steps"] if "${{" in step.get("run", "").replace(STEP, "")]

@@ -48,7 +48,7 @@ def run(tmp_path):
 
     def run_steps(*steps, beside=(), needs=(), **environment):
         given = {"KUBELET": "kubelet v1.37.2", "MACHINE": str(machine), **environment}
-        command = [ROOT / "tests" / "run", "make it", make, "--machine", machine, *steps, "--two-at-a-time", *beside]
+        command = [ROOT / "tests" / "run", "make it", make, "--machine", machine, *steps, "--beside", *beside]
         command += ["--needs-programs", *needs]
         done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True)
         return done.returncode, done.stdout.splitlines()
@@ -81,7 +81,7 @@ def test_the_end_says_again_what_failed(run):
     assert lines[at + 1 : at + 3] == ["fatal: [node1]: FAILED! =>", "    msg: no address"]
 
 
-def test_two_steps_run_at_a_time_and_each_is_shown_whole(run, tmp_path):
+def test_steps_run_at_a_time_and_each_is_shown_whole(run, tmp_path):
     """Each waits for the other, and says so in the end."""
     words = [f"touch {tmp_path}/{me}; until [ -e {tmp_path}/{you} ]; do sleep 0.01; done" for me, you in ("ab", "ba")]
     (tmp_path / "make").write_text(
@@ -128,6 +128,15 @@ def test_a_step_without_nodes_runs_beside_all_others(run, tmp_path):
     assert lines[at + 1] == "at last"
     assert lines[-1].startswith("failed: last; not run: nothing;")
     assert run("--only", "slow", "programs", "--without-nodes", "slow", beside=["last"])[0] == 0
+
+
+def test_after_the_last_step_without_nodes_three_others_run_at_a_time(run, tmp_path):
+    """Each of the three waits for the two others."""
+    wait = f"touch {tmp_path}/$2; until [ -e {tmp_path}/a -a -e {tmp_path}/b -a -e {tmp_path}/c ]; do sleep 0.01; done"
+    (tmp_path / "make").write_text(f"#!/bin/sh\ncase $2 in a|b|c) {wait} ;; esac\n")
+    code, lines = run("programs", "--without-nodes", "first", beside=["a", "b", "c"])
+    assert code == 0
+    assert sorted(line.split()[-1] for line in lines[-6:-1]) == ["a", "b", "c", "first", "programs"]
 
 
 def test_steps_without_nodes_run_one_after_the_other(run, tmp_path):
