@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 CHECKOUT = pathlib.Path(__file__).resolve().parent.parent
-FORKS = 20
+#: As in ansible.cfg. While a fork runs, it has its own copy of most of what the controller knows of all hosts.
+FORKS = 10
 # Seconds between two readings of the memory.
 _PAUSE = 0.5
 
