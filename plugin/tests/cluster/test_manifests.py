@@ -476,6 +476,17 @@ def test_both_kinds_of_rights_have_a_role_and_a_policy_each():
     )
 
 
+def test_argo_cd_too_creates_the_policies_before_the_rights():
+    """Argo CD orders the objects of a wave by kind, the policies last: gitops-engine/pkg/sync/sync_tasks.go."""
+
+    def wave(content):
+        return int(content["metadata"].get("annotations", {}).get("argocd.argoproj.io/sync-wave", "0"))
+
+    both = [each.content for each in manifests.rights(deployment(startup_taint="a/b:NoSchedule"), ["a.example.com"])]
+    waves = {kind: {wave(content) for content in both if content["kind"] == kind} for kind in GRANT}
+    assert waves == dict(zip(GRANT, ({0}, {-1}, {-1}, {0})))
+
+
 def test_pods_of_all_nodes_have_one_configuration_of_the_driver():
     """A pod learns its node from the kubelet, and has a token instead of the node's kubeconfig."""
     texts = {
@@ -703,6 +714,13 @@ def test_names_that_kubectl_would_read_as_numbers_or_as_yes(folder, capsys, name
     assert {scalar.style for scalar in scalars} == {"'"}
     config_map = next(each for each in yaml.safe_load_all(text) if each["kind"] == "ConfigMap")
     assert list(config_map["data"]) == [name]
+
+
+def test_a_node_whose_etc_nobody_can_write_runs_its_pod_too():
+    assert "/etc/cdi" in host_paths(SERIAL)
+    found = host_paths(SERIAL, cdi_spec_dirs=["/var/run/cdi"], cdi_owner="plugin")
+    assert not [path for path in found if path.startswith("/etc/")]
+    assert found["/var/run/cdi"]
 
 
 def test_a_node_without_the_directory_of_another_nodes_devices_runs_its_pod_too():

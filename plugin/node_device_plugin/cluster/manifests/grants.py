@@ -13,6 +13,8 @@ from ..in_pod import DIRECTORY
 from .deployment import Deployment
 
 _ADMISSION, _RBAC = "admissionregistration.k8s.io/v1", "rbac.authorization.k8s.io"
+#: Argo CD orders the objects of a wave by kind: the bindings of roles before the policies. The default wave is 0.
+_BEFORE = {"argocd.argoproj.io/sync-wave": "-1"}
 #: The claim of a token that is bound to a pod.
 _CLAIM = "authentication.kubernetes.io/node-name"
 #: Seconds until a token expires. The kubelet renews it earlier.
@@ -68,6 +70,7 @@ def objects(
     )
     for name, why, rules, policy in grants:
         named = {"name": name, "labels": dict(labels)}
+        limiting = {**named, "annotations": dict(_BEFORE)}
         yield (
             f"The pods' rights, once they are bound below. {why}",
             {
@@ -82,7 +85,7 @@ def objects(
             {
                 "apiVersion": _ADMISSION,
                 "kind": "ValidatingAdmissionPolicy",
-                "metadata": named,
+                "metadata": limiting,
                 "spec": _spec(deployment, policy),
             },
         )
@@ -91,7 +94,7 @@ def objects(
             {
                 "apiVersion": _ADMISSION,
                 "kind": "ValidatingAdmissionPolicyBinding",
-                "metadata": named,
+                "metadata": limiting,
                 "spec": {"policyName": name, "validationActions": ["Deny"]},
             },
         )
