@@ -14,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -174,7 +175,9 @@ def write_claim(directory: str, uid: str, kind: str, devices: Mapping[str, Mappi
     """Write the spec of a claim. devices: the edits of each device, by name. Raises OSError."""
     listed = [{"name": name, "containerEdits": edits} for name, edits in devices.items()]
     spec = {"cdiVersion": "", "kind": kind, "devices": listed}
-    _replace(_claim_path(directory, uid), cdi.serialise({**spec, "cdiVersion": cdi.minimum_version(spec)}))
+    text = cdi.serialise({**spec, "cdiVersion": cdi.minimum_version(spec)})
+    # Another line of the log names what each claim got.
+    _replace(_claim_path(directory, uid), text, logging.DEBUG)
 
 
 def remove_claim(directory: str, uid: str) -> None:
@@ -268,12 +271,13 @@ def _read(path: str) -> dict[str, Any]:
     return {} if any(shape_problems(spec, SPEC, "")) else dict(spec)
 
 
-def _replace(path: str, text: str) -> None:
+def _replace(path: str, text: str, level: int = logging.INFO) -> None:
     """Replace a file in one step, with mode 0644 so that every runtime can read it; an equal file is not touched."""
     if _is_there(path, text):
         return
     directory, name = os.path.split(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
+    if not os.path.isdir(directory):
+        os.makedirs(directory, mode=0o755, exist_ok=True)
     # Runtimes read *.json and *.yaml only. Another instance may write the same spec.
     staged = os.path.join(directory, f".{name}.{os.urandom(6).hex()}")
     with replacing(path, staged, 0o644) as file:
@@ -281,7 +285,7 @@ def _replace(path: str, text: str) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.write(text.encode("utf-8"))
     CDI_WRITES.increment("written")
-    log.info("wrote a CDI spec", path=path)
+    log.log(level, "wrote a CDI spec", path=path)
 
 
 def _is_there(path: str, text: str) -> bool:

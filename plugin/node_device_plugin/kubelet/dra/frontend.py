@@ -37,9 +37,8 @@ class _Offer:
 
     def __init__(self, table: DeviceTable, pool: str, task: asyncio.Task[Any]) -> None:
         self.table, self.pool, self.task = table, pool, task
-        self._resource: Resource | None = None
         #: The place and listed id of each device by its name in the pool: built once for each list of devices.
-        self._places: dict[str, tuple[int, str]] = {}
+        self._places: tuple[Resource, dict[str, tuple[int, str]]] | None = None
         self._shown: tuple[asyncio.Event, Pool] | None = None
 
     def shown(self, driver: DraDriver) -> Pool:
@@ -50,17 +49,16 @@ class _Offer:
         return self._shown[1]
 
     def find(self, name: str) -> Offered | None:
-        """The device with this name in the pool."""
-        resource = self.table.resource
-        if resource is not self._resource:
-            self._resource = resource
+        """The device with this name in the pool. Threads call this, too."""
+        resource, found = self.table.resource, self._places
+        if found is None or found[0] is not resource:
             ids = (
                 (place, each) for place, device in enumerate(resource.devices) for each in kubelet_ids(resource, device)
             )
-            self._places = {device_name(listed_id): (place, listed_id) for place, listed_id in ids}
-        if name not in self._places:
+            found = self._places = resource, {device_name(listed_id): (place, listed_id) for place, listed_id in ids}
+        if name not in found[1]:
             return None
-        place, listed_id = self._places[name]
+        place, listed_id = found[1][name]
         device = resource.devices[place]
         return Offered(resource, device, place, listed_id, self.table.reason(device))
 
@@ -236,7 +234,8 @@ class DraFrontend:
             raise HoldersUnknown(str(error)) from error
 
     def _find(self, pool: str, name: str) -> Offered | None:
-        offer = next((each for each in self._offers.values() if each.pool == pool), None)
+        # A thread asks, meanwhile others may be offered.
+        offer = next((each for each in tuple(self._offers.values()) if each.pool == pool), None)
         return None if offer is None else offer.find(name)
 
     def _given(self, claim: PreparedClaim) -> None:

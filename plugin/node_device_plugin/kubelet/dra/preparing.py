@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from ...cluster.api import Api, ApiError, Place
 from ...declaration import Device, Resource
 from ...declaration.dra_api import API_VERSION
 from ...declaration.model import DraDriver
 from ...devices.commands import pre_start
-from ...support.bounded_calls import BoundedCalls, Key, in_thread
+from ...support.bounded_calls import BoundedCalls, Call, Key, NoAnswer
 from ...support.cancel_safe import to_the_end
 from ...telemetry.logs import Log, Tries
 from . import record_path
@@ -33,17 +33,23 @@ _MOST_CALLS = 8
 _LONGEST_CALL = 60.0
 #: Names the calls for records.
 _READ = Key("the record of prepared claims", "")
+#: Names the calls of the API server.
+_CLAIMS = "claims in the API server"
+
+#: A request, its resource with a command, and the devices.
+_Commands = tuple[str, Resource, list[Device]]
 
 
-class _Seen(NamedTuple):
-    """A claim in the API server, or None. prepared: the claims with a record; None if they could not be read.
+class _Giving:
+    """A claim that gets its devices, by a call in a thread. commands: to run before the claim is recorded.
 
-    number: of changes to records before they were read.
+    is_over: whether nobody waits any longer. has_ended: whether the call does nothing any more.
     """
 
-    claim: dict[str, Any] | None
-    number: int
-    prepared: dict[str, PreparedClaim] | None
+    def __init__(self, asked: ClaimId) -> None:
+        self.asked = asked
+        self.commands: Sequence[_Commands] = ()
+        self.is_over = self.has_ended = False
 
 
 class Preparing:
@@ -68,18 +74,19 @@ class Preparing:
         self._driver, self._find, self._connect, self._calls, self._real = driver, find, connect, calls, real
         self._records = Records()
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._planning = asyncio.Lock()
-        #: Claims that get their devices now, by uid: no other claim may get these devices.
-        self._under_way: dict[str, PreparedClaim] = {}
-        #: Is another number after each change of a record, and while one is under way.
-        self._number = 0
+        #: Taken by threads, one of which plans at a time.
+        self._planning = threading.Lock()
+        #: Planned claims that get their devices now: no other claim may get these devices.
+        self._under_way: dict[_Giving, PreparedClaim] = {}
         #: The client in use, with the time when it was made (monotonic seconds).
         self._client: tuple[Api, float] | None = None
         self._free, self._tries = asyncio.Semaphore(_MOST_CALLS), Tries(log)
 
     async def prepared(self) -> list[PreparedClaim]:
         """The claims that have devices, or get them now. Raises RecordError and OSError."""
-        return list({**self._under_way, **await self._read()}.values())
+        under_way = {each.id.uid: each for each in list(self._under_way.values())}
+        self.known = await self._calls.call(_READ, functools.partial(self._records.read, self.directory))
+        return list({**under_way, **self.known}.values())
 
     async def prepare(self, asked: ClaimId) -> PreparedClaim:
         """Give a claim its devices, the same at each call. Raises Refused.
@@ -89,21 +96,20 @@ class Preparing:
         if not asked.is_valid:
             raise Refused(f"{asked}: {asked.uid!r} is no uid")
         async with self._lock_of(asked.uid):
-            seen = await self._look(asked)
+            giving = _Giving(asked)
             try:
-                planned, is_known = await self._plan(asked, seen)
-                commands = [] if is_known else self._commands(planned)
-                if commands:
-                    await self._change(asked, self._records.begin, self.directory, asked.uid)
-                    await _run(planned.id, commands)
-                # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
-                await self._change(asked, self._records.write, self.directory, planned, bool(commands))
+                planned = await self._give(giving)
+                if giving.commands:
+                    await _run(asked, giving.commands)
+                    await self._change(asked, self._records.write, self.directory, planned, True)
             except Held as error:
                 raise self._still_held(asked, error) from error
             except (RecordError, OSError) as error:
                 raise Refused(f"{asked}: cannot record what it has: {error}") from error
             finally:
-                self._under_way.pop(asked.uid, None)
+                giving.is_over = True
+                if giving.has_ended:
+                    self._under_way.pop(giving, None)
         self.known[asked.uid] = planned
         return planned
 
@@ -117,23 +123,6 @@ class Preparing:
             except OSError as error:
                 raise Refused(f"{asked}: cannot release what it has: {error}") from error
         self.known.pop(asked.uid, None)
-
-    async def _plan(self, asked: ClaimId, seen: _Seen) -> tuple[PreparedClaim, bool]:
-        """What a claim gets, and whether it has that already. Raises Refused, also Held, RecordError and OSError."""
-        async with self._planning:
-            # Before the read, because a claim that is under way now may be recorded after it.
-            under_way = tuple(self._under_way.values())
-            if seen.prepared is not None and seen.number == self._number:
-                prepared = self.known = seen.prepared
-            else:
-                prepared = await self._read()
-            known = prepared.get(asked.uid)
-            if known is not None:
-                return again(seen.claim, known, self._driver.name), True
-            others = [*prepared.values(), *under_way]
-            planned = plan(asked, seen.claim, self._driver.name, self._find, others, self._real)
-            self._under_way[asked.uid] = planned
-            return planned, False
 
     def _still_held(self, asked: ClaimId, error: Held) -> Refused:
         path = record_path(self.directory, error.holder.id.uid)
@@ -153,29 +142,22 @@ class Preparing:
     def _lock_of(self, uid: str) -> asyncio.Lock:
         return self._locks.setdefault(uid, asyncio.Lock())
 
-    async def _read(self) -> dict[str, PreparedClaim]:
-        self.known = await self._calls.call(_READ, functools.partial(self._records.read, self.directory))
-        return dict(self.known)
-
     async def _change(self, asked: ClaimId, change: Callable[..., None], *arguments: Any) -> None:
         """Write or remove a record to the end, even if the kubelet does not wait for it."""
-        key = Key(_READ.group, asked.uid)
-        self._number += 1
-        try:
-            await to_the_end(self._calls.call(key, functools.partial(change, *arguments)))
-        finally:
-            self._number += 1
+        await to_the_end(self._calls.call(_record(asked), functools.partial(change, *arguments)))
 
-    async def _look(self, asked: ClaimId) -> _Seen:
-        """Read a claim from the API server, and then the records. Raises Refused if the claim cannot be read."""
-        place = Place("resourceclaims", asked.name, asked.namespace, API_VERSION)
+    async def _give(self, giving: _Giving) -> PreparedClaim:
+        """Read a claim from the API server, plan what it gets, and record that unless commands must run before.
+
+        Raises Refused, also Held, RecordError and OSError.
+        """
         await self._free.acquire()
-        call = asyncio.ensure_future(in_thread(self._look_in_thread, place))
+        call = asyncio.ensure_future(self._look_and_give(giving))
         # A caller that is cancelled leaves the thread of its call, which no longer counts after a while.
         end = asyncio.get_running_loop().call_later(_LONGEST_CALL, call.cancel)
-        call.add_done_callback(functools.partial(self._has_ended, end))
+        call.add_done_callback(functools.partial(self._has_ended, giving, end))
         try:
-            found = await asyncio.shield(call)
+            planned = await asyncio.shield(call)
         except (ApiError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and not call.cancelled():
                 raise
@@ -185,21 +167,72 @@ class Preparing:
             why = str(error) or f"the API server did not answer in {_LONGEST_CALL:g} s"
             self._tries.failed(logging.WARNING, "cannot read a claim", error=why)
             raise Refused(
-                f"{asked}: cannot read it from the API server, the kubelet tries again; see the plugin's log"
+                f"{giving.asked}: cannot read it from the API server, the kubelet tries again; see the plugin's log"
             ) from error
         self._tries.went_well()
-        return found
+        return planned
 
-    def _look_in_thread(self, place: Place) -> _Seen:
-        claim, number = self._api().get(place), self._number
-        # A thread more would cost more than the read.
-        with contextlib.suppress(RecordError, OSError):
-            return _Seen(claim, number, self._records.read(self.directory))
-        return _Seen(claim, number, None)
+    async def _look_and_give(self, giving: _Giving) -> PreparedClaim:
+        """``_give`` in one thread, because a busy node wakes each thread late. Raises ApiError if it cannot read."""
+        asked, found = giving.asked, []
+        place = Place("resourceclaims", asked.name, asked.namespace, API_VERSION)
+        # A call for which nobody waits any longer does not hold up the next one.
+        of_claim, of_record = Key(_CLAIMS, f"{asked.uid}/{id(giving)}"), _record(asked)
 
-    def _has_ended(self, end: asyncio.TimerHandle, call: asyncio.Future[Any]) -> None:
+        def look() -> None:
+            found.append(self._api().get(place))
+
+        def give() -> PreparedClaim | None:
+            return self._give_in_thread(giving, found[0]) if found else None
+
+        calls: list[Call[PreparedClaim | None]] = [(of_claim, look), (of_record, give)]
+        answers = await self._calls.run(calls)
+        looked, given = answers[of_claim], answers[of_record]
+        if isinstance(looked, NoAnswer) and looked.later is not None:
+            # An API server may take longer than a file system.
+            looked = await asyncio.shield(looked.later)
+        if isinstance(looked, NoAnswer):
+            raise ApiError(f"the call {looked}")
+        if isinstance(looked, Exception):
+            raise looked
+        if given is None:
+            # The API server was slow, so another thread gives the claim its devices.
+            given = await self._calls.call(of_record, functools.partial(self._give_in_thread, giving, found[0]))
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    def _give_in_thread(self, giving: _Giving, claim: dict[str, Any] | None) -> PreparedClaim:
+        """Plan and record what a claim gets. claim: from the API server; None if it does not exist there."""
+        asked, directory = giving.asked, self.directory
+        with self._planning:
+            # Before the read, because a claim that is under way now may be recorded after it.
+            under_way = list(self._under_way.values())
+            prepared = self._records.read(directory)
+            known = prepared.get(asked.uid)
+            if known is not None:
+                planned = again(claim, known, self._driver.name)
+            else:
+                others = [*prepared.values(), *under_way]
+                planned = plan(asked, claim, self._driver.name, self._find, others, self._real)
+                giving.commands = self._commands(planned)
+            self._under_way[giving] = planned
+        if giving.is_over:
+            self._under_way.pop(giving, None)
+            raise Refused(f"{asked}: the kubelet no longer waits for it")
+        if giving.commands:
+            self._records.begin(directory, asked.uid)
+        else:
+            # Also for a known claim, because its spec may be missing: an earlier release may have failed halfway.
+            self._records.write(directory, planned)
+        return planned
+
+    def _has_ended(self, giving: _Giving, end: asyncio.TimerHandle, call: asyncio.Future[Any]) -> None:
         end.cancel()
         self._free.release()
+        giving.has_ended = True
+        if giving.is_over:
+            self._under_way.pop(giving, None)
         if not call.cancelled():
             # Without this, asyncio logs an error for which nobody waits.
             call.exception()
@@ -210,7 +243,7 @@ class Preparing:
             client = self._client = self._connect().unlimited(), time.monotonic()
         return client[0]
 
-    def _commands(self, planned: PreparedClaim) -> list[tuple[str, Resource, list[Device]]]:
+    def _commands(self, planned: PreparedClaim) -> list[_Commands]:
         """The requests with a command to run, each with its resource and devices."""
         groups: dict[tuple[str, str], list[Offered]] = {}
         for each in planned.devices:
@@ -225,7 +258,11 @@ class Preparing:
         ]
 
 
-async def _run(claim: ClaimId, commands: Sequence[tuple[str, Resource, list[Device]]]) -> None:
+def _record(asked: ClaimId) -> Key:
+    return Key(_READ.group, asked.uid)
+
+
+async def _run(claim: ClaimId, commands: Sequence[_Commands]) -> None:
     """Run the command for each device. Raises Refused."""
     problems = await asyncio.gather(*(pre_start(resource, devices) for _request, resource, devices in commands))
     for (request, resource, _devices), problem in zip(commands, problems):

@@ -60,7 +60,6 @@ class Records:
 
         The kubelet repeats the preparation or releases the claim if the plugin is killed, which takes the note away.
         """
-        os.makedirs(directory, mode=0o755, exist_ok=True)
         with _locked(os.path.join(directory, RECORDS)):
             os.close(os.open(_begun(directory, uid), os.O_CREAT | os.O_WRONLY, 0o600))
 
@@ -70,7 +69,6 @@ class Records:
         Raises Held if another claim has one of the devices, Refused if the claim was released since it began, OSError
         and RecordError.
         """
-        os.makedirs(directory, mode=0o755, exist_ok=True)
         with _locked(os.path.join(directory, RECORDS)):
             if has_begun and not os.path.lexists(_begun(directory, claim.id.uid)):
                 raise Refused(
@@ -138,8 +136,12 @@ def _taken(parent: str) -> int:
             if os.path.samestat(os.stat(parent), os.fstat(descriptor)):
                 on_failure.pop_all()
                 return descriptor
-        with contextlib.suppress(FileExistsError):
+        try:
             os.mkdir(parent, PRIVATE_MODE)
+        except FileExistsError:
+            pass
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(parent), mode=0o755, exist_ok=True)
 
 
 def _remove_directory(parent: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from typing import Any, Callable
+import functools
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any, Callable, TypeVar
 
 from ...telemetry import metrics
 from ...telemetry.logs import Log
@@ -14,6 +15,7 @@ from .claims import CDI_KIND, WHOLE, ClaimId, PreparedClaim, Refused, spec_devic
 from .preparing import Preparing
 
 log = Log(__name__)
+T = TypeVar("T")
 
 
 class DraPluginServer(api_grpc.DRAPluginServicer):
@@ -26,17 +28,13 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
         self, request: api.NodePrepareResourcesRequest, context: Any
     ) -> api.NodePrepareResourcesResponse:
         """Prepare claims at the same time. If one fails, its answer has the error, and its pod waits."""
-        ids = _ids(request.claims)
-        answers = await asyncio.gather(*map(self._prepare, ids))
-        return api.NodePrepareResourcesResponse(claims={each.uid: answer for each, answer in zip(ids, answers)})
+        return api.NodePrepareResourcesResponse(claims=await _for_each(self._prepare, request.claims))
 
     async def NodeUnprepareResources(
         self, request: api.NodeUnprepareResourcesRequest, context: Any
     ) -> api.NodeUnprepareResourcesResponse:
         """Release claims at the same time, also claims that are not prepared."""
-        ids = _ids(request.claims)
-        answers = await asyncio.gather(*map(self._unprepare, ids))
-        return api.NodeUnprepareResourcesResponse(claims={each.uid: answer for each, answer in zip(ids, answers)})
+        return api.NodeUnprepareResourcesResponse(claims=await _for_each(self._unprepare, request.claims))
 
     async def _prepare(self, asked: ClaimId) -> api.NodePrepareResourceResponse:
         try:
@@ -47,7 +45,9 @@ class DraPluginServer(api_grpc.DRAPluginServicer):
         metrics.CLAIM_PREPARATIONS.increment("prepared")
         self._prepared(claim)
         given = [name for device in claim.devices for name in device.cdi_names]
-        log.info("prepared a claim", claim=f"{asked.namespace}/{asked.name}", uid=asked.uid, given=given)
+        named: dict[str, Any] = {"claim": f"{asked.namespace}/{asked.name}", "uid": asked.uid, "given": given}
+        # The pod need not wait for the log.
+        asyncio.get_running_loop().call_soon(functools.partial(log.info, "prepared a claim", **named))
         return api.NodePrepareResourceResponse(devices=list(_answers(claim)))
 
     async def _unprepare(self, asked: ClaimId) -> api.NodeUnprepareResourceResponse:
@@ -78,8 +78,12 @@ def _answers(claim: PreparedClaim) -> Iterator[api.Device]:
         yield api.Device(request_names=[WHOLE], pool_name=last.pool, device_name=last.name, cdi_device_ids=names)
 
 
-def _ids(claims: Sequence[api.Claim]) -> list[ClaimId]:
-    return list({each.uid: ClaimId(each.uid, each.namespace, each.name) for each in claims}.values())
+async def _for_each(call: Callable[[ClaimId], Coroutine[Any, Any, T]], claims: Sequence[api.Claim]) -> dict[str, T]:
+    """The answer for each claim, by uid. One claim, as most pods have, needs no task of its own."""
+    ids = {each.uid: ClaimId(each.uid, each.namespace, each.name) for each in claims}
+    calls = [call(each) for each in ids.values()]
+    answers = await asyncio.gather(*calls) if len(calls) > 1 else [await each for each in calls]
+    return dict(zip(ids, answers))
 
 
 def _told(what: str, asked: ClaimId, error: Exception) -> str:

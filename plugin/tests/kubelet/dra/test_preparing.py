@@ -484,28 +484,41 @@ async def test_an_api_server_that_answers_too_late_counts_as_away(
         await kubelet.prepared("u1")
 
 
-async def test_records_that_change_while_a_claim_is_read_are_read_again(
-    node: Node, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another claim of the device is recorded after the records were read, and before the plan."""
+async def test_a_call_that_ends_before_the_api_server_answers_leaves_nothing(node: Node, cluster: FakeApi) -> None:
+    """Nobody would release the claim: its thread goes on after the release."""
     allocate(cluster, claim("u1", result("null")), claim("u2", result("null")))
-    has_read, goes_on = threading.Event(), threading.Event()
-    original = Records.read
+    is_asked, goes_on = threading.Event(), threading.Event()
 
-    def read(self: Records, directory: str) -> Any:
-        found = original(self, directory)
-        if not has_read.is_set():
-            has_read.set()
+    def slow(_method: str, path: str) -> None:
+        if "/resourceclaims/" in path:
+            is_asked.set()
             goes_on.wait(20)
-        return found
 
+    cluster.refuse = slow
     async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
-        monkeypatch.setattr(Records, "read", read)
-        late = asyncio.ensure_future(kubelet.refused("u2"))
-        await until(has_read.is_set)
-        await kubelet.prepared("u1")
+        ending = asyncio.ensure_future(kubelet.prepare(asked("u1")))
+        await until(is_asked.is_set)
+        await asyncio.sleep(0.3)
+        ending.cancel()
+        await asyncio.wait([ending])
+        assert await kubelet.unprepare(asked("u1")) == {"u1": ""}
         goes_on.set()
-        assert "is still prepared for claim default/claim-u1" in await late
+        await asyncio.sleep(0.3)
+        assert not [each for each in node.specs if each.endswith(".json")]
+        assert await kubelet.prepared("u2") == [[f"{CAMERA}=null"]]
+
+
+async def test_an_api_server_that_is_slower_than_a_file_system_may_be(node: Node, cluster: FakeApi) -> None:
+    """A file system hangs after the 2 s of these tests, an API server does not."""
+    allocate(cluster, claim("u1", result("null")))
+
+    def slow(_method: str, path: str) -> None:
+        if "/resourceclaims/" in path:
+            time.sleep(2.5)
+
+    cluster.refuse = slow
+    async with node.running(resource("null")), Kubelet(node.socket) as kubelet:
+        assert await kubelet.prepared("u1") == [[f"{CAMERA}=null"]]
 
 
 async def test_a_claim_that_the_kubelet_has_not_released_keeps_its_device(node: Node, cluster: FakeApi) -> None:
