@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+import urllib.error
 
 from cluster_api import Cluster, advertises, expect, extended, is_pending, no_pods, runs, until
 
@@ -34,6 +36,32 @@ def static(cluster: Cluster) -> None:
     cluster.create("dongle-2", {"example.com/dongle": 2})
     words = {"1 Insufficient example.com/dongle", "1 node(s) had untolerated taint(s)"}
     is_pending(cluster, "dongle-2", len(NODES), words)
+
+
+def quota(cluster: Cluster) -> None:
+    """Check that a quota refuses a second pod with a device of the plugin, and one with a fixed capacity."""
+    path = "/api/v1/namespaces/default/resourcequotas"
+    wanted = {"github.com.ihcsim/crand": 1, "example.com/dongle": 1}
+    hard = {f"requests.{resource}": str(count) for resource, count in wanted.items()}
+    cluster.ask("POST", path, {"metadata": {"name": "devices"}, "spec": {"hard": hard}})
+    until(lambda: cluster.ask("GET", f"{path}/devices"), lambda seen: seen.get("status", {}).get("hard") == hard)
+    cluster.create("counted", wanted)
+    runs(cluster, "counted", NODE, [])
+    for resource in wanted:
+        message = refusal(cluster, resource)
+        name = f"requests.{resource}=1"
+        assert f"exceeded quota: devices, requested: {name}, used: {name}, limited: {name}" in message, message
+        print(message)
+    cluster.ask("DELETE", f"{path}/devices")
+
+
+def refusal(cluster: Cluster, resource: str) -> str:
+    """Return why the API server does not create a pod that requests the resource; empty if it does."""
+    try:
+        cluster.create("too-much", {resource: 1})
+    except urllib.error.HTTPError as error:
+        return str(json.load(error)["message"])
+    return ""
 
 
 def reset(cluster: Cluster) -> None:
@@ -69,4 +97,4 @@ def heartbeats(cluster: Cluster) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    expect(tainted, untainted, static, reset, restored, no_pods, nothing_left)
+    expect(tainted, untainted, static, quota, reset, restored, no_pods, nothing_left)

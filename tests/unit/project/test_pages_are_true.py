@@ -14,17 +14,21 @@ from ansible_collections.nodedevices.kubernetes.plugins.module_utils.node_device
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import node_code
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import node as fleet_node
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.fleet import resources as fleet_resources
+from bench import needs
 from documented_blocks import PAGES, ROOT, text_of
 
+from node_device_plugin.cdi import directories
 from node_device_plugin.cli import main as command_line
+from node_device_plugin.cli import run
+from node_device_plugin.cluster import manifests
 from node_device_plugin.cluster.manifests import deployment, device_classes
 from node_device_plugin.daemon.state import State
-from node_device_plugin.declaration import cdi, dra_api
-from node_device_plugin.declaration.model import Attributes
-from node_device_plugin.declaration.names import MAX_ATTRIBUTE_TEXT
+from node_device_plugin.declaration import cdi, device_plugin_api, dra_api, names
+from node_device_plugin.declaration.model import Attributes, ContainerEdits, Device, Resource
 from node_device_plugin.devices.health import cdi_names
 from node_device_plugin.kubelet.dra import slices
 from node_device_plugin.runtime.configuration import containerd_obstacles
+from node_device_plugin.status_api import shapes
 from node_device_plugin.support import directory_names
 from node_device_plugin.telemetry import metrics
 
@@ -101,8 +105,8 @@ def test_scenarios():
     assert sorted(first_column("docs/testing.md", "scenario")) == sorted(scenarios)
     # The changelog names those that are gone, too.
     for page in sorted({*PAGES} - {"CHANGELOG.md"}):
-        for names in re.findall(r"[Ss]cenarios? ((?:`\w+`(?:, | and )?)+)", " ".join(text_of(page).split())):
-            assert set(re.findall(r"`(\w+)`", names)) <= set(scenarios), page
+        for listed in re.findall(r"[Ss]cenarios? ((?:`\w+`(?:, | and )?)+)", " ".join(text_of(page).split())):
+            assert set(re.findall(r"`(\w+)`", listed)) <= set(scenarios), page
 
 
 @pytest.mark.parametrize(("page", "least"), [("architecture", 30), ("walkthrough", 100)])
@@ -133,12 +137,13 @@ def test_messages_of_the_troubleshooting_page():
     sources = [path for each in directories for path in (ROOT / each).rglob("*") if path.suffix in (".py", ".yml")]
     text = " ".join(path.read_text(encoding="utf-8") for path in sources)
     text = re.sub(r"\s+", " ", re.sub(r'"\s*\n\s*f?"', "", text))
-    headings = re.findall(r"^### .*", text_of("docs/troubleshooting.md"), re.M)
-    quoted = [message for heading in headings for message in re.findall(r'"([^"]+)"', heading)]
+    # Headings, and the first cells of the table of messages. Kubernetes' messages stand between backticks.
+    places = re.findall(r"^(?:### .*|\| .*? \|)", text_of("docs/troubleshooting.md"), re.M)
+    quoted = [message for place in places for message in re.findall(r'"([^"]+)"', place)]
     # What stands for a name, a number or a path, and what Kubernetes says.
     parts = re.compile(r"…|is unproven: |the client certificate|create on pods|Pending|Too many pods|\S*[\d/]\S*")
     fixed = [words.strip(" ,:") for message in quoted for words in parts.split(message)]
-    assert len(quoted) > 30
+    assert len(quoted) > 50
     assert [words for words in fixed if " " in words and words not in text] == []
 
 
@@ -252,10 +257,39 @@ def test_what_dra_cannot_say():
 
 def test_limits_of_dra():
     page = " ".join(text_of("docs/dra.md").split())
-    assert f"text of at most {MAX_ATTRIBUTE_TEXT} bytes" in page
+    assert f"text of at most {names.MAX_ATTRIBUTE_TEXT} bytes" in page
     assert f"A device may have {dra_api.MAX_ATTRIBUTES - dra_api.OUR_MOST} declared attributes" in page
     assert f"A claim can have at most {dra_api.MAX_CLAIMED} devices" in page
     assert f"Kubernetes has {device_classes.MOST_BYTES:,} bytes" in page
+
+
+def test_sizes_and_limits():
+    def fitting(length, numa_node=None):
+        device = Device("x" * length, (), ContainerEdits(), {}, required=False, numa_node=numa_node)
+        resource = Resource("example.com/x", "example.com/x", (device,), {}, ContainerEdits(), 1)
+        return device_plugin_api.LIMIT // device_plugin_api.listed_size(resource, device)
+
+    page = " ".join(text_of("docs/limits.md").split())
+    for words in (
+        f"| {device_plugin_api.LIMIT:,} bytes, which the kubelet accepts",
+        f"{fitting(40):,} devices with ids of 40 characters, or {fitting(63, 0):,} with ids of 63 characters",
+        f"| A device's id | {names.MAX_DEVICE_ID} characters;",
+        f"| A resource's name | {names._MAX_DOMAIN} characters before the `/`, and {names._MAX_LABEL_NAME} after it",
+        f"| Resources of a node | {shapes.MOST_RESOURCES:,}, ",
+        f"two files for each resource, of at most {run._MOST:,} |",
+        f"| {manifests._LARGEST_CONFIG_MAP:,} bytes: the data of one ConfigMap",
+        f"| A CDI spec | {directories._LARGEST:,} bytes |",
+        f"| `kubelet_device_plugin_dir` | {names.MAX_DEVICE_PLUGIN_DIR} bytes, ",
+        f"| `kubelet_root_dir` | {names.MAX_KUBELET_ROOT_DIR} bytes |",
+        f"`make bench` allows {needs.MOST_CPU} % of one CPU",
+    ):
+        assert words in page
+    unit = text_of("roles/device_plugin/templates/node-device-plugin.service.j2")
+    for limit, words in (("MemoryMax", "ends it at %siB"), ("TasksMax", "| at most %s |")):
+        (most,) = re.findall(rf"^{limit}=(\d+ ?M?)$", unit, re.M)
+        assert words % most.replace("M", " M") in page
+    (files,) = re.findall(r"^LimitNOFILE=(\d+)$", unit, re.M)
+    assert int(files) == run._MOST
 
 
 def test_where_no_kubeconfig_of_the_dra_driver_may_be():
