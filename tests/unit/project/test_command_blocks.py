@@ -19,8 +19,8 @@ from documented_blocks import PAGES, Block, blocks, spans, text_of
 from node_device_plugin.cli import main as command_line
 from node_device_plugin.devices.discovery import METHODS
 
-#: `sh` is looked into here; what it prints stands in a block of no language.
-LANGUAGES = {"sh", "yaml", "json", ""}
+#: `sh` is looked into here, `python` and `diff` in test_extending; what it prints stands in a block of no language.
+LANGUAGES = {"sh", "yaml", "json", "python", "diff", ""}
 #: What the commands of pages are run with, beside the blocks of the page that have a file's name.
 SAMPLES = pathlib.Path(__file__).parent / "samples"
 
