@@ -211,7 +211,7 @@ def test_a_block_that_is_run_needs_no_mark():
 
 def test_a_shell_by_another_name_is_no_way_around():
     (block,) = blocks("- an item:\n\n  ```bash\n  make labb\n  ```\n")
-    assert complaints(block) == ["a block of bash: use one of json, sh, yaml, or none"]
+    assert complaints(block) == ["a block of bash: use one of diff, json, python, sh, yaml, or none"]
 
 
 def test_what_ci_makes_is_read_from_the_makefile():
