@@ -183,6 +183,10 @@ MARKED = (
         {"matrix": {"kubelet": "{kubernetes-1.36}"}},
         "tested by hand (2026-01-02) | 1 cells of [the matrix](#each-kubelet-with-each-containerd)",
     ),
+    (
+        {"matrix": {"kubelet": "1.34.4"}},
+        "tested by hand (2026-01-02 to 2026-01-09) | 2 cells of [the matrix](#each-kubelet-with-each-containerd)",
+    ),
     ({"by_hand": "2026-01-01"}, "tested by hand (2026-01-01) | "),
     ({"source": "https://x"}, "by documentation | [source](https://x)"),
     ({"no": "too old"}, "no | too old"),
@@ -203,7 +207,12 @@ UNTRUE = (
 def version_row(generator, monkeypatch, tmp_path):
     (tmp_path / "a").write_text("some text")
     monkeypatch.setattr(generator, "ROOT", tmp_path)
-    cells = [CELL, {**CELL, "containerd": "2.2.9", "kubelet": "1.35.0", "result": "no route"}]
+    cells = [
+        CELL,
+        {**CELL, "containerd": "2.3.7", "kubelet": "1.34.4"},
+        {**CELL, "containerd": "2.2.9", "kubelet": "1.34.4", "date": "2026-01-09"},
+        {**CELL, "containerd": "2.2.9", "kubelet": "1.35.0", "result": "no route"},
+    ]
     return lambda row: generator.version_row({"what": "it", **row}, {"kubernetes-1.36": "1.36.3"}, {"lint"}, cells)
 
 
