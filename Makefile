@@ -166,7 +166,7 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, scenario-operator_day, lint-scenarios, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules (ONLY=STEP)
+## nightly: run the longest tests, for hours (ONLY=STEP); docs/testing.md lists the steps
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-operator_day lint-scenarios matrix \

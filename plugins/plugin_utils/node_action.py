@@ -8,10 +8,14 @@ an action's result has no such key, whatever its parts come from.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.module_utils.common.json import Direction, get_module_decoder
+from ansible.module_utils.json_utils import _filter_non_json_lines
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
 from ...plugin.node_device_plugin.support import answers
 from . import answer_shapes, node_code, preflight
@@ -130,8 +134,10 @@ class NodeAction(ActionBase):
         self._asked_host = str(task_vars.get("inventory_hostname", "the node"))
         if task_vars and self._values(task_vars).found_in(given.get("module_args")):
             given["task_vars"] = {**task_vars, "ansible_no_target_syslog": True}
-        answer: dict[str, Any] = super()._execute_module(module_name, *positional, **given)
-        return answer
+        message = f"{self._asked_host} did not answer module {self._asked}"
+        self._module_answer: dict[str, Any] = {"failed": True, "changed": False, "msg": message}
+        super()._execute_module(module_name, *positional, **given)
+        return self._module_answer
 
     def _execute_with_code(self, module_name: str, arguments: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
         """Execute a module that imports the plugin's code on the node. Send the code if the node does not have it.
@@ -158,8 +164,17 @@ class NodeAction(ActionBase):
         self._fixup_perms2((shell.tmpdir, path))
         return path
 
-    def _parse_returned_data(self, res: dict[str, Any], profile: str) -> dict[str, Any]:
-        """Return a module's answer. Ansible calls this method before it uses any key of the answer."""
+    def _parse_returned_data(self, res: dict[str, Any], profile: str) -> Any:
+        """Keep a module's answer for `_execute_module`, and let Ansible parse an empty one.
+
+        Ansible calls this method before it uses any key of the answer. It would obey some keys, and from version 2.21
+        on, it also displays the warnings.
+        """
+        self._module_answer = self._read(res, profile)
+        return super()._parse_returned_data({**res, "stdout": "{}", "stderr": ""}, profile)
+
+    def _read(self, res: Mapping[str, Any], profile: str) -> dict[str, Any]:
+        """Return a module's answer. res: what the module wrote. profile: Ansible's name of the answer's encoding."""
         module = getattr(self, "_asked", "")
         try:
             shape = answer_shapes.MODULES[module]
@@ -168,11 +183,24 @@ class NodeAction(ActionBase):
                 raise answers.AnswerError(f"it has {len(output)} characters, at most {answers.LONGEST} are read")
             # Ansible prints what it finds around an answer.
             said = {key: answers.without_controls(res.get(key) or "") for key in ("stdout", "stderr")}
-            return _answer(shape, super()._parse_returned_data({**res, **said}, profile), self._may_lack_code)
+            return _answer(shape, self._decoded({**res, **said}, profile), self._may_lack_code)
         # Ansible's decoder and copies raise other errors for wrong types, forged tags and deep nesting.
         except (answers.AnswerError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             why = answers.readable(str(error), 400)
             return {"failed": True, "changed": False, "msg": f"{self._asked_host}'s answer of module {module}: {why}"}
+
+    def _decoded(self, res: dict[str, Any], profile: str) -> Mapping[str, Any]:
+        """Return the data of a module's answer; if it is no JSON, a failure with Ansible's explanation."""
+        try:
+            text, around = _filter_non_json_lines(res["stdout"], objects_only=True)
+            data: Mapping[str, Any] = json.loads(text, cls=get_module_decoder(profile, Direction.MODULE_TO_CONTROLLER))
+        except ValueError:
+            explained = super()._parse_returned_data(res, profile)
+            # From ansible-core 2.21 on, this is an object.
+            return explained if isinstance(explained, dict) else explained.as_result_dict(for_round_trip=True)
+        for warning in around:
+            Display().warning(warning)
+        return data
 
 
 def _answer(shape: Mapping[str, Any], data: Mapping[str, Any], may_lack_code: bool) -> dict[str, Any]:

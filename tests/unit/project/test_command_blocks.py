@@ -19,8 +19,8 @@ from documented_blocks import PAGES, Block, blocks, spans, text_of
 from node_device_plugin.cli import main as command_line
 from node_device_plugin.devices.discovery import METHODS
 
-#: `sh` is looked into here; what it prints stands in a block of no language.
-LANGUAGES = {"sh", "yaml", "json", ""}
+#: `sh` is looked into here, `python` and `diff` in test_extending; what it prints stands in a block of no language.
+LANGUAGES = {"sh", "yaml", "json", "python", "diff", ""}
 #: What the commands of pages are run with, beside the blocks of the page that have a file's name.
 SAMPLES = pathlib.Path(__file__).parent / "samples"
 
@@ -211,7 +211,7 @@ def test_a_block_that_is_run_needs_no_mark():
 
 def test_a_shell_by_another_name_is_no_way_around():
     (block,) = blocks("- an item:\n\n  ```bash\n  make labb\n  ```\n")
-    assert complaints(block) == ["a block of bash: use one of json, sh, yaml, or none"]
+    assert complaints(block) == ["a block of bash: use one of diff, json, python, sh, yaml, or none"]
 
 
 def test_what_ci_makes_is_read_from_the_makefile():

@@ -131,3 +131,10 @@ def test_no_expression_is_part_of_a_script():
     for path in WORKFLOWS:
         for job in yaml.safe_load(path.read_text())["jobs"].values():
             assert not [step["run"] for step in job["steps"] if "${{" in step.get("run", "").replace(STEP, "")]
+
+
+def test_the_forms_for_issues_ask_for_commands_that_are_there():
+    texts = [path.read_text() for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")]
+    asked = [command for text in texts for command in re.findall(r"`(?:[^`]* -- )?(node-device-plugin [^`]+)`", text)]
+    assert sorted(asked) == [f"node-device-plugin {name}" for name in ("doctor", "scan", "status")]
+    assert [list(problems(each)) for text in asked for each in commands(text)] == [[], [], []]

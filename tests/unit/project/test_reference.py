@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import json
 import os
 import pathlib
+import re
+import runpy
 import subprocess
 import sys
 
@@ -164,3 +167,90 @@ def test_other_entries_of_a_role_add_what_they_alone_take(with_roles, generator,
     assert "With `tasks_from: pods`: some pods. Also:" in page
     assert page.index("tasks_from: pods") < page.index("| `one_image` | str |  | An image. |")
     assert page.count("| `one_file` |") == 1
+
+
+CELL = {
+    "kubelet": "1.36.3",
+    "containerd": "debian",
+    "containerd_seen": "2.1.9",
+    "date": "2026-01-02",
+    "result": "passed",
+}
+#: A row for each mark, and its table row.
+MARKED = (
+    ({"steps": ["lint"], "facts": {"a": "text"}, "note": "quick"}, "tested in CI | `lint`: quick"),
+    (
+        {"matrix": {"kubelet": "{kubernetes-1.36}"}},
+        "tested by hand (2026-01-02) | 1 cells of [the matrix](#each-kubelet-with-each-containerd)",
+    ),
+    (
+        {"matrix": {"kubelet": "1.34.4"}},
+        "tested by hand (2026-01-02 to 2026-01-09) | 2 cells of [the matrix](#each-kubelet-with-each-containerd)",
+    ),
+    ({"by_hand": "2026-01-01"}, "tested by hand (2026-01-01) | "),
+    ({"source": "https://x"}, "by documentation | [source](https://x)"),
+    ({"no": "too old"}, "no | too old"),
+)
+#: A row that is not true, and a part of the reason.
+UNTRUE = (
+    ({"steps": ["nightly"]}, "make test-all has no step nightly"),
+    ({"steps": ["lint"], "facts": {"a": "other"}}, "a does not contain 'other' any more"),
+    ({"matrix": {"kubelet": "1.30.0"}}, "docs/matrix.json has no cell"),
+    ({"matrix": {"kubelet": "1.35.0"}}, "no route"),
+    ({"steps": ["lint"], "no": "too old"}, "exactly one of"),
+    ({}, "exactly one of"),
+    ({"what": "Python {python}", "no": "", "seen": {"containerd": "debian"}}, "no version is known for python"),
+)
+
+
+@pytest.fixture
+def version_row(generator, monkeypatch, tmp_path):
+    (tmp_path / "a").write_text("some text")
+    monkeypatch.setattr(generator, "ROOT", tmp_path)
+    cells = [
+        CELL,
+        {**CELL, "containerd": "2.3.7", "kubelet": "1.34.4"},
+        {**CELL, "containerd": "2.2.9", "kubelet": "1.34.4", "date": "2026-01-09"},
+        {**CELL, "containerd": "2.2.9", "kubelet": "1.35.0", "result": "no route"},
+    ]
+    return lambda row: generator.version_row({"what": "it", **row}, {"kubernetes-1.36": "1.36.3"}, {"lint"}, cells)
+
+
+@pytest.mark.parametrize(("row", "shown"), MARKED)
+def test_the_mark_of_a_version_follows_from_its_evidence(version_row, row, shown):
+    assert version_row(row) == f"| it | {shown} |"
+
+
+@pytest.mark.parametrize(("row", "reason"), UNTRUE)
+def test_a_version_without_its_evidence_is_refused(generator, version_row, row, reason):
+    with pytest.raises(generator.Unusable, match=reason):
+        version_row(row)
+
+
+def test_versions_are_those_that_are_pinned_or_seen(version_row):
+    row = {"what": "{kubernetes-1.36} with {seen}", "seen": {"containerd": "debian"}, "by_hand": "2026-01-01"}
+    assert version_row(row).startswith("| 1.36.3 with 2.1.9 |")
+
+
+def test_the_steps_of_ci_are_those_of_test_all(generator):
+    steps = project.targets()["test-all"].leads_to - {"system", "dev"}
+    assert steps <= generator.steps_of_ci()
+    assert not {"matrix", "oldest-python", "runtimes-all"} & generator.steps_of_ci()
+
+
+def test_each_version_that_tests_use_has_a_row(generator):
+    """A program, a release of a node, a controller or an architecture that is new fails here until a row names it."""
+    tables = yaml.safe_load((ROOT / "docs/compatibility.yml").read_text())
+    said = yaml.safe_dump(tables)
+    programs = {f"{{{name}}}" for name in generator.pinned() if name.startswith(("kubernetes-", "containerd-"))}
+    locks = {f"{{{path.name}}}" for path in (ROOT / "requirements").glob("controller*.txt")}
+    inventories = [path.read_text() for path in ROOT.glob("molecule/*/inventory/hosts.yml")]
+    releases = {name for text in inventories for name in re.findall(r"lab_node_release: (\w+)", text)}
+    assert len(programs) > 7
+    assert len(releases) > 2
+    assert len(locks) == len(runpy.run_path(str(ROOT / "tests/matrix/run"))["CONTROLLERS"])
+    assert not [name for name in {*programs, *locks, *releases} if name not in said]
+    machines = {name.partition("-")[2] for name in json.loads((ROOT / "requirements/node-wheels.json").read_text())}
+    of_images = runpy.run_path(str(ROOT / "packaging/image/engine_calls.py"))["MACHINES"]
+    assert set(of_images.values()) == machines
+    assert of_images.keys() < {row["what"] for row in tables["Architecture"]}

@@ -97,7 +97,7 @@ def test_steps_run_at_a_time_and_each_is_shown_whole(run, tmp_path):
 def test_what_judged_and_what_failed_is_read_of_steps_at_a_time_too(run):
     code, lines = run("check", beside=["scenario-default"])
     assert (code, lines[-1][:24]) == (0, "judged by: containerd 2.")
-    code, lines = run("check", beside=["broken", "broken", "scenario-default"])
+    code, lines = run("check", beside=["broken", "broken", "broken", "scenario-default"])
     assert code == 1
     assert "failed: broken" in lines[-1]
     assert "not run: scenario-default;" in lines[-1]

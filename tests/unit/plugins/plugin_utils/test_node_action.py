@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import types
 
 import pytest
 from ansible.module_utils._internal._messages import ErrorSummary, Event, WarningSummary
+from ansible.module_utils.common.json import Direction, get_module_encoder
 from ansible.plugins.action import ActionBase
 from ansible.template import is_trusted_as_template, trust_as_template
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils import answer_shapes, node_code
@@ -26,25 +28,33 @@ def ran(result, run_once=False, discovered=None, gives_facts=False):
     return action.run(None, {})
 
 
-def answered(monkeypatch, module, data):
-    """A module's answer, as Ansible's base class decodes it."""
-    monkeypatch.setattr(ActionBase, "_parse_returned_data", lambda self, res, profile: data)
+def written(data):
+    """What a module writes that answers this data."""
+    text = json.dumps(data, cls=get_module_encoder("modern", Direction.MODULE_TO_CONTROLLER))
+    return {"stdout": text, "stderr": "", "rc": 0}
+
+
+def answered(module, data):
+    """A module's answer, after Ansible has parsed what is left for it."""
     action = object.__new__(type("Action", (NodeAction,), {}))
     action._asked, action._asked_host = module, "node1"
-    return action._parse_returned_data({"stdout": "{}"}, "legacy")
+    parsed = action._parse_returned_data(written(data), "modern")
+    as_data = parsed if isinstance(parsed, dict) else parsed.as_result_dict()
+    assert [value for value in as_data.values() if not isinstance(value, bool)] == []
+    return action._module_answer
 
 
-def test_the_reason_of_a_module_that_crashed_is_its_message(monkeypatch):
+def test_the_reason_of_a_module_that_crashed_is_its_message():
     """Ansible's module writes only an exception, without a message."""
     event = Event(msg="Object of type Spec is not JSON serializable", formatted_traceback="Traceback")
     data = {"failed": True, "changed": False, "exception": ErrorSummary(event=event)}
-    assert answered(monkeypatch, "cdi_specs", data) == {
+    assert answered("cdi_specs", data) == {
         "failed": True,
         "changed": False,
         "msg": "Object of type Spec is not JSON serializable",
         "traceback": "Traceback",
     }
-    said = answered(monkeypatch, "cdi_specs", {**data, "msg": "Its own"})["msg"]
+    said = answered("cdi_specs", {**data, "msg": "Its own"})["msg"]
     assert said == "Its own"
 
 
@@ -79,9 +89,9 @@ def test_a_result_with_an_object_of_ansible_fails():
     assert (result["failed"], result["msg"]) == (True, "the result is WarningSummary, expected plain data")
 
 
-def test_texts_of_warnings_stay(monkeypatch):
+def test_texts_of_warnings_stay():
     warnings = ["a\x1b", WarningSummary(event=Event(msg="b"))]
-    assert answered(monkeypatch, "node_lock", {"changed": False, "warnings": warnings}) == {
+    assert answered("node_lock", {"changed": False, "warnings": warnings}) == {
         "changed": False,
         "warnings": ["a\\u001b", "b"],
     }
@@ -99,15 +109,15 @@ def test_texts_of_warnings_stay(monkeypatch):
         ("node_lock", {"warnings": [7]}, "node1's answer of module node_lock: warnings has int, expected texts"),
         (
             "service",
-            {"actions": [trust_as_template("x"), 1]},
+            {"actions": ["x", 1]},
             "node1's answer of module service: actions[1] is a number",
         ),
         # A module without a shape could answer anything.
         ("ping", {"ping": "pong"}, "node1's answer of module ping: 'ping'"),
     ],
 )
-def test_a_wrong_answer_is_a_failure(monkeypatch, module, data, says):
-    result = answered(monkeypatch, module, data)
+def test_a_wrong_answer_is_a_failure(module, data, says):
+    result = answered(module, data)
     assert result["failed"] is True
     assert result["msg"].startswith(says)
 
@@ -119,13 +129,12 @@ def test_only_a_module_that_was_asked_so_may_answer_that_code_is_missing(monkeyp
     shapes = {"scanning": {"scan": {}}, "writing": {}}
     monkeypatch.setattr(answer_shapes, "MODULES", shapes)
     monkeypatch.setattr(node_code, "archive", lambda: b"the code")
-    monkeypatch.setattr(ActionBase, "_parse_returned_data", lambda self, res, profile: answers.pop(0))
     action = object.__new__(type("Action", (NodeAction,), {}))
     action._sent = lambda name, content: f"/tmp/{name}" if content == b"the code" else None
 
     def execute(self, module_name, module_args, task_vars):
         decoded.append(module_args)
-        return self._parse_returned_data({"stdout": "{}"}, "legacy")
+        return self._parse_returned_data(written(answers.pop(0)), "modern")
 
     monkeypatch.setattr(ActionBase, "_execute_module", execute)
     refused = action._execute_with_code("a.b.scanning", {"domain": "a"}, {"inventory_hostname": "node1"})
