@@ -164,11 +164,11 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, scenario-dra_pods, dra-old-kubelets, chart-helm-old, alert-rules
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults \
-	  scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules
+	  scale profiles-old-kubelet kubernetes scenario-dra_pods dra-old-kubelets chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -187,7 +187,7 @@ profiles-old-kubelet: system dev
 dra-old-kubelets: system dev
 	@for minor in 1.34 1.36; do \
 	  built=$$(KUBERNETES_VERSION=$$minor lab/programs/build kubernetes) && \
-	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-dra || exit; done
+	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-dra scenario-dra_pods || exit; done
 
 # Runs the plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9. The faults have a target of their own.
 .PHONY: oldest-python oldest-python-faults
