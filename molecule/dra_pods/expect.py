@@ -98,14 +98,12 @@ def healthy_again(cluster: Cluster) -> None:
 
 
 def stopped_driver(cluster: Cluster) -> None:
-    """Wait until the kubelet has removed the slices of a driver that does not answer. The pods keep their device."""
-    for name in ("holder", "waits"):
-        _has_health(cluster, name, "Unknown", "")
+    """Wait until the kubelet has removed the slices of a driver that does not answer."""
     until(lambda: node_slices(cluster), lambda slices: slices == [])
 
 
 def driver_back(cluster: Cluster) -> None:
-    """Wait until the slices and the health of the pods' device are back."""
+    """Wait until the slices are back. The pods have kept their device."""
     _are_unhealthy(cluster, set())
     for name in ("holder", "waits"):
         _has_health(cluster, name, "Healthy", "")
