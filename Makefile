@@ -169,8 +169,8 @@ programs: kubernetes
 ## nightly: run the longest tests, for hours (ONLY=STEP); docs/testing.md lists the steps
 .PHONY: nightly
 nightly: system dev
-	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-operator_day lint-scenarios matrix \
-	  fuzz soak sanity runtimes-all oldest-python oldest-python-faults scale profiles-old-kubelet dra-old-kubelets \
+	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-operator_day \
+	  scenario-dra_pods lint-scenarios matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults scale profiles-old-kubelet dra-old-kubelets \
 	  chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
@@ -190,7 +190,7 @@ profiles-old-kubelet: system dev
 dra-old-kubelets: system dev
 	@for minor in 1.34 1.36; do \
 	  built=$$(KUBERNETES_VERSION=$$minor lab/programs/build kubernetes) && \
-	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-dra || exit; done
+	  KUBERNETES_BIN_DIR=$$built $(MAKE) --no-print-directory scenario-dra scenario-dra_pods || exit; done
 
 # Runs the plugin's unit tests as on the oldest node: Debian bullseye, Python 3.9. The faults have a target of their own.
 .PHONY: oldest-python oldest-python-faults

@@ -188,6 +188,13 @@ def test_devices_of_a_vendor_whose_dra_driver_has_a_resource_slice(cluster, node
     assert not preflight(cluster.kubeconfig(), other.name, **GPUS_HERE)[0].get("failed")
 
 
+def test_slices_of_our_own_driver_are_of_no_other_driver(cluster, node, driver, declare):
+    """As in each run after the first one."""
+    settings = {"dra": {"driver": driver}}
+    named = {"node_devices_node_name": node.name, "node_devices_resources": [{**GPUS, "api": "dra"}]}
+    assert REFUSED not in "".join(declare(cluster.kubeconfig(), node_devices_settings=settings, **named))
+
+
 def test_resource_slices_that_the_user_may_not_list(cluster, node, preflight):
     user = cluster.kubeconfig({"token": "reader-token"})
     (warning,) = preflight(user, node.name, **GPUS_HERE)[0]["warnings"]

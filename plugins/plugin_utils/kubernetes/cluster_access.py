@@ -31,7 +31,7 @@ class Answer(NamedTuple):
     """The cluster's answer. problems: why the run cannot do its work on the node, one message each.
 
     warnings: why the drivers are unknown, if they are relevant.
-    drivers: the DRA drivers whose ResourceSlices offer devices of the node; an empty list if the cluster has none.
+    drivers: the other DRA drivers whose ResourceSlices offer devices of the node; an empty list if there are none.
     removed: the resources of an earlier run that the node object has and the declaration does not have.
     """
 
@@ -59,7 +59,8 @@ def _answered(asked: Asked, path: str, api_only: bool) -> Answer:
     # In a dry run, the API server checks the requests and the permissions, and stores nothing.
     api, name, declared = Api.of(path, dry_run=True), asked.node_name, asked.declared or {}
     needs_drivers = asked.mode and not asked.takeover and declared.get("foreign_kinds")
-    drivers, warnings = _dra_drivers(api, name) if needs_drivers else ([], [])
+    ours = (declared.get("dra") or {}).get("name", "")
+    drivers, warnings = _dra_drivers(api, name, ours) if needs_drivers else ([], [])
     # An uninstall accepts the absence of a node, and the play skips a node that only the API reaches.
     must_exist = bool(declared or asked.drain) and not api_only
     node = api.node(name) if must_exist else api.get(Place("nodes", name))
@@ -139,8 +140,8 @@ def removed(node: Mapping[str, Any], declared: Mapping[str, Any], api_only: bool
     return ours.difference(declared["capacities"])
 
 
-def _dra_drivers(api: Api, node: str) -> tuple[list[str], list[str]]:
-    """Return the DRA drivers of a node, and one message if they are unknown.
+def _dra_drivers(api: Api, node: str, ours: str) -> tuple[list[str], list[str]]:
+    """Return the DRA drivers of a node except ours, and one message if they are unknown.
 
     A cluster without the API for ResourceSlices has no drivers.
     """
@@ -148,7 +149,7 @@ def _dra_drivers(api: Api, node: str) -> tuple[list[str], list[str]]:
         for version in _DRA_VERSIONS:
             with contextlib.suppress(NotFound):
                 slices = api.list(Place("resourceslices", group=version), fieldSelector=f"spec.nodeName={node}")
-                return sorted({each["spec"]["driver"] for each in slices}), []
+                return sorted({each["spec"]["driver"] for each in slices} - {ours}), []
     except ApiError as error:
         said = " ".join(str(error).split())
         return [], [f"cannot check whether a DRA driver offers this node's devices in ResourceSlices: {said}"]
