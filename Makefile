@@ -164,11 +164,11 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, dra-old-kubelets, scenario-migration, chart-helm-old, alert-rules
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults \
-	  scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules
+	  scale profiles-old-kubelet dra-old-kubelets scenario-migration chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which nodes move from the device plugin to DRA or back, and when a node serves its resources as declared.
 
-The cluster tells what a node serves: the kubelet writes a device plugin's devices into ``status.allocatable``, and a DRA
-driver publishes ResourceSlices.
+The cluster tells what a node serves: the kubelet writes the number of a device plugin's devices into
+``status.allocatable``, and a DRA driver publishes ResourceSlices.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster import claims, quantity
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.api import Api, NotFound
-from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import capacities_of
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.extended_resources import (
+    capacities_of,
+)
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import Configuration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DRA
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import pool_name
@@ -64,9 +66,7 @@ def moving(node: str, declared: Configuration, seen: Seen) -> list[str]:
     return moves
 
 
-def unfinished(
-    node: str, declared: Configuration, seen: Seen, healthy: Mapping[str, int] | None
-) -> Iterator[str]:
+def unfinished(node: str, declared: Configuration, seen: Seen, healthy: Mapping[str, int] | None) -> Iterator[str]:
     """Yield a sentence for each resource that the cluster does not yet show as declared.
 
     healthy: the number of healthy devices that the plugin offers, by resource; None if the node cannot be asked.
