@@ -20,6 +20,7 @@ _PAUSE = 1.0
 class ActionModule(NodeAction):
     """Contacts the API from the controller. On the node, it only asks the plugin for the number of healthy devices."""
 
+    _requires_connection = False
     of_the_host = ("kubeconfig", "node_name")
 
     def act(self, given):
