@@ -93,11 +93,13 @@ def require_limits(api: Api, node: str, declared: Configuration, moves: Iterable
 
     api: with dry runs only.
     """
-    by_claims = frozenset(_of_api(declared, DRA))
-    uses = [device_classes.Use(node, by_claims, declared.dra.name)] if by_claims.intersection(moves) else []
-    changes = device_classes.converge(api, uses) if uses else []
-    # A class that stays without the name is as good as one that becomes so.
-    lost = device_classes.nameless([each._replace(before=None) for each in changes], uses).intersection(moves)
+    by_claims = frozenset(_of_api(declared, DRA)).intersection(moves)
+    if not by_claims:
+        return
+    uses = [device_classes.Use(node, by_claims, declared.dra.name)]
+    # A class that stays without the name counts like one that changes.
+    changes = [each._replace(before=None) for each in device_classes.converge(api, uses)]
+    lost = device_classes.nameless(changes, uses)
     if lost:
         raise DeploymentError(
             f"{device_classes.only_by_claims(lost)}. If the pods have claims instead, set "

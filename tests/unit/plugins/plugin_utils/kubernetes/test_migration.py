@@ -105,7 +105,8 @@ def test_a_node_does_not_move_where_its_pods_could_not_follow(monkeypatch):
     place = str(device_classes.CLASSES._replace(name="camera.example.com"))
     named, nameless = {"extendedResourceName": CAMERA}, {"extendedResourceName": ""}
     changes = []
-    monkeypatch.setattr(device_classes, "converge", lambda _api, _uses: changes)
+    asked = []
+    monkeypatch.setattr(device_classes, "converge", lambda _api, uses: asked.extend(uses) or changes)
     for before, after, is_refused in ((None, nameless, True), (nameless, nameless, True), (nameless, named, False)):
         changes[:] = [Change(place, before, after)]
         # A node that does not move needs no name.
@@ -116,3 +117,4 @@ def test_a_node_does_not_move_where_its_pods_could_not_follow(monkeypatch):
         else:
             migration.require_limits(None, "w1", declared("dra"), [CAMERA])
         migration.require_limits(None, "w1", declared("device_plugin"), [CAMERA])
+    assert asked == [device_classes.Use("w1", frozenset([CAMERA]), "nodedevices.kubernetes")] * 3
