@@ -170,8 +170,8 @@ programs: kubernetes
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) $(if $(ONLY),--only $(ONLY)) packages programs scenario-operator_day \
-	  scenario-dra_pods lint-scenarios matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults scale profiles-old-kubelet dra-old-kubelets \
-	  chart-helm-old alert-rules
+	  scenario-dra_pods scenario-migration journeys lint-scenarios matrix fuzz soak sanity runtimes-all oldest-python \
+	  oldest-python-faults scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all

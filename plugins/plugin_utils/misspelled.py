@@ -27,8 +27,8 @@ _OWN = "node_devices_own_variables"
 _OF_PLAYBOOKS = """
     node_devices_drain node_devices_drain_delete_emptydir_data node_devices_drain_force node_devices_drain_minutes
     node_devices_gather_facts node_devices_hosts node_devices_in_use node_devices_in_use_minutes node_devices_lock_break
-    node_devices_lock_minutes node_devices_max_fail_percentage node_devices_report_dir node_devices_scan_domain
-    node_devices_serial node_devices_version
+    node_devices_lock_minutes node_devices_max_fail_percentage node_devices_pods_have_claims node_devices_report_dir
+    node_devices_scan_domain node_devices_serial node_devices_version
 """
 # Variables with a copy of all variables, or with other hosts' variables.
 _COPIES = frozenset(("hostvars", "vars", "groups", "ansible_facts", "node_devices_node"))

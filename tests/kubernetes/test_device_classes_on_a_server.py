@@ -14,11 +14,12 @@ from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluste
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.cluster.manifests import (
     device_classes as cluster_classes,
 )
+from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration import parse_configuration
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.model import DraDriver
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.declaration.names import class_name
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.kubelet.dra.slices import pool_name
 from ansible_collections.nodedevices.kubernetes.plugin.node_device_plugin.support import directory_names
-from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes
+from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes import device_classes, migration
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.device_classes import Use
 from ansible_collections.nodedevices.kubernetes.plugins.plugin_utils.kubernetes.objects import DeploymentError
 
@@ -210,3 +211,36 @@ def test_claims_with_devices_of_a_node(cluster, node):
     assert device_classes.allocated(api, NODE) == frozenset()
     cluster.ask("DELETE", claims)
     other.delete()
+
+
+@pytest.mark.parametrize("api", ["dra", "device_plugin"])
+def test_which_nodes_move_and_whether_their_pods_can_follow(cluster, node, names_resources, api):
+    """The play migrate.yml reads the node and its slices, and tries the DeviceClass in a dry run."""
+    camera = {"name": RESOURCES[0], "api": api, "devices": [{"id": "a", "nodes": [{"path": "/dev/null"}]}]}
+    declared = parse_configuration({"resources": [camera]})
+    dry = Api.of(cluster.kubeconfig(), dry_run=True)
+    if api == "dra":
+        node.set_capacity("kubelet", RESOURCES[0], "2")
+    else:
+        content = {
+            "metadata": {"name": "of-the-node"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": NODE,
+                "pool": {"name": pool_name(NODE, RESOURCES[0]), "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": "a"}],
+            },
+        }
+        cluster.ask("POST", f"{API}/resourceslices", content)
+    seen = migration.look(dry, NODE, declared)
+    moves = migration.moving(NODE, declared, seen)
+    assert moves == [RESOURCES[0]]
+    if api == "dra" and not names_resources:
+        with pytest.raises(DeploymentError, match="only by ResourceClaims"):
+            migration.require_limits(dry, NODE, declared, moves)
+    else:
+        migration.require_limits(dry, NODE, declared, moves)
+    assert there(cluster) == {}
+    if api == "device_plugin":
+        cluster.ask("DELETE", f"{API}/resourceslices/of-the-node")
+    assert migration.look(dry, NODE, declared).published == {}

@@ -33,6 +33,7 @@ class ActionModule(ActionBase):
             raise RuntimeError(f"{host} cannot {step}")
         known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True}
         known["joined"] = task_vars.get("joined", True)
+        known["moves"], known["text"] = task_vars.get("moves", True), f"{host} moves"
         known["declaration"] = {"configuration": {}, "kubelet_device_plugin_dir": ""}
         shown = {"table": "", "resources": [], "capacities": {}, "configuration": {}, "kubelet_device_plugin_dir": ""}
         return {"changed": False, "what": [], "other_daemonsets": {}, **known, **shown}
@@ -209,3 +210,49 @@ def test_the_strategy_of_the_users_configuration_does_not_count(run, name, strat
     configured = run(name, {}, *ONE_BATCH, b=by_api)
     assert done.code == configured.code == 0, done.said
     assert sorted(done.steps) == sorted(configured.steps)
+
+
+MOVE = ["node_migration planned", "node_drain drained", "node_migration served", "node_drain uncordoned"]
+
+
+def test_nodes_move_one_after_the_other(run):
+    done = run("migrate.yml", {})
+    assert done.code == 0, done.said
+    moves = [each for each in done.steps if each.partition(": ")[2] in MOVE]
+    planned = [f"{host}: {MOVE[0]}" for host in "ab"]
+    assert moves == planned + [f"{host}: {step}" for host in "ab" for step in MOVE[1:]]
+    # The node is locked before its drain, and a look before it would refuse to end DRA under its pods' claims.
+    first, *others = [number for number, each in enumerate(done.steps) if each == "a: node_preflight"]
+    assert first < done.steps.index("a: node_drain drained") < others[0]
+
+
+@pytest.mark.parametrize("step", [MOVE[1], "daemonset configured", MOVE[2]])
+def test_a_node_that_fails_stays_cordoned_and_no_other_node_begins(run, step):
+    done = run("migrate.yml", {"a": [step]})
+    assert done.code == 2, done.said
+    assert [each for each in done.steps if each.startswith("b: ")] == ["b: declaration", f"b: {MOVE[0]}"]
+    assert done.hosts_of(MOVE[3]) == []
+    assert "a: node_lock" in done.steps
+    assert "set the former api again. Then run migrate.yml again" in " ".join(done.said.split())
+
+
+def test_nothing_is_touched_if_one_node_cannot_move(run):
+    done = run("migrate.yml", {"b": [MOVE[0]]})
+    assert done.code == 2, done.said
+    assert [each for each in done.steps if each.endswith((MOVE[1], "node_preflight"))] == []
+
+
+@pytest.mark.parametrize(("name", "moves"), [("migrate.yml", False), ("site.yml", True), ("upgrade.yml", True)])
+def test_only_a_node_that_moves_is_drained_and_only_by_a_migration(run, name, moves):
+    of_host = {"moves": moves}
+    done = run(name, {}, a=of_host, b=of_host)
+    assert done.code == 0, done.said
+    assert done.hosts_of("node_lock") == ["a", "b"]
+    assert [each for each in done.steps if "node_drain" in each or "served" in each] == []
+
+
+def test_check_mode_shows_which_nodes_move_and_goes_no_further(run):
+    done = run("migrate.yml", {}, "--check", a={"moves": True}, b={"moves": False})
+    assert done.code == 0, done.said
+    assert done.hosts_of(MOVE[1]) == ["a"]
+    assert done.hosts_of("node_lock") == ["b"]

@@ -35,7 +35,12 @@ def rolling(name):
     return imported, {**given, **play.get("vars", {})}
 
 
-DEFAULTS = {"site.yml": ("100%", 100), "upgrade.yml": ([1, "25%", "100%"], 0), "rollback.yml": ([1, "25%", "100%"], 0)}
+DEFAULTS = {
+    "site.yml": ("100%", 100),
+    "upgrade.yml": ([1, "25%", "100%"], 0),
+    "rollback.yml": ([1, "25%", "100%"], 0),
+    "migrate.yml": (1, 0),
+}
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
@@ -66,7 +71,12 @@ def test_a_play_that_changes_nodes_takes_their_lock_first_and_lets_go_of_it_last
         assert first is before[-1]
         assert "max_fail_percentage" not in play
     else:
-        assert first is before[0]
+        # Before it, a migration only includes tasks, whose first one takes the same lock.
+        included = [each["ansible.builtin.include_tasks"]["file"] for each in before[: before.index(first)]]
+        assert included == (["tasks/migration_begun.yml"] if name == "site.yml" else [])
+        for file in included:
+            locks = plays(file)[0]["nodedevices.kubernetes.node_preflight"]["lock"]
+            assert locks == first["nodedevices.kubernetes.node_preflight"]["lock"]
     assert len(play["tasks"]) == 1
     lock = first["nodedevices.kubernetes.node_preflight"]["lock"]
     assert (value(lock["minutes"], {}), value(lock["break"], {})) == (15, False)

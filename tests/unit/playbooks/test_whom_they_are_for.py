@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 PLAYBOOKS = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
-NAMES = ["rollback", "scan", "site", "status", "uninstall", "upgrade", "validate", "verify"]
+NAMES = ["migrate", "rollback", "scan", "site", "status", "uninstall", "upgrade", "validate", "verify"]
 DATABASE = {"database": {"hosts": {"database1": {}}}}
 WORKERS = {"workers": {"hosts": {"worker1": {}, "worker2": {}}}}
 GROUP = {"node_devices": {"children": {"workers": {}}}}

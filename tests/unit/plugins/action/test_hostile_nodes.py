@@ -47,6 +47,7 @@ ON_CONTROLLER = {
     "extended_resources": {"declaration": DECLARED},
     "fleet_report": {"hosts": "{{ ansible_play_hosts_all }}", "directory": "{{ node }}/report"},
     "node_drain": {"state": "drained"},
+    "node_migration": {"state": "planned"},
     "node_names": {},
     "printed": {"text": "a"},
 }
