@@ -164,11 +164,11 @@ programs: kubernetes
 	@lab/programs/build kind
 	@lab/programs/build helm
 
-## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules
+## nightly: run the longest tests, which are also targets: make matrix, fuzz, soak SOAK_MINUTES=15, sanity, runtimes-all, oldest-python, oldest-python-faults, scale, profiles-old-kubelet, dra-old-kubelets, chart-helm-old, alert-rules, journeys
 .PHONY: nightly
 nightly: system dev
 	@tests/run 'make nightly' $(MAKE) matrix fuzz soak sanity runtimes-all oldest-python oldest-python-faults \
-	  scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules
+	  scale profiles-old-kubelet dra-old-kubelets chart-helm-old alert-rules journeys
 
 # Tests the starting configurations on every pinned containerd.
 .PHONY: runtimes-all
@@ -243,6 +243,12 @@ release: system controller
 .PHONY: release-check
 release-check: dev lab-images release
 	@tests/release/check
+
+# Goes the ways of new users with a release, each in a container without a checkout: make journeys WAYS='claim nvidia'
+.PHONY: journeys
+journeys: dev lab-images release
+	@kubernetes=$$(lab/programs/build kubernetes) && nvidia=$$(lab/programs/build nvidia-container-toolkit) && \
+	  KUBERNETES_BIN_DIR=$$kubernetes NVIDIA_BIN_DIR=$$nvidia tests/release/journeys $(WAYS)
 
 ## image: build the plugin's container image, and an archive of it in .image/ (IMAGE_BASE=NAME@sha256:..., IMAGE_ARCH=arm64, IMAGE=name)
 .PHONY: image
