@@ -5,6 +5,7 @@ the socket of this machine's podman. A script gets the pages' commands by lines 
 
     #sh PAGE | HEADING | BLOCKS       the blocks of shell below a heading; without a heading, those of the whole page
     #yaml PAGE | HEADING | BLOCK      a block of YAML
+    #text PAGE | HEADING | BLOCK      a block without a language
     #file PATH                        a file of the checkout that is not a user's, such as another program
 
 BLOCKS are a Python index or slice; without them, all blocks. The commands of a checkout become those of the installed
@@ -30,7 +31,7 @@ LAB = CHECKOUT / "lab/roles/lab_node/files"
 #: How pip reaches this machine's package index.
 OF_PIP = re.compile(r"PIP_\w+|\w+_proxy|SSL_CERT_\w+", re.I)
 FILES_OF_PIP = ("/etc/pip.conf", "/etc/ssl/certs", "/usr/local/share/ca-certificates")
-LINE = re.compile(r"^#(sh|yaml|file) ([^|\n]+?)(?: *\| *([^|\n]*?))?(?: *\| *([-\d:]+))?$", re.M)
+LINE = re.compile(r"^#(sh|yaml|text|file) ([^|\n]+?)(?: *\| *([^|\n]*?))?(?: *\| *([-\d:]+))?$", re.M)
 #: What docs/collection.md says about the commands of other pages.
 INSTALLED = (
     (re.compile(r"\.venv/bin/ansible-playbook"), "$controller/bin/ansible-playbook"),
@@ -44,8 +45,8 @@ def blocks(page: str, heading: str, language: str) -> list[str]:
     text = (CHECKOUT / page).read_text(encoding="utf-8")
     if heading:
         (text,) = re.findall(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```", text, re.M | re.S)
-    return [textwrap.dedent(block) for _indent, block in found]
+    found = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", text, re.M | re.S)
+    return [textwrap.dedent(block) for _indent, written, block in found if written == language]
 
 
 def chosen(found: Sequence[str], which: str) -> str:
@@ -74,7 +75,7 @@ def expanded(script: str) -> str:
         if kind == "file":
             return (CHECKOUT / page).read_text(encoding="utf-8").rstrip("\n")
         try:
-            text = chosen(blocks(page, heading, kind), which or ":")
+            text = chosen(blocks(page, heading, "" if kind == "text" else kind), which or ":")
         except (ValueError, IndexError) as error:
             raise ValueError(f"{page} has no such blocks: {line[0]}") from error
         return (installed(text) if kind == "sh" else text).rstrip("\n")

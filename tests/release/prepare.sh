@@ -2,7 +2,10 @@
 (cd /release && cp SHA256SUMS $(cut -d ' ' -f 3 SHA256SUMS) ~)
 #sh docs/collection.md | Install a release
 $controller/bin/ansible-galaxy collection install --offline nodedevices-lab-0.1.0.tar.gz
-export ANSIBLE_PIPELINING=true ANSIBLE_HOST_KEY_CHECKING=false
+export ANSIBLE_CONFIG=~/ansible.cfg
+cat >"$ANSIBLE_CONFIG" <<'CFG'
+#text docs/collection.md | Use the installed collection
+CFG
 mkdir -m 0700 ~/.ssh lab
 
 # Boots nodes, each NAME=RELEASE. ssh then knows them by their names, like machines that the user has.
@@ -12,7 +15,7 @@ boot() {
   done
   cat >lab/nodes.yml <<'YAML'
 all:
-  vars: {lab_node_ssh_config: ~/.ssh/config, ansible_python_interpreter: /usr/bin/python3}
+  vars: {lab_node_ssh_config: ~/.ssh/config}
 YAML
   $controller/bin/ansible-playbook -i lab nodedevices.lab.lab_up
   for node in "${@%=*}"; do traces "$node" >"before-$node"; done

@@ -16,7 +16,7 @@ on claim-worker mknod /dev/video2 c 1 5
 export PATH="$KUBERNETES_BIN_DIR:$PATH"
 
 mkdir -p inventory/group_vars
-echo 'node_devices: {hosts: {claim-worker: {ansible_python_interpreter: /usr/bin/python3}}}' >inventory/hosts.yml
+echo 'node_devices: {hosts: {claim-worker: }}' >inventory/hosts.yml
 cat >inventory/group_vars/node_devices.yml <<'YAML'
 #yaml docs/dra.md | Declare devices | 0
 YAML

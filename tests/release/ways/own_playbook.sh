@@ -7,7 +7,6 @@ cat >inventory/hosts.yml <<'YAML'
 workers: {hosts: {own-worker1: {}, own-worker2: {}}}
 YAML
 cat >inventory/group_vars/workers.yml <<'YAML'
-ansible_python_interpreter: /usr/bin/python3
 node_devices_resources:
   - name: devices.example.com/null
     devices: [{id: "0", nodes: [{path: /dev/null0, host_path: /dev/null}]}]

@@ -18,7 +18,7 @@ container = project.program("tests/release/clean_container.py")
 @pytest.mark.parametrize("script", [PLACE / "prepare.sh", *WAYS], ids=lambda path: path.stem)
 def test_a_script_is_one_for_bash_once_it_has_the_commands_of_the_pages(script):
     expanded = container.expanded(script.read_text())
-    left = [line for line in expanded.splitlines() if line.startswith(("#sh", "#yaml", "#file"))]
+    left = [line for line in expanded.splitlines() if line.startswith(("#sh ", "#yaml ", "#text ", "#file "))]
     assert left == []
     assert subprocess.run(["bash", "-n"], input=expanded, capture_output=True, text=True).stderr == ""
 
