@@ -19,6 +19,9 @@ mkdir -p inventory/group_vars
 echo 'node_devices: {hosts: {claim-worker: }}' >inventory/hosts.yml
 cat >inventory/group_vars/node_devices.yml <<'YAML'
 #yaml docs/dra.md | Declare devices | 0
+# The kubelet of the lab has its credentials in another file than that of kubeadm. The playbook refuses the node without
+# this setting, and names both.
+node_devices_settings: {dra: {kubeconfig: /etc/kubernetes/lab/kubelet.conf}}
 YAML
 $controller/bin/ansible-playbook -i inventory nodedevices.kubernetes.site | tee run
 grep 'example.com/camera .* proven' run
