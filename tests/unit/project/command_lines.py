@@ -22,6 +22,7 @@ NEEDS = {
     "a cluster": "an API server, and kubectl or kind",
     "a bundle": "what make bundle has written, or a controller that was set up from it",
     "a release": "what make release has written; make release-check runs these commands",
+    "a GPU": "NVIDIA's driver and toolkit; make journeys runs the toolkit on a node without a driver, as for Tegra",
     "a report": "what status.yml has written",
 }
 #: Programs of others that a block may call; what they are called with is not looked at, but for paths of the checkout.
@@ -39,6 +40,7 @@ OTHERS = {
     "ln",
     "mkdir",
     "molecule",
+    "nvidia-ctk",
     "pip",
     "podman",
     "python3",

@@ -194,7 +194,9 @@ def is_variable(name: str) -> bool:
     if not name.startswith(("node_devices_", *(f"{role.name}_" for role in roles()))):
         return True
     return name.startswith("node_devices_resources") or name in (
-        role_variables() | playbook_variables() | {"node_devices_serial", "node_devices_max_fail_percentage"}
+        role_variables()
+        | playbook_variables()
+        | {"node_devices_hosts", "node_devices_serial", "node_devices_max_fail_percentage"}
     )
 
 

@@ -1,0 +1,36 @@
+# Each journey begins with this: the files of a release, the collections, and shell functions for throwaway nodes.
+(cd /release && cp SHA256SUMS $(cut -d ' ' -f 3 SHA256SUMS) ~)
+#sh docs/collection.md | Install a release
+$controller/bin/ansible-galaxy collection install --offline nodedevices-lab-0.1.0.tar.gz
+export ANSIBLE_CONFIG=~/ansible.cfg
+cat >"$ANSIBLE_CONFIG" <<'CFG'
+#text docs/collection.md | Use the installed collection
+CFG
+mkdir -m 0700 ~/.ssh lab
+
+# Boots nodes, each NAME=RELEASE. ssh then knows them by their names, like machines that the user has.
+boot() {
+  for node; do
+    echo "lab_nodes: {hosts: {${node%=*}: {lab_node_release: ${node#*=}}}}" >"lab/${node%=*}.yml"
+  done
+  cat >lab/nodes.yml <<'YAML'
+all:
+  vars: {lab_node_ssh_config: ~/.ssh/config}
+YAML
+  $controller/bin/ansible-playbook -i lab nodedevices.lab.lab_up
+  for node in "${@%=*}"; do traces "$node" >"before-$node"; done
+}
+
+# Runs a command on a node.
+on() { podman exec --interactive "$@"; }
+
+# Lists what has our names on a node. The lab installs its kubelet stand-in in the same way as the plugin.
+traces() {
+  on "$1" find /etc /opt /run /usr/local /var/lib '(' -name '*node-device*' -o -path '*/cdi/*' ')' | sort
+}
+
+# Checks that nodes have no trace of ours, and destroys them.
+destroy() {
+  for node; do traces "$node" | diff "before-$node" -; done
+  $controller/bin/ansible-playbook -i lab nodedevices.lab.lab_down
+}
