@@ -30,7 +30,8 @@ cat >inventory/group_vars/node_devices.yml <<'YAML'
 #yaml docs/generic-device-plugin.md | | 0
 YAML
 # What the page says before its command: the playbook refuses the node, and names the resource.
-! $controller/bin/ansible-playbook -i inventory nodedevices.kubernetes.site >refused
+# Not `!`, after which `set -e` does not count.
+if $controller/bin/ansible-playbook -i inventory nodedevices.kubernetes.site >refused; then exit 1; fi
 grep 'another device plugin already serves squat.ai/fuse' refused
 traces squat-worker | diff before-squat-worker -
 #sh docs/generic-device-plugin.md | Switch a node | 0
