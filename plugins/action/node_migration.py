@@ -42,7 +42,8 @@ class ActionModule(NodeAction):
             migration.require_limits(self._api, self._node, self._declared, moves)
         text = f"moves {', '.join(moves)}" if moves else "serves its resources as declared"
         text += ", and an earlier run left the node cordoned" if seen.is_ours else ""
-        return {"changed": False, "moves": bool(moves) or seen.is_ours, "text": f"{self.host}: {text}"}
+        told = {"moves": bool(moves) or seen.is_ours, "text": f"{self.host}: {text}"}
+        return {"changed": False, "check_mode": self._task.check_mode, **told}
 
     def _served(self, given):
         renew = play.Renewal(self, self._vars)

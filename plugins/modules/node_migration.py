@@ -42,6 +42,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+check_mode:
+  description: Whether the task ran in check mode.
+  type: bool
+  returned: for V(planned)
 moves:
   description: Whether the node must be drained, because it moves or because an earlier run left it cordoned.
   type: bool

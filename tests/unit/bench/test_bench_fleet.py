@@ -80,7 +80,7 @@ def test_the_executions_of_the_verification_are_told_from_the_rest(nodes):
         (a_run(proofs=2), ["no change, 2 hosts: executions a host for verification: 2, the limit is 1"]),
         (
             a_run(pss=1.2e9),
-            ["no change, 2 hosts: the controller's memory (PSS), 20 forks: 1.2e+03 MB, the limit is 1e+03"],
+            ["no change, 2 hosts: the controller's memory (PSS), 10 forks: 1.2e+03 MB, the limit is 1e+03"],
         ),
         # A busy machine.
         (a_run(seconds=1000.0), []),

@@ -34,6 +34,7 @@ class ActionModule(ActionBase):
         known = {"environment": {}, "ledger": {}, "host": host, "node": host, "needs_cdi": True}
         known["joined"] = task_vars.get("joined", True)
         known["moves"], known["text"] = task_vars.get("moves", True), f"{host} moves"
+        known["check_mode"] = self._task.check_mode
         known["declaration"] = {"configuration": {}, "kubelet_device_plugin_dir": ""}
         shown = {"table": "", "resources": [], "capacities": {}, "configuration": {}, "kubelet_device_plugin_dir": ""}
         return {"changed": False, "what": [], "other_daemonsets": {}, **known, **shown}

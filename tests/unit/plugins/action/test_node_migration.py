@@ -53,7 +53,7 @@ def test_what_moves_is_told(run, monkeypatch):
     asked = []
     monkeypatch.setattr(migration, "require_limits", lambda api, *_rest: asked.append(api))
     result, _looks = run("planned", BY_PLUGIN, api="dra")
-    assert result == {"changed": False, "moves": True, "text": f"worker1: moves {CAMERA}"}
+    assert result == {"changed": False, "check_mode": False, "moves": True, "text": f"worker1: moves {CAMERA}"}
     # Only dry runs.
     assert asked == [True]
     result, _looks = run("planned", BY_PLUGIN, api="dra", arguments={"pods_have_claims": True})
